@@ -107,7 +107,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         return
     summary = _import("publish.summary")
     _tell(summary.describe(config.output))
-    for warning in summary.warnings(config.output):
+    for warning in summary.warnings(config.output, has_report=config.has_report):
         log.say(warning, "warning")
 
 

@@ -7,7 +7,7 @@ example:
   recordmill report out/flowers
   recordmill report gs://data/flowers --page flowers.html
 
-It ends with 0 once the page is written; with 2 where there is no data set, or a damaged one.
+It ends with 0 once the page is written; with 2 where there is no data set, or a damaged one, or where FILE is something else than a page.
 """
 
 
@@ -25,4 +25,4 @@ def add_report(commands: argparse._SubParsersAction) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="OUT", help="the data set: a path or URL")
-    parser.add_argument("--page", metavar="FILE", help="where the page goes (default: OUT/report.html)")
+    parser.add_argument("--page", metavar="FILE", help="where the page goes (default: OUT/report.html); an earlier page there is replaced, any other file is refused")

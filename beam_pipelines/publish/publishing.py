@@ -9,14 +9,15 @@ import shutil
 from typing import Iterable, Mapping, Sequence
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
-from beam_pipelines.errors import RunError, StorageError, printable
+from beam_pipelines.errors import RunError, StorageError, UserError, printable
+from beam_pipelines.log import say
 from beam_pipelines.publish.left_run import is_in_place, is_whole
 from beam_pipelines.publish.output_directory import remove_marked
 from beam_pipelines.report.write_report import write_report
 from beam_pipelines.storage.files import files_at, is_remote, write_file, write_pieces
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
-from tf_input.dataset_format import MANIFEST, Manifest
+from tf_input.dataset_format import MANIFEST, REPORT, Manifest
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
@@ -41,7 +42,7 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
 def publish_files(
     config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
 ) -> None:
-    """Writes the metadata of a data set whose shards are there, by name, some of it line by line, and its page, and publishes it."""
+    """Writes the metadata of a data set whose shards are there, by name, some of it line by line, and its page if it can be made, and publishes it."""
     packed = manifest.to_json().encode()
     if not is_in_place(config):
         check_files(config, _files_of(manifest))
@@ -50,8 +51,18 @@ def publish_files(
         for name, of_file in lines.items():
             write_pieces(f"{config.working_directory}/{name}", of_file)
         if has_report:
-            write_report(config.working_directory, manifest)
+            _write_report(config.working_directory, manifest)
     publish(config, packed)
+
+
+def _write_report(directory: str, manifest: Manifest) -> None:
+    """RunError where what was just written is not so. Whatever else keeps the page from being made keeps nobody from training."""
+    try:
+        write_report(directory, manifest)
+    except (UserError, RunError):
+        raise
+    except Exception as error:
+        say(f"{REPORT} could not be made ({type(error).__name__}: {printable(str(error))[:200]})", "warning")
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:

@@ -5,6 +5,7 @@ import os
 from typing import Any, Iterator, Mapping
 
 from beam_pipelines.elements.quality import proves_nothing
+from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at
 from tf_input import dataset_format
 
@@ -26,9 +27,12 @@ def describe(directory: str) -> str:
     return "\n".join(_lines(shown, manifest, statistics, leaks))
 
 
-def warnings(directory: str) -> list[str]:
-    """What a finished data set's user is to be warned of: a line each."""
-    return json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
+def warnings(directory: str, *, has_report: bool) -> list[str]:
+    """What a finished data set's user is to be warned of: a line each; also that it has no page, where it should have one."""
+    found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
+    if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
+        found.append(f"it has no {dataset_format.REPORT}; all else is there, and `recordmill report {printable(directory)}` makes it, or says why it cannot")
+    return found
 
 
 def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any], leaks: dict[str, Any]) -> Iterator[str]:

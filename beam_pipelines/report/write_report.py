@@ -4,9 +4,12 @@ from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.report.contents import read_contents
 from beam_pipelines.report.page import render_page
 from beam_pipelines.report.sample import read_sample
-from beam_pipelines.storage.files import write_file
+from beam_pipelines.storage.files import files_at, write_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import REPORT, Manifest
+
+# What stands at the beginning of every page, and how far to look for it.
+_MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512
 
 
 def write_report(directory: str, manifest: Manifest) -> None:
@@ -43,13 +46,15 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
     Args:
         directory: The data set, a path or URL.
         manifest: Its own; all files that it names lie there.
-        output: Where the page goes; None: into the data set.
+        output: Where the page goes; None: into the data set. A page that is there is replaced, any other file is not.
 
     Raises:
-        UserError: It is damaged.
+        UserError: It is damaged, or there is another file where the page should go.
         StorageError: The page can't be written.
     """
     path = f"{directory}/{REPORT}" if output is None else output
+    if output is not None:
+        _check_free(output)
     try:
         page = make_report(directory, manifest)
     except UserError:
@@ -61,3 +66,13 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
         raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None
     write_file(path, page)
     return path
+
+
+def _check_free(path: str) -> None:
+    """UserError where there is a file that is no page of ours; StorageError where nobody can tell."""
+    try:
+        start = files_at(path).read_range(path, 0, _MARK_WITHIN) if files_at(path).exists(path) else b""
+    except OSError as error:
+        raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from error
+    if start and _MARK not in start:
+        raise UserError(f"--page={printable(path)}: a file is there, and it is no page of `recordmill report`; expected a new name", path)

@@ -171,8 +171,8 @@ class _Records:
                         is_whole = False
                     else:
                         yield from self._take(record, place)
-                        for part in (record.header, record.data, record.footer):
-                            parts.extend((record.data_crc32c() if part is record.data else google_crc32c.value(part), len(part)))
+                        parts.extend((google_crc32c.value(record.header), len(record.header), record.data_crc32c(), len(record.data)))
+                        parts.extend((google_crc32c.value(record.footer), len(record.footer)))
                     place += 1
                     if place % _COUNTED_RECORDS == 0:
                         self._count(_COUNTED_RECORDS)

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.report import write_report
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import read_examples
+from beam_pipelines.tfrecord.example_reader import BadExampleError
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
@@ -161,7 +163,15 @@ def test_equal_runs_and_the_command_give_equal_pages(classes, tmp_path, capfd):
     (again / REPORT).unlink()
     assert main(["report", str(again)]) == 0 and (again / REPORT).read_bytes() == written
     assert capfd.readouterr().out.split()[-1] == str(again / REPORT)
-    assert main(["report", str(classes), "--page", str(tmp_path / "page.html")]) == 0 and (tmp_path / "page.html").read_bytes() == written
+    page = tmp_path / "page.html"
+    for before in (None, b"", written.replace(b"ant", b"ANT")):  # an earlier page is replaced
+        page.write_bytes(before) if before is not None else None
+        assert main(["report", str(classes), "--page", str(page)]) == 0 and page.read_bytes() == written
+    for name, other in (("manifest", (classes / MANIFEST).read_bytes()), ("notes.html", b"<html>mine")):
+        (tmp_path / name).write_bytes(other)
+        capfd.readouterr()
+        assert main(["report", str(classes), "--page", str(tmp_path / name)]) == 2 and (tmp_path / name).read_bytes() == other
+        assert f"--page={tmp_path / name}: a file is there" in capfd.readouterr().err
 
 
 def test_a_bad_shuffle_is_told(classes, tmp_path):
@@ -184,6 +194,34 @@ def test_the_code_that_is_shown_is_code(classes):
 def test_no_report(tmp_path):
     write_class_folders(tmp_path / "in", {"ant": 12})
     assert not (prepare(tmp_path, "in", "--no_report", "--splits=train=1") / REPORT).exists()
+
+
+def test_a_page_that_cannot_be_made_costs_the_page_alone(tmp_path, capfd, monkeypatch):
+    write_class_folders(tmp_path / "in", {"ant": 12})
+    monkeypatch.setattr(write_report, "render_page", raised(ZeroDivisionError()))
+    out = prepare(tmp_path, "in", "--splits=train=1")
+    told = capfd.readouterr().err
+    assert "warning: report.html could not be made (ZeroDivisionError" in told and f"`recordmill report {out}`" in told
+    assert not (out / REPORT).exists() and main(["verify", str(out)]) == 0
+    monkeypatch.undo()
+    assert main(["report", str(out)]) == 0 and (out / REPORT).exists()
+
+
+def test_a_run_whose_shards_are_not_such_as_were_written_goes_on_without_a_page(tmp_path, capfd, monkeypatch):
+    """Which alone has looked at them again."""
+    write_class_folders(tmp_path / "in", {"ant": 12})
+    monkeypatch.setattr(write_report, "read_sample", raised(BadExampleError("none")))
+    typed = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main(typed) == 1 and "what report.html is made of is not as it was written" in capfd.readouterr().err
+    assert main([*typed, "--resume", "--no_report"]) == 0 and not (tmp_path / "out" / REPORT).exists()
+    assert "report" not in capfd.readouterr().err
+
+
+def raised(error: Exception):
+    def function(*unused: object) -> None:
+        raise error
+
+    return function
 
 
 def test_hostile_names_are_text(tmp_path):

@@ -255,6 +255,13 @@ def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp
     assert {"statistics.json", "schema.pbtxt"} <= {damage["file"] for damage in verify(capfd, out, "--quick")[1]["damages"]}
 
 
+def test_a_shard_of_more_records_than_its_index_and_catalog_have_is_told(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    one, other = shards(copied)
+    one.write_bytes(one.read_bytes() + other.read_bytes())
+    code, report, _ = verify(capfd, copied)
+    assert code == 1 and "12 records; expected 6" in [damage["reason"] for damage in report["damages"] if damage["file"] == one.name]
+
+
 def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for arguments, expected in (
         ([str(tmp_path)], "is not a data set"),
