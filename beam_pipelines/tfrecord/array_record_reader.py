@@ -92,29 +92,25 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
     """
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(_opened(path))
-        is_read_through = False
-        for number in range(reader.num_records()):
+        number, opened_at, is_read_through = 0, 0, False
+        while number < reader.num_records():
             try:
                 data = reader.read()
-            except RuntimeError:
+            except RuntimeError as error:
                 if not is_read_through:
                     _read_through(path)
                     is_read_through = True
+                if opened_at == number:  # else a chunk before may have kept it from being read
+                    yield BadRecord(number, 0, printable(str(error)) or "its chunk has no such record")
+                    number += 1
                 stack.close()  # it gives nothing any more
-                wrong = ""
-                try:
-                    with _opened(path, number) as once_more:
-                        data = once_more.read()
-                except RuntimeError as error:
-                    wrong = printable(str(error)) or "its chunk has no such record"
-                reader = stack.enter_context(_opened(path, number + 1))
-                if wrong:
-                    yield BadRecord(number, 0, wrong)
-                    continue
+                reader, opened_at = stack.enter_context(_opened(path, number)), number
+                continue
             if len(data) > MAX_FILE_BYTES:
                 yield BadRecord(number, len(data), f"a record of {len(data)} bytes; expected at most {MAX_FILE_BYTES}")
             else:
                 yield Record(number, data, b"", b"")
+            number += 1
 
 
 @contextlib.contextmanager
