@@ -6,7 +6,7 @@ from typing import Collection, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, input_names
-from tf_input.decoding.views import Views, move_boxes
+from tf_input.decoding.views import Views, move_boxes, value_rows
 from tf_input.read_config import ReadConfig
 
 BBOX = "bbox"
@@ -46,7 +46,7 @@ def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
     Raises:
         tf.errors.InvalidArgumentError: A label is out of range. Raised when the tensor is computed.
     """
-    rows = tf.cast(labels.value_rowids(), tf.int64)
+    rows = tf.cast(value_rows(labels), tf.int64)
     zeros = tf.zeros(tf.stack([tf.cast(labels.nrows(), tf.int32), num_classes]))
     ones = tf.ones_like(labels.values, tf.float32)
     hot = tf.tensor_scatter_nd_max(zeros, tf.stack([rows, labels.values], axis=1), ones)
@@ -82,8 +82,15 @@ def pad_objects(
         # One partition for all.
         columns = {name: boxes.with_values(tf.identity(column.values)) for name, column in columns.items()}
     if views is not None:
-        boxes, seen = move_boxes(boxes, views)
-        columns = {name: tf.ragged.boolean_mask(column, seen) for name, column in {**columns, BBOX: boxes}.items()}
+        moved, seen = move_boxes(boxes, views)
+        # As `tf.ragged.boolean_mask`, which finds out anew for each column what is kept, in a hundred ops.
+        kept = tf.where(seen.values)[:, 0]
+        num_kept = tf.cumsum(tf.pad(tf.cast(seen.values, boxes.row_splits.dtype), [[1, 0]]))  # of all objects before each
+        splits = tf.gather(num_kept, boxes.row_splits)
+        columns = {
+            name: tf.RaggedTensor.from_row_splits(tf.gather(column.values, kept), splits, validate=False)
+            for name, column in {**columns, BBOX: moved}.items()
+        }
     columns[VALID] = columns[BBOX].with_values(tf.ones_like(columns[BBOX].values[:, 0], tf.bool))
     return {name: _dense(column, max_objects, NO_LABEL if name == LABEL else None) for name, column in columns.items()}
 

@@ -115,6 +115,13 @@ def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     return tf.clip_by_value(tf.cast(tf.round(sides * scale), tf.int32), 1, tf.constant(image_size))
 
 
+def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
+    """To which row each value belongs, int32 [num_values]: `value_rowids` in a fifth of its ops, of which each takes a pass to begin a while."""
+    splits = values.row_splits
+    ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
+    return tf.squeeze(ends, 0) - 1
+
+
 def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Boxes of the stored images, as they lie in the views.
 
@@ -125,7 +132,7 @@ def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, t
     Returns:
         The boxes in 0..1 of the view, clipped to it; and bool [batch, None], whether a box's centre is in the view.
     """
-    images = boxes.value_rowids()
+    images = value_rows(boxes)
     frames = tf.gather(views.frames(), images)  # [num_boxes, 4]
     starts, ends = tf.split(frames, 2, axis=1)
     moved = (boxes.values - tf.tile(starts, [1, 2])) / tf.tile(ends - starts, [1, 2])

@@ -86,6 +86,8 @@ def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(last, ""), [packed[0]])]):
             numbers = tf.io.decode_raw(last, tf.int64)
     note, sizes = numbers[:NUM_NOTED], numbers[NUM_NOTED : NUM_NOTED + num_parts]
+    if num_parts == len(of_records) == 1:  # has all that is left
+        return note, [packed[:-1]], [numbers[NUM_NOTED + num_parts :]]
     if of_records:
         records = tf.split(packed[:-1], tf.gather(sizes, of_records), num=len(of_records))
     of_pieces = tf.gather(sizes, [*range(num_parts), *of_held])

@@ -13,6 +13,7 @@ from made_records import encode_mask, write_data_set
 from prepared import picture
 from tf_input.dataset_format import Feature
 from tf_input.decoding.targets import multi_hot, pad_objects
+from tf_input.decoding.views import Views
 
 SIZE = (12, 16)
 NUM_EXAMPLES = 7
@@ -202,6 +203,20 @@ def test_there_is_room_for_max_objects(rich):
         spec = rich.example_spec(batch_size=4, **options)[1]
         assert spec["bbox"] == tf.TensorSpec((4, max_objects, 4), tf.float32)
         assert spec["valid"] == tf.TensorSpec((4, max_objects), tf.bool)
+
+
+def test_what_is_not_seen_leaves_no_gap_and_a_part_may_have_no_examples():
+    left, right = [0.0, 0.0, 1.0, 0.2], [0.0, 0.8, 1.0, 1.0]
+    boxes = [[right], [], [right, left, right, left]]  # of which the left half is seen, mirrored
+    for given in (boxes, []):
+        found = tf.RaggedTensor.from_row_lengths(tf.reshape([*sum(given, [])], (-1, 4)), [len(one) for one in given])
+        labels = found.with_values(tf.range(tf.shape(found.values, tf.int64)[0]))
+        num_images = len(given)
+        seen = Views(tf.tile([[8, 8]], (num_images, 1)), tf.tile([[0, 0, 8, 4]], (num_images, 1)), tf.fill([num_images], True), None, (8, 8))
+        objects = pad_objects({"bbox": found, "label": labels}, seen)
+        assert objects["label"].numpy().tolist() == [[-1, -1], [-1, -1], [2, 4]][:num_images]
+        assert objects["valid"].numpy().tolist() == [[False, False], [False, False], [True, True]][:num_images]
+        assert np.allclose(objects["bbox"][2:], [0, 0.6, 1, 1], atol=1e-6)
 
 
 def test_columns_of_objects_must_agree(tmp_path):
