@@ -17,6 +17,7 @@ from typing import Iterator, NoReturn
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError, StorageError, UserError, printable
+from beam_pipelines.lean import without_optional_parts
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
 from beam_pipelines.options.export_arguments import make_export_config
@@ -40,6 +41,10 @@ from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
 from beam_pipelines.verify.begin_reading import begin_reading
+
+
+# Whether this process is the command's alone; else whoever calls `main` may have other uses for what it imports.
+_is_command = False
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -93,6 +98,9 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         check_paths(config, arguments.overwrite, make_on_left(arguments))
         if _runs_here(beam_flags):
             light_processes(num_cores())  # they start while Beam is imported
+            if _is_command and not any_remote(config.source.image_root, config.splits_from):
+                with without_optional_parts():
+                    _import("launch")
 
     job = _import("launch").run_prepare(
         config,
@@ -288,6 +296,8 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 def run() -> NoReturn:
     """The command: `main`, and the end of the process."""
+    global _is_command
+    _is_command = True
     interrupts.end_in_time()
     try:
         code = main()

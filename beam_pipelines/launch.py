@@ -200,6 +200,7 @@ def settle(config: PrepareConfig, engine: Engine) -> PrepareJob:
         output=_absolute(config.output, os.path.realpath),
         is_output_new=is_new(config.output),
         num_processes=engine.num_processes if is_plain else 0,
+        lists_in_threads=bool(engine.num_processes) and is_remote(config.input),
     )
 
 

@@ -21,7 +21,7 @@ class ForkedRun(ForkedPython):
 
     def __init__(self, *arguments: str, signalled: str = "") -> None:
         program = "import forked_runs; forked_runs.run_here()"
-        super().__init__("-c", program, signalled, *arguments, merged=True, leads=True, preloaded=BEAM)
+        super().__init__("-c", program, signalled, *arguments, leads=True, preloaded=BEAM)
         self._told: str | None = None
 
     def kill(self) -> None:
@@ -34,13 +34,14 @@ class ForkedRun(ForkedPython):
     def told(self) -> str:
         """What it has said on both of its outputs, once it is over."""
         if self._told is None:
-            self._told, _ = self.communicate()
+            _, self._told = self.communicate()
         return self._told
 
 
 def run_here() -> None:
     """What such a process does."""
     signalled, *arguments = sys.argv[1:]
+    os.dup2(2, 1)  # a file: it takes whatever is said before anybody reads it
     from beam_pipelines.__main__ import main
 
     if signalled:

@@ -13,10 +13,12 @@ class PrepareJob(PrepareConfig, OutputPaths):
 
     Attributes:
         num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
+        lists_in_threads: Whether the one worker lists parts of a store side by side: elsewhere there are workers enough.
         is_output_new, progress_directory, run_id, holder: See `OutputPaths`.
     """
 
     num_processes: int = 0
+    lists_in_threads: bool = False
     is_output_new: bool = False
     progress_directory: str = ""
     run_id: str = ""

@@ -30,6 +30,7 @@ class Listing:
         dead_letters: Inputs that were refused when they were listed.
         division: How they were divided, where more than a hash of the group decided.
         twins: Which of them are alike, where that was asked for.
+        left_out: Names of fields of objects that are not kept.
     """
 
     source: str
@@ -46,6 +47,7 @@ class Listing:
     dead_letters: DeadLetterCount
     division: Division | None = None
     twins: Twins | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def label_names(self) -> tuple[str, ...]:

@@ -230,6 +230,8 @@ def statistics(
         facts["mask"] = images.mask_values_to_json()
     if f"{OBJECTS}/bbox" in names:
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
+    if listing.left_out:
+        facts["left_out_fields"] = list(listing.left_out)
     if listing.division:
         facts["division"] = listing.division.to_json()
     if listing.twins:

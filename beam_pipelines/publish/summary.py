@@ -68,6 +68,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     if "boxes" in statistics and any(statistics["boxes"].values()):
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"
+    if left_out := statistics.get("left_out_fields"):
+        yield f"objects:      without their fields {', '.join(left_out)}, which are not kept"
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )

@@ -15,7 +15,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
-from beam_pipelines.sources.list_part import PartContext, list_shared_part, list_whole_part
+from beam_pipelines.sources.list_part import PartContext, list_shared_part, list_side_by_side, list_whole_part
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
@@ -92,11 +92,15 @@ class _List(ParallelMap):
         self._context = PartContext(self._config)
         self._shared = share(self._context)
         self._listed = ListedRuns(self._config.spool_directory)
+        self._aside: list[str] = []
 
     def process(self, element: tuple[str, Iterable[int]]) -> Iterator[Any]:
         part, held = element
         if self._config.num_processes:
             return self.run(list_shared_part, self._shared, part, held_bytes=max(held))
+        if self._config.lists_in_threads and self._config.source.can.has_class_folders:  # of which a part is a range of a store's names
+            self._aside.append(part)
+            return iter(())
         return self.take(list_whole_part(self._context, part))  # `shared` keeps too few for all threads of a worker
 
     def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:
@@ -104,6 +108,8 @@ class _List(ParallelMap):
         return self._give_runs()
 
     def finish(self) -> Iterator[TaggedOutput]:
+        for result in list_side_by_side(self._config, self._aside):
+            yield from self.take(result)
         self._listed.write_rest()
         yield from self._give_runs()
         yield TaggedOutput("counts", self._listed.counts.pack())

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Iterator, Sequence
 
 import numpy as np
@@ -29,6 +31,9 @@ _Listed = list[LabeledImage] | DeadLetter
 
 # As many light processes may each gather this share of a full run: together they hold no more than one worker would.
 _MAX_SHARES = 4
+
+# Parts of a store that are listed at a time: a page takes it as long as this process takes for a dozen.
+_NUM_THREADS = 8
 
 
 def open_to_list(config: PrepareJob) -> Source:
@@ -141,11 +146,30 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
     return list_whole_part(shared(context), part)
 
 
-def list_whole_part(context: PartContext, part: str) -> ListedRuns:
-    """Lists one part. Its runs are written; what waits, since it makes none, is little."""
+def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
+    """Lists parts in threads, a few at a time: `list_whole_part` of each, in their order. After an error of one none goes on."""
+    is_over = threading.Event()
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        try:  # each with a source of its own, as that lists one part after the other
+            yield from pool.map(lambda part: list_whole_part(PartContext(config), part, is_over), parts)
+        finally:
+            is_over.set()
+
+
+def list_whole_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
+    """Lists one part. Its runs are written; what waits, since it makes none, is little.
+
+    Args:
+        context: Of the part.
+        part: As the source names it.
+        is_over: Set once nobody wants it any more; None: somebody always does.
+    """
     config, stopwatch = context.config, progress.Stopwatch("list")
-    listed = ListedRuns(config.spool_directory, 1 / min(max(config.num_processes, 1), _MAX_SHARES))
+    num_shares = _NUM_THREADS if is_over else config.num_processes
+    listed = ListedRuns(config.spool_directory, 1 / min(max(num_shares, 1), _MAX_SHARES))
     for one in list_in_batches(context.source, part, config):
+        if is_over and is_over.is_set():
+            break
         if isinstance(one, References):
             progress.count(config.progress_directory, stopwatch.lap(), listed=len(one))
         elif isinstance(one, DeadLetter):

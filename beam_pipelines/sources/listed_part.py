@@ -17,6 +17,7 @@ from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.folders.other_files import Strays
 from beam_pipelines.sources.source import Source, other_images
@@ -56,6 +57,7 @@ class ListedPart:
         raws: Layouts of images without a format, of each kind two at most: whether sizes differ is all that matters of them. None for those
             with one.
         arrays: Images in `.npy` files, the first few by their paths: of them it is known what an image is.
+        left_out: Fields of objects that are not kept.
         strays: What lies in class folders and fits nowhere; None of other sources.
     """
 
@@ -76,6 +78,7 @@ class ListedPart:
     long_texts: set[str] = dataclasses.field(default_factory=set)
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
     arrays: list[str] = dataclasses.field(default_factory=list)
+    left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     strays: Strays | None = None
 
     def merge(self, other: "ListedPart") -> None:
@@ -94,6 +97,7 @@ class ListedPart:
         self.long_texts |= other.long_texts
         self.add_raws(other.raws)
         self.add_arrays(other.arrays)
+        self.left_out.merge(other.left_out)
         self.several_labels |= other.several_labels
         for feature, names in other.labels.items():
             self.labels.setdefault(feature, set()).update(names)
@@ -150,6 +154,8 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
     found.strays = getattr(source, "strays", None)  # which a source of class folders has
+    if left_out := getattr(source, "left_out", None):  # which one of objects has
+        found.left_out.merge(left_out)
 
 
 def _is_long(text: str) -> bool:
@@ -222,6 +228,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         reference_bytes=found.reference_bytes,
         num_ignored=found.num_ignored,
         dead_letters=found.dead_letters,
+        left_out=tuple(sorted(found.left_out.names)),
     )
 
 

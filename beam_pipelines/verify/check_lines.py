@@ -3,13 +3,15 @@
 import base64
 import io
 import json
-from typing import Any, Iterator, Mapping, NamedTuple
+import itertools
+from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES, DeadLetter
 from beam_pipelines.images.thumbnails import check_thumbnail
 from beam_pipelines.verify.damage import Damage
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS
 
+_READ_BYTES = MAX_LINE_BYTES + 1  # so a longer line is seen to be one
 _TEXT, _TEXT_OR_NULL = (str,), (str, type(None))
 _DEAD_LETTER = dict.fromkeys(DeadLetter._fields[:-1], _TEXT)
 _TWIN = {"cluster": _TEXT, "key": _TEXT, "label": _TEXT_OR_NULL, "dropped": (bool,)}
@@ -32,10 +34,10 @@ class _Line(NamedTuple):
         return tuple(self.fields[name] for name in _DEAD_LETTER)
 
 
-def check_dead_letters(dead_letters: bytes, thumbnails: bytes, num_dead_letters: int) -> Iterator[Damage]:
+def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Damage]:
     """Whether a file has so many dead letters, and another one small pictures of some of them."""
     seen: dict[tuple[str, ...], _Line] = {}
-    for line in _read_lines(DEAD_LETTER_THUMBNAILS, thumbnails, _DEAD_LETTER | {"thumbnail": _TEXT}):
+    for line in _read_lines(DEAD_LETTER_THUMBNAILS, io.BytesIO(thumbnails), _DEAD_LETTER | {"thumbnail": _TEXT}):
         if isinstance(line, Damage):
             yield line
             continue
@@ -56,7 +58,7 @@ def check_dead_letters(dead_letters: bytes, thumbnails: bytes, num_dead_letters:
         yield line.damage(f"a thumbnail of {line.fields['path']!r}, which is no dead letter")
 
 
-def check_twins(twins: bytes, num_dropped: int) -> Iterator[Damage]:
+def check_twins(twins: BinaryIO, num_dropped: int) -> Iterator[Damage]:
     """Whether a file says of images that are alike what became of them, and that so many were left out."""
     found = 0
     for line in _read_lines(TWINS, twins, _TWIN):
@@ -70,21 +72,27 @@ def check_twins(twins: bytes, num_dropped: int) -> Iterator[Damage]:
         yield Damage(TWINS, f"{found} images are left out; expected {num_dropped}")
 
 
-def _read_lines(name: str, data: bytes, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Damage]:
-    """The lines of a file, those that are damaged as what is wrong with them."""
+def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Damage]:
+    """The lines of a file, of which one is held, those that are damaged as what is wrong with them."""
     offset = 0
-    for number, text in enumerate(io.BytesIO(data), start=1):
-        line = _Line(name, number, offset, {})
-        offset += len(text)
+    for number in itertools.count(1):
+        text = rest = file.readline(_READ_BYTES)
+        line, num_bytes = _Line(name, number, offset, {}), len(text)
+        while len(rest) == _READ_BYTES and not rest.endswith(b"\n"):
+            rest = file.readline(_READ_BYTES)
+            num_bytes += len(rest)
+        offset += num_bytes
+        if not text:
+            return
         try:
-            fields = json.loads(text)
+            fields = json.loads(text if num_bytes <= MAX_LINE_BYTES else "{}")
         except (ValueError, RecursionError) as error:  # of UTF-8, too
             yield line.damage(f"no JSON: {error}")
             continue
-        if wrong := _wrong_fields(fields, expected):
+        if num_bytes > MAX_LINE_BYTES or not text.endswith(b"\n"):
+            yield line.damage(f"{num_bytes} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
+        elif wrong := _wrong_fields(fields, expected):
             yield line.damage(wrong)
-        elif len(text) > MAX_LINE_BYTES or not text.endswith(b"\n"):
-            yield line.damage(f"{len(text)} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
         else:
             yield line._replace(fields=fields)
 

@@ -2,13 +2,13 @@
 
 import itertools
 import json
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_data_set import open_data_set
-from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.files import files_at, is_remote, open_file
 from beam_pipelines.verify.check_lines import check_dead_letters, check_twins
 from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
 from tf_input.dataset_format import CROISSANT, DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, RUN, STATISTICS, TWINS, Manifest
@@ -95,11 +95,13 @@ def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, 
 
 
 def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    dead_letters, thumbnails = _read(directory, DEAD_LETTERS), b""
+    thumbnails: bytes | Damage = b""
     if files_at(directory).exists(f"{directory}/{DEAD_LETTER_THUMBNAILS}"):  # only where anything can be seen
         thumbnails = _read(directory, DEAD_LETTER_THUMBNAILS)
-    damages = [one for one in (dead_letters, thumbnails) if isinstance(one, Damage)]
-    yield from damages or itertools.islice(check_dead_letters(dead_letters, thumbnails, manifest.num_dead_letters), MAX_DAMAGES)
+    if isinstance(thumbnails, Damage):
+        yield thumbnails
+        thumbnails = b""
+    yield from _check_lines(directory, DEAD_LETTERS, lambda file: check_dead_letters(file, thumbnails, manifest.num_dead_letters))
 
 
 def _check_twins(directory: str, manifest: Manifest, found: Any) -> Iterator[Damage]:
@@ -108,11 +110,17 @@ def _check_twins(directory: str, manifest: Manifest, found: Any) -> Iterator[Dam
         yield leaks
     elif leaks.get("found") != found:
         yield Damage(LEAKS, f"not what {STATISTICS} has of duplicates")
-    data = _read(directory, TWINS)
-    if isinstance(data, Damage):
-        yield data
-    else:
-        yield from itertools.islice(check_twins(data, manifest.num_dropped), MAX_DAMAGES)
+    yield from _check_lines(directory, TWINS, lambda file: check_twins(file, manifest.num_dropped))
+
+
+def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator[Damage]]) -> Iterator[Damage]:
+    """What is wrong with a file that may be longer than memory."""
+    path = f"{directory}/{name}"
+    try:
+        with open_file(path) as file:
+            yield from itertools.islice(check(file), MAX_DAMAGES)
+    except OSError as error:
+        yield _unread(path, name, error)
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any] | Damage:
@@ -131,12 +139,17 @@ def _read(directory: str, name: str) -> bytes | Damage:
     path = f"{directory}/{name}"
     try:
         return files_at(path).read(path)
-    except FileNotFoundError:
-        return Damage(name, "it is gone")
     except OSError as error:
-        if is_remote(path):
-            raise
-        return Damage(name, f"it cannot be read: {error.strerror or error}")
+        return _unread(path, name, error)
+
+
+def _unread(path: str, name: str, error: OSError) -> Damage:
+    """Raises the error where it says nothing about the file."""
+    if isinstance(error, FileNotFoundError):
+        return Damage(name, "it is gone")
+    if is_remote(path):
+        raise error
+    return Damage(name, f"it cannot be read: {error.strerror or error}")
 
 
 class Hashes(NamedTuple):

@@ -45,6 +45,7 @@ CONFIG = PrepareJob(
     max_bad_fraction=0.1,
     ignore=("*.txt", "._*"),
     num_processes=3,
+    lists_in_threads=True,
     is_output_new=True,
     progress_directory="/tmp/progress",
     run_id="1a2b",

@@ -361,7 +361,7 @@ def test_progress_is_shown_on_a_terminal(tmp_path):
     image = jpeg(0, 120, 160)
     write_files(tmp_path / "in", {f"{label}/{index}.jpg": image for label in ("rose", "tulip") for index in range(3000)})
     controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", "in", "--output", "out"]
+    command = [sys.executable, "-X", "importtime", "-m", "beam_pipelines", "prepare", "--input", "in", "--output", "out"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"}
     run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal, env=environment)
     os.close(terminal)
@@ -375,3 +375,5 @@ def test_progress_is_shown_on_a_terminal(tmp_path):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert re.search(r"listed .*6000/6000", text) and re.search(r"written .*\d+/6000", text), text[-2000:]
     assert "left" in text
+    imported = set(re.findall(r"^import time: .*\| +(\S+)\r$", text, re.MULTILINE))
+    assert "apache_beam" in imported and imported.isdisjoint({"pandas.core", "botocore.session", "google.auth.credentials"}), "nothing of clouds"

@@ -103,6 +103,11 @@ def check_resumed(output: pathlib.Path, unbroken: dict[str, str], kept: dict[str
 # Kills
 
 
+def test_a_run_that_is_waited_for_may_say_more_than_a_pipe_holds():
+    run = ForkedRun(*call(f"/{'x' * 100_000}", "out"))
+    assert run.wait(60) == 2 and len(run.told()) > 100_000
+
+
 def test_killed_again_and_again_it_comes_to_the_same_bytes(source, unbroken, tmp_path):
     """40 kills or more, in chains: each run of a chain but the last is killed, and the next one goes on.
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -25,7 +26,8 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco import Coco
 from beam_pipelines.sources.annotated.json_sections import read_sections
-from made_images import write_files
+from beam_pipelines.sources.cells.left_out import LeftOut
+from made_images import jpeg, write_files
 
 IMAGE = b"not looked at"
 SQUARE = [[1, 1, 5, 1, 5, 5, 1, 5]]
@@ -113,6 +115,27 @@ def test_boxes_labels_and_sizes(tmp_path):
     assert listed.objects("b/ä.jpg") == Objects(both, ("dog", "cat"), {"is_crowd": (0, 1)}, None)
     assert listed.objects("c.jpg") == Objects((), (), {"is_crowd": ()}, (50, 60))
     assert listed.label_names == [("cat", "7", "dog")] and not listed.letters
+
+
+def test_fields_that_are_not_kept_are_told(tmp_path, capsys):
+    more = [annotation(area=7, segmentation=[SQUARE]), annotation(**{"oddly\nnamed": 1}), annotation(area=8)]
+    write_json(tmp_path / "in" / "in.json", instances(annotations=more))
+    write_files(tmp_path / "in", {"a.jpg": jpeg(1, 50, 60)})
+    assert main(["prepare", f"--input={tmp_path}/in/in.json", "--source=coco", f"--output={tmp_path}/out", "--splits=train=1"]) == 0
+    assert "\nobjects:      without their fields area, id, oddly\\nnamed, segmentation, which are not kept\n" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out/statistics.json").read_text())["left_out_fields"] == ["area", "id", "oddly\\nnamed", "segmentation"]
+    for options, expected in (({"has_masks": True}, {"id", "oddly\\nnamed"}), ({"labels": ()}, set())):
+        source = Coco(PrepareJob(f"{tmp_path}/in/in.json", "out", "made", source=SourceConfig("coco", **options)))
+        list(source.list(*source.parts()))
+        assert source.left_out.names == expected, options
+
+
+def test_of_very_many_fields_the_first_are_told():
+    names, several = [f"{number:05d}" for number in range(1000)], [LeftOut(), LeftOut()]
+    for index, order in enumerate((names, names[::-1])):
+        several[index].add(order)
+    several[0].merge(several[1])
+    assert several[0].names == several[1].names == set(names[:100])
 
 
 def test_sections_come_in_any_order(tmp_path):

@@ -1,24 +1,28 @@
 """A folder of images in an object store is listed by the rules of one on disk, page by page."""
 
+import errno
 import re
+import threading
 from typing import Iterator
 
 import pytest
+from test_list_images import list_on_runner, read_dead_letters, read_runs
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import StorageError, UserError
 from beam_pipelines.sources.folders import file_listing
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.guess import guess_source
+from beam_pipelines.sources.list_part import list_side_by_side
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path
 from made_images import write_files
-from made_references import list_parts
+from made_references import list_parts, make_config
 from object_stores import StoreServer, put, reached, shared_server
 
 
@@ -138,6 +142,41 @@ def test_parts_are_ranges_of_names_and_cost_a_page_each_at_most(server, monkeypa
     assert len(pages) == 3, "the folders at the top, a look at the names, and the one part that they make"
     inputs.append((sorted(map(repr, found)), merged))
     assert inputs[0] == inputs[1] == inputs[2] and len(inputs[0][0]) == len(names) - 1
+
+
+def test_parts_are_listed_side_by_side_with_as_many_requests(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
+    names = [f"c{label:02d}/{index}.jpg" for label in range(16) for index in range(4)]
+    root = put(server, dict.fromkeys([*names, "c03//1.jpg"], b"x"))
+    store, pages, together = type(open_object_store(root)), [], threading.Barrier(3, timeout=60)
+    ask = store._page
+    found = {}
+    for aside in (False, True):
+
+        def page(self, bucket, prefix, delimiter, token, first):
+            pages.append(aside)
+            if aside and first and not token:  # of a part
+                together.wait()
+            return ask(self, bucket, prefix, delimiter, token, first)
+
+        monkeypatch.setattr(store, "_page", page)
+        monkeypatch.setattr(file_listing, "MAX_PARTS", 4)  # of which the first begins with no name
+        job = make_config(tmp_path / f"{aside}", input=root, lists_in_threads=aside)
+        listed = list_on_runner(job, server.flags)
+        (listing,) = listed["listing"]
+        keys = sorted(key for run in read_runs(listed, job) for key in run.keys)
+        found[aside] = keys, read_dead_letters(listed["dead_letters"], job), listing, listed["counts"]
+    assert found[True] == found[False] and len(found[True][0]) == len(names)
+    assert pages.count(True) == pages.count(False)
+    monkeypatch.setattr(store, "_page", ask)
+    parts = ImageFolder(job).parts()
+    monkeypatch.setattr(store, "_page", fail)
+    with pytest.raises(StorageError, match="could not be read: no more of it"):
+        list(list_side_by_side(job, parts))
+
+
+def fail(*unused: object) -> None:
+    raise PermissionError(errno.EACCES, "no more of it")
 
 
 ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg", "//1.jpg"]

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import pathlib
-from typing import Any
+from typing import Any, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -29,9 +29,9 @@ def keep(element: Any, name: str) -> None:
     FOUND[name].append(element)
 
 
-def list_on_runner(config: PrepareJob) -> dict[str, list]:
+def list_on_runner(config: PrepareJob, flags: Sequence[str] = ()) -> dict[str, list]:
     FOUND.update({name: [] for name in ("runs", "counts", "listing", "dead_letters")})
-    options = parse_pipeline_options([])
+    options = parse_pipeline_options([*flags])
     with beam.Pipeline(runner=choose_engine(options).make_runner(), options=options) as pipeline:
         listed = pipeline | ListImages(config)
         for name in FOUND:

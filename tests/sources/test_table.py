@@ -1,5 +1,6 @@
 """Source `table`: every row of the tables in its docstrings, in each format, and hostile tables."""
 
+import contextlib
 import csv
 import gzip
 import io
@@ -286,6 +287,7 @@ def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
     rows = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"], **flags}} for index, flags in enumerate([{"is_crowd": [True]}, {}, {"is_crowd": [None]}])]
     listed = Listed(write_csv(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "flags.jsonl"))
     assert [one.values["objects"].flags for one in listed.all] == [{"is_crowd": (found,)} for found in (1, 0, 0)]
+    assert Listed(path).source.left_out.names == {"area"}
     late = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"]}} for index in range(103)]
     late[101]["objects"]["is_crowd"], late[102]["objects"]["is_crowd"] = [False], [True]
     listed = Listed(write_csv(tmp_path, "\n".join(map(json.dumps, late)).encode(), "late.jsonl"))
@@ -524,6 +526,20 @@ def test_a_cell_with_an_image_may_have_only_its_path(tmp_path: pathlib.Path) -> 
     }
     rows = [{"image": {"path": "a.jpg"}, "label": "x"}, {"image": {"file_name": "b.jpg"}, "label": "y"}]
     assert Listed(write_csv(tmp_path, to_jsonl(rows), "a.jsonl")).labels == {"a.jpg": "x", "b.jpg": "y"}
+
+
+@pytest.mark.parametrize("first", ["bytes", "path"])
+def test_a_file_of_a_table_may_have_images_where_another_has_their_paths(tmp_path: pathlib.Path, first: str) -> None:
+    files = {"bytes": {"image": jpeg(1), "other": png(2), "label": 1}, "path": {"image": "a.jpg", "other": "b.png", "label": 2}}
+    names = {first: "part-0.parquet", ({*files} - {first}).pop(): "part-1.parquet"}
+    write_files(tmp_path / "in", {"a.jpg": jpeg(3), "b.png": png(4), **{names[kind]: to_parquet([row]) for kind, row in files.items()}})
+    (tmp_path / "spool").mkdir()
+    listed = Listed(tmp_path / "in", features=["other:image"], with_sizes=True, spool_directory=os.fspath(tmp_path / "spool"))
+    images = {one.label: one for one in listed.all}
+    assert not listed.dead_letters and images["2"].key == "a.jpg" and images["1"].key == f"{names['bytes']}/000000000"
+    assert (images["2"].num_bytes, images["2"].values["other"].num_bytes) == (len(jpeg(3)), len(png(4)))
+    with contextlib.closing(SpoolReader(os.fspath(tmp_path / "spool"))) as reader:
+        assert [reader.read(one.spool, one.offset, one.num_bytes) for one in (images["1"], images["1"].values["other"])] == [jpeg(1), png(2)]
 
 
 def test_integers_have_the_names_that_the_file_says(tmp_path: pathlib.Path) -> None:

@@ -270,6 +270,7 @@ def test_objects_are_as_they_are_written(tmp_path):
         flags={"is_difficult": (0, 1, 0), "is_truncated": (0, 1, 0)},
         image_size=(50, 60),
     )
+    assert parse_annotation(data).others == {"part"}
 
 
 def test_an_image_may_have_no_object(tmp_path):

@@ -1,6 +1,7 @@
 """`recordmill verify`: whatever bit of a data set changes is found, and named by file, record and byte."""
 
 import base64
+import io
 import json
 import pathlib
 import shutil
@@ -11,10 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES
 from beam_pipelines.errors import UserError
 from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.storage.local_files import LocalFiles
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.tfrecord.record_writer import RecordWriter
+from beam_pipelines.verify.check_lines import check_dead_letters
 from beam_pipelines.verify.check_shard import VerifyContext, check_shard
 from beam_pipelines.verify.whole import read_manifest
 from engines import has_go, prism
@@ -140,13 +144,16 @@ def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: py
 
 
 @pytest.mark.slow
-def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch) -> None:
     images = {f"ant/{index}.jpg": jpeg(index) for index in range(6)}
     source = write_files(tmp_path / "in", {**images, "ant/cut.jpg": jpeg(9, 64, 64)[:-300], "ant/no.jpg": b"", "ant/twin.jpg": jpeg(0)})
     out, typed = tmp_path / "out", ("--splits=train=1", "--max_bad_fraction=1", "--duplicates=drop")
     assert main(["prepare", "--input", str(source), "--output", str(out), *typed]) == 0
     thumbnails, letters, twins = (out / name for name in (DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS))
-    assert verify(capfd, out, "--quick")[0] == 0
+    read = LocalFiles.read
+    with monkeypatch.context() as patch:  # files of millions of lines are longer than one that is read at once
+        patch.setattr(LocalFiles, "read", lambda self, path: read(self, path if not path.endswith((DEAD_LETTERS, TWINS)) else "too/long"))
+        assert verify(capfd, out, "--quick")[0] == 0
     (line,) = thumbnails.read_text().splitlines()
     seen, first, second = json.loads(line), *letters.read_text().splitlines(keepends=True)
     large = base64.b64encode(encode(np.zeros((200, 200, 3), np.uint8), "JPEG")).decode()
@@ -172,6 +179,14 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         assert code == 1 and damage["file"] == path.name and damage["reason"].startswith(f"line {number}: ") and reason in damage["reason"], damage
         assert damage["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
         path.write_bytes(whole)
+
+
+def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:
+    letter = json.dumps(dict.fromkeys(("path", "stage", "reason", "message"), "x")).encode() + b"\n"
+    for num_bytes in (MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 1, 3 * MAX_LINE_BYTES):
+        file = io.BytesIO(letter + b"x" * num_bytes + b"\n" + letter)
+        (damage,) = check_dead_letters(file, b"", 3)
+        assert (damage.offset, damage.reason) == (len(letter), f"line 2: {num_bytes + 1} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
 
 
 def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:

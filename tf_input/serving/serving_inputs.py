@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import Reading
-from tf_input.dataset_format import IMAGE, Feature
+from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding import decode, lists, schema, whole_images
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
@@ -58,8 +58,8 @@ class ServingInputs:
                 continue
             feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
             found = f"inputs={self._any_size.config.input_names!r} depend on {name!r}"
-            if not lists.is_list(feature):
-                raise ValueError(f"{found}, of which examples differ in how many values they have; expected others, or lists of numbers or texts")
+            if not lists.is_list(feature) and (feature.kind != "class_label" or name.startswith(f"{OBJECTS}/")):
+                raise ValueError(f"{found}, of which an example has any number; expected others, or lists of numbers, texts or classes")
             if length in dataset.features:
                 raise ValueError(f"{found}, and a signature says in {length!r} how long its lists are, which a feature is called; expected others")
             self._lists[name] = length

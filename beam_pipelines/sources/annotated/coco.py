@@ -39,6 +39,7 @@ from beam_pipelines.sources.annotated.coco_annotations import ImageObjects
 from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.cells.class_cells import known
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import FileListing, join, matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import name_splits, refuse_options
@@ -91,6 +92,7 @@ class Coco:
         self._config = config
         self._with_sizes = with_sizes
         self._category_names: tuple[str, ...] = ()
+        self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """The categories of the part that was listed, in the order of their ids."""
@@ -159,6 +161,8 @@ class Coco:
         relative = path[len(below) :] if path.startswith(below) else posixpath.basename(path)
         file = CocoFile(path, relative, self._config.source.has_masks)
         self._category_names = file.category_names()
+        if self.features:
+            self.left_out.merge(file.left_out)
         yield from file.dead_letters
         folder = "" if self._config.source.image_root else self._image_folder(relative, file)
         sizes = find_sizes(self.root, self._paths(file, folder)) if self._with_sizes else {}

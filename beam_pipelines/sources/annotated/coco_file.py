@@ -7,6 +7,7 @@ from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.annotated.coco_annotations import Annotations, ImageObjects, is_id, shown
 from beam_pipelines.sources.annotated.json_sections import read_sections
 from beam_pipelines.sources.cells.class_cells import class_name
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 
@@ -43,6 +44,7 @@ class CocoFile:
 
     Attributes:
         dead_letters: Entries that are none, and annotations of images that there are not.
+        left_out: Fields of annotations that are not kept.
 
     Raises:
         UserError: It is not such a file.
@@ -50,6 +52,7 @@ class CocoFile:
 
     def __init__(self, path: str, name: str, has_outlines: bool) -> None:
         self.dead_letters: list[DeadLetter] = []
+        self.left_out = LeftOut()
         self._name = printable(name)
         self._images: dict[int | str, CocoImage | None] = {}  # None: refused
         self._categories: dict[int | str, str] = {}
@@ -84,7 +87,7 @@ class CocoFile:
         except OSError as error:
             raise listing_error(error, path, f"{self._name} cannot be read: {error.strerror or error}") from error
         with file:
-            for section, position, entry in read_sections(self._name, file, fields):
+            for section, position, entry in read_sections(self._name, file, fields, {"annotations": self.left_out}):
                 try:
                     add[section](position, entry or {})
                 except Refusal as error:

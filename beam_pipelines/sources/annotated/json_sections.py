@@ -5,6 +5,7 @@ from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 import ijson
 
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.storage.input_errors import listing_error
 
 _BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory at once
@@ -15,7 +16,7 @@ Events = Iterator[tuple[str, Any]]
 
 
 def read_sections(
-    path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]]
+    path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut] = {}
 ) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
     """The entries of some sections, in the order of the file.
 
@@ -23,6 +24,7 @@ def read_sections(
         path: Of the file, for messages.
         file: At its beginning.
         fields: Section -> the fields that are wanted of each entry.
+        others: Section -> what takes up the names of all others, where they are to be told.
 
     Yields:
         (section, position in it, entry); None in the place of an entry that is no object, and of a value that is nested too deeply.
@@ -35,7 +37,7 @@ def read_sections(
     missing = dict.fromkeys(fields)
     try:
         for section, position, entry in _read(
-            path, ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES), fields
+            path, ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES), fields, others
         ):
             missing.pop(section, None)
             if position is not None:
@@ -51,7 +53,9 @@ def read_sections(
         )
 
 
-def _read(path: str, events: Events, fields: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | None, Any]]:
+def _read(
+    path: str, events: Events, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut]
+) -> Iterator[tuple[str, int | None, Any]]:
     """As above; once more with None for a position at the beginning of each section, which may be empty."""
     if next(events)[0] != "start_map":
         raise UserError(f"{printable(path)}: not a JSON object; expected one with the lists {', '.join(fields)}")
@@ -65,22 +69,22 @@ def _read(path: str, events: Events, fields: Mapping[str, Sequence[str]]) -> Ite
         if event != "start_array":
             raise UserError(f"{printable(path)}: {section!r} is not a list; expected one of objects")
         yield section, None, None
-        for position, entry in enumerate(_read_entries(events, fields[section])):
+        for position, entry in enumerate(_read_entries(events, fields[section], others.get(section) or LeftOut())):
             yield section, position, entry
 
 
-def _read_entries(events: Events, wanted: Sequence[str]) -> Iterator[dict[str, Any] | None]:
+def _read_entries(events: Events, wanted: Sequence[str], others: LeftOut) -> Iterator[dict[str, Any] | None]:
     for event, _ in events:
         if event == "end_array":
             return
         if event == "start_map":
-            yield _read_entry(events, wanted)
+            yield _read_entry(events, wanted, others)
         else:
             _skip(events, event)
             yield None
 
 
-def _read_entry(events: Events, wanted: Sequence[str]) -> dict[str, Any]:
+def _read_entry(events: Events, wanted: Sequence[str], others: LeftOut) -> dict[str, Any]:
     entry = {}
     for event, field in events:
         if event == "end_map":
@@ -89,6 +93,7 @@ def _read_entry(events: Events, wanted: Sequence[str]) -> dict[str, Any]:
         if field in wanted:
             entry[field] = _read_value(events, event, value, _MAX_DEPTH)
         else:
+            others.add((field,))
             _skip(events, event)
     raise AssertionError("the parser ended inside an object")
 

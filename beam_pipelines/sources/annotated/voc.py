@@ -29,6 +29,7 @@ from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.annotated.voc_annotation import VocAnnotation, parse_annotation
 from beam_pipelines.sources.annotated.voc_folders import Group, Pair, find_groups, match_files, stem
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -66,6 +67,7 @@ class Voc:
         self._files = files_at(self.root)
         self._config = config
         self._with_sizes = with_sizes
+        self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         return {}
@@ -184,6 +186,8 @@ class Voc:
         num_bytes = pair.num_bytes
         if self._with_sizes and not num_bytes and not is_remote(self.root):  # the listing of a store says it in any case
             num_bytes = size_on_disk(f"{self.root}/{pair.image}") or 0
+        if self._has_boxes:
+            self.left_out.add(annotation.others)
         values = {OBJECTS: annotation.objects} if self._has_boxes else None
         return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 

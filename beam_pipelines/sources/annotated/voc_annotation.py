@@ -20,6 +20,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?
 _MAX_NUMBER_CHARACTERS = 64
 _FLAGS = {"": 0, "0": 0, "false": 0, "unspecified": 0, "1": 1, "true": 1}
 _SIDES = ("ymin", "xmin", "ymax", "xmax")
+_KEPT = ("name", "bndbox", "difficult", "truncated")
 
 
 class VocAnnotation(NamedTuple):
@@ -28,10 +29,12 @@ class VocAnnotation(NamedTuple):
     Attributes:
         file_name: Of the image, as it is written; may be empty.
         objects: In the order of the file.
+        others: What objects have besides.
     """
 
     file_name: str
     objects: Objects
+    others: frozenset[str] = frozenset()
 
 
 def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
@@ -54,7 +57,8 @@ def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnot
     boxes, labels, difficult, truncated = zip(*found) if found else ((), (), (), ())
     flags = {"is_difficult": difficult, "is_truncated": truncated}
     objects = Objects(boxes, labels, flags, _read_size(root.find("size")))
-    return VocAnnotation((root.findtext("filename") or "").strip(), objects)
+    others = frozenset(field.tag for element in root.findall("object") for field in element if field.tag not in _KEPT)
+    return VocAnnotation((root.findtext("filename") or "").strip(), objects, others)
 
 
 def _parse(data: bytes) -> Any:

@@ -6,6 +6,7 @@ from beam_pipelines.errors import Refusal
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells.cells import read_flag, shown
 from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
+from beam_pipelines.sources.cells.left_out import LeftOut
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _BOXES = ("bbox", "bboxes", "boxes")
@@ -25,12 +26,14 @@ class ObjectsColumn:
     Attributes:
         features: What becomes of the objects: boxes, classes, and the flags that they have.
         class_names: Of their classes, in order, where the source says so; else empty.
+        left_out: Fields of theirs that are not kept.
     """
 
     def __init__(self, fields: Collection[str], class_names: Collection[str], names: Mapping[str, Sequence[str]]) -> None:
         self._flags = tuple(name for name in _FLAGS if name in fields)
         self._others = tuple(name for name in _FLAGS if name not in fields)
         self._allowed = class_names
+        self.left_out = LeftOut()
         found = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
         self.class_names = () if class_names else tuple(found)
         self.features = (
@@ -67,11 +70,18 @@ class ObjectsColumn:
             categories = name_integers(OBJECTS, categories, self.class_names)
         labels = tuple([known(read_class(one), self._allowed) for one in categories])
         numbers = {name: tuple([int(read_flag(one)) for one in values]) for name, values in zip(self._flags, flags)}
+        for fields in cell if several else [cell]:
+            kept = [*_FLAGS, *(name for names in (_BOXES, _CATEGORIES) if (name := _name(fields, names)))]
+            self.left_out.add(name for name in fields if name not in kept)
         return Objects(tuple(map(_read_box, boxes)), labels, numbers)
 
 
+def _name(fields: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in fields), None)
+
+
 def _field(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((fields[name] for name in names if name in fields), None)
+    return fields.get(_name(fields, names))
 
 
 def _read_box(box: Any) -> tuple[float, float, float, float]:

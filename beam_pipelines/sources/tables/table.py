@@ -8,7 +8,7 @@
 | a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where there is no label |
 | no column named like an image, nor with image files or bytes; `--image none` | a row is an example of values alone; its key is `rows.csv:17` |
 | `--column_names a,b,c` | CSV without a header |
-| images in Parquet, as bytes or `{"bytes", "path"}`, also those of `.npy` files | spooled; the key is the row's place in the file |
+| images in Parquet, as bytes or `{"bytes", "path"}`, also those of `.npy` files | spooled; the key is the row's place in the file; other files of the table may have paths |
 | other images, as `right:image` | the same, below the same root; a row with one that is bad is a dead letter |
 | `metadata.csv` in a folder of images, or in its split folders | as Hugging Face's ImageFolder: see `table_files` |
 | a row that is not well-formed, or a cell that is not what its column is for | dead letter |
@@ -31,6 +31,7 @@ from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
 from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -77,6 +78,7 @@ class Table:
         features: What the columns become.
         targets: Those that are labels.
         num_ignored: Images that are ignored, counted while listing.
+        left_out: Fields of objects that are not kept.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -103,7 +105,8 @@ class Table:
             rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
             _check_no_images(rest, first)
         file_columns = [one.names[0] for one in (*columns.labels, *source.features) if one.kind in _FILES]
-        self._is_embedded = not head.has_bytes.isdisjoint([columns.image, *file_columns])
+        self._heads = {first.name: head}
+        self._file_columns = {columns.image, *file_columns}
         unnamed = [one for one in columns.labels if not source.names_of(one.name)]
         numbers = [name for one in (*columns.labels, *source.features) for name in one.names]
         features = [one for one in source.features if all(numbers.count(name) == 1 for name in one.names)]  # else its numbers count too
@@ -112,10 +115,11 @@ class Table:
         if columns.objects and not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
-        self._objects = None
+        self._objects, self.left_out = None, LeftOut()
         if columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
             self._objects = ObjectsColumn(head.object_fields, source.names_of(OBJECT_LABEL), names)
+            self.left_out = self._objects.left_out
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
         arrays = [one for one in (*columns.labels, *source.features) if not one.is_settled]
@@ -132,8 +136,9 @@ class Table:
         return [*self._files]
 
     def list(self, part: str) -> Iterator[Listed]:
-        listed = self._read(self._files[part])
-        if self._is_embedded:
+        file = self._files[part]
+        listed = self._read(file)
+        if self._has_embedded(file):
             return _spool(listed, self._spool_directory)
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
@@ -141,6 +146,13 @@ class Table:
         """Where the table says what its integers stand for."""
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
         return {**self._class_names, **of_objects}
+
+    def _has_embedded(self, file: TableFile) -> bool:
+        """Whether a file may have images in it: others of the table may have their paths."""
+        if file.format != "parquet":
+            return False
+        head = self._heads.get(file.name) or read_head(file, self._config.source)
+        return not head.has_bytes.isdisjoint(self._file_columns)
 
     def _names_of(self, label: str) -> tuple[str, ...]:
         return self._config.source.names_of(label) or self._class_names.get(label, ())

@@ -30,9 +30,10 @@ def data(tmp_path_factory) -> tf_input.PreparedDataset:
     for index in range(NUM):
         ids = ids_of(index)
         row = {"key": f"{index:03d}", "ids": ids, "classes": [one % 3 for one in ids], "words": [str(one) for one in ids], "y": index % 2}
+        row["tags"] = sorted({"abc"[index % 3], "abc"[index % 2]})
         lines.append(json.dumps(row))
     (folder / "rows.jsonl").write_text("\n".join(lines))
-    columns = ("--feature=ids:integer[]", "--feature=words:text[]", "--feature=classes:integer[]", "--label=y")
+    columns = ("--feature=ids:integer[]", "--feature=words:text[]", "--feature=classes:integer[]", "--feature=tags:multi_label", "--label=y")
     assert main(["prepare", "--input", str(folder / "rows.jsonl"), "--output", str(folder / "out"), "--splits=train=0.5,test=0.5", *columns]) == 0
     return tf_input.open(folder / "out")
 
@@ -148,7 +149,7 @@ PREPROCESSING = """
 import tensorflow as tf
 
 def preprocessing_fn(inputs):
-    return {"twice": inputs["ids"] * 2, "letters": inputs["words"].with_flat_values(tf.cast(tf.strings.length(inputs["words"].flat_values), tf.int64)), "label": inputs["label"]}
+    return {"twice": inputs["ids"] * 2, "letters": inputs["words"].with_flat_values(tf.cast(tf.strings.length(inputs["words"].flat_values), tf.int64)), "tens": inputs["tags"] * 10, "label": inputs["label"]}
 """
 
 
@@ -159,17 +160,19 @@ def test_a_model_of_lists_behind_a_transform_is_served(data, tmp_path):
     out = shutil.copytree(data.directory, tmp_path / "out")
     (tmp_path / "my.py").write_text(PREPROCESSING)
     assert main(["analyze", str(out), "--preprocessing_module", str(tmp_path / "my.py")]) == 0
-    train = tf_input.open(out).batches("train", batch_size=16, seed=0, transform=True, inputs=("twice", "letters"), ragged="mask")
+    train = tf_input.open(out).batches("train", batch_size=16, seed=0, transform=True, inputs=("twice", "letters", "tens"), ragged="mask")
     inputs = {name: keras.Input([None], dtype=dtype, name=name) for name, dtype in train.element_spec[0].items() for dtype in [dtype.dtype.name]}
     summed = [keras.ops.sum(keras.ops.cast(inputs[name] * keras.ops.cast(inputs[f"{name}_mask"], "int64"), "float32"), axis=1) for name in ("twice", "letters")]
+    summed[0] += keras.ops.cast(keras.ops.sum(inputs["tens"], axis=1), "float32")
     model = keras.Model(inputs, keras.ops.softmax(keras.ops.stack(summed, axis=1) / 100))
     model.compile("adam", "sparse_categorical_crossentropy")
     tf_input.export_serving(model, train, tmp_path / "1")
     serve = tf.saved_model.load(str(tmp_path / "1")).signatures
-    raw = {"ids": [[3, 5, 7, 9, 11, 2], [4, 0, 0, 0, 0, 0]], "ids_length": [6, 1], "words": [["one", ""], ["", ""]], "words_length": [1, 0]}
+    raw = {"ids": [[3, 5, 7, 9, 11, 2], [4, 0, 0, 0, 0, 0]], "ids_length": [6, 1], "words": [["one", ""], ["", ""]], "words_length": [1, 0], "tags": [[0, 2], [1, 0]], "tags_length": [2, 1]}
     raw = {name: tf.constant(values, tf.string if name == "words" else tf.int64) for name, values in raw.items()}
     fed = {name: values.numpy() for name, values in serve["preprocess"](**raw).items()}
     assert fed["twice"].tolist() == [[6, 10, 14, 18, 22, 4], [8, 0, 0, 0, 0, 0]] and fed["twice_mask"].sum(axis=1).tolist() == [6, 1]
+    assert fed["tens"].tolist() == [[0, 20], [10, 0]] and fed["tens_mask"].tolist() == [[True, True], [True, False]], "a list of classes"
     assert fed["letters"].tolist() == [[3], [0]] and fed["letters_mask"].tolist() == [[True], [False]]
     np.testing.assert_allclose(serve["serving_default"](**raw)["scores"].numpy(), model(fed), rtol=1e-5)
 

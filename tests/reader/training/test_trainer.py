@@ -203,7 +203,8 @@ def tell(self):
     with self.strategy.scope():
         batches = self.dataset.batches("train", batch_size=8, image_size=32, seed=0)  # whose hosts are found
     found = [hashlib.md5(image.tobytes()).hexdigest() for images, *_ in batches.as_numpy_iterator() for image in images]
-    print("told", json.dumps({"weights": weights, "hosts": hosts, "read": read, "found": found}))
+    again = self.loop.evaluate(self.eval_batches.iterator(1), self.eval_batches.num_steps)
+    print("told", json.dumps({"weights": weights, "hosts": hosts, "read": read, "found": found, "again": again}))
 train.Training.run = tell
 """
 
@@ -265,6 +266,8 @@ def test_two_workers_train_one_model_and_any_number_goes_on_with_it(data, whole,
     assert [epoch["eval_examples"] for epoch in results["history"]] == [dataset.num_examples("validation")] * 2
     told = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
     assert told[0]["weights"] == told[1]["weights"]
+    for one in told:  # a second evaluation is of the same images
+        assert one["again"] == pytest.approx({name: results["history"][-1][f"eval_{name}"] for name in one["again"]}, rel=1e-5)
     assert [one["hosts"] for one in told] == [[2, 0], [2, 1]]
     read = [one["read"] for one in told]
     assert len(read[0]) == len(read[1]) == STEPS * BATCH // 2
