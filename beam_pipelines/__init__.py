@@ -2,7 +2,7 @@
 
 Data go from left to right, and each room says in its `__init__` what comes in and what goes out:
 
-    __main__ launch pipeline        the command; one run of it from outside; the whole graph on one page
+    __main__ lean launch pipeline   the command; what of Beam it imports; one run of it from outside; the whole graph on one page
     options config runners          what the user typed; what it means; what each engine needs
     sources splits shuffle          the stages: list, settle splits where a hash does not, plan,
     shards publish                  write, sum up; none imports another, `pipeline` alone composes them

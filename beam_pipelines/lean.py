@@ -4,21 +4,28 @@ They are more than half of the time that its import takes, and of its memory.
 """
 
 import contextlib
+import importlib.abc
 import sys
-from typing import Iterator
+from typing import Any, Iterator
 
 # Optional parts of Beam, which it does without where they are not installed.
 _OPTIONAL = ("apitools", "boto3", "botocore", "google.api_core", "google.auth", "google.cloud", "oauth2client", "pandas")
 
 
+class _NotInstalled(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, *unused: Any) -> None:
+        if name in _OPTIONAL:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 @contextlib.contextmanager
 def without_optional_parts() -> Iterator[None]:
-    """Within it Beam, and pyarrow, find them as if they were not installed.
+    """Within it Beam, and pyarrow, find them as if they were not installed, unless they are imported already.
 
     For what is imported within it that stays so: it is for a process of one run, which is a command's.
     """
-    left_out = [name for name in _OPTIONAL if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(left_out))
+    finder = _NotInstalled()
+    sys.meta_path.insert(0, finder)
     try:
         yield
         import numpy as np
@@ -26,5 +33,4 @@ def without_optional_parts() -> Iterator[None]:
 
         pa.array(np.zeros(0))  # with the first one it looks for pandas, and not again
     finally:
-        for name in left_out:
-            del sys.modules[name]
+        sys.meta_path.remove(finder)

@@ -109,8 +109,8 @@ def export_serving(
     - `preprocess` takes `image`, and answers what the model is fed with, by name.
 
     Where inputs depend on other raw features than the image, the signatures take these too, under their names: other images as files,
-    like the first; and lists of any length filled up, [batch, n], with NAME_length, int64 [batch], how long each is. Class names are
-    also among the SavedModel's assets, one a line.
+    like the first; and lists of any length (of classes by their numbers) filled up, [batch, n], with NAME_length, int64 [batch], how long
+    each is. Class names are also among the SavedModel's assets, one a line.
 
     From the bytes of a stored image on, all is as in training. What `recordmill prepare` does before it stores them is not done:
     TensorFlow does not look at the EXIF orientation, so who sends photographs as a phone wrote them has to turn them upright first;

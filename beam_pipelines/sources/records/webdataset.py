@@ -35,6 +35,7 @@ from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array
 from beam_pipelines.sources.cells.cells import in_column
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -95,11 +96,12 @@ class WebDataset:
         first, arrays = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
         labels = _default_labels(first) if labels is None else labels
-        self._objects = None
+        self._objects, self.left_out = None, LeftOut()
         if any(_means_objects(one, first) for one in labels):
             some = itertools.islice(self._first_samples(config), _NUM_FIRST)
             fields = {field for _, sample in some for field in _object_fields(sample)}
             self._objects = ObjectsColumn(fields, config.source.names_of(OBJECT_LABEL), {})
+            self.left_out = self._objects.left_out
             labels = tuple(one for one in labels if not _means_objects(one, first))
         if not self.has_images and not features:
             found = describe_names({*first.members, *first.fields()})
