@@ -31,6 +31,7 @@ def without_optional_parts() -> Iterator[None]:
         import numpy as np
         import pyarrow as pa
 
-        pa.array(np.zeros(0))  # with the first one it looks for pandas, and not again
+        for values in (np.zeros(1), [None, "a"]):  # with the first of each kind it looks for pandas, and not again
+            pa.array(values)
     finally:
         sys.meta_path.remove(finder)

@@ -150,6 +150,7 @@ def test_light_processes_work_on_local_files_alone(monkeypatch):
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
         job = launch.settle(PrepareConfig(source, output, "made"), engine)
         assert bool(job.num_processes) == expected, (source, output)
+        assert job.lists_in_threads == source.startswith("s3"), (source, output)
 
 
 def test_the_run_says_which_options_it_had_but_no_secret():
