@@ -2,8 +2,8 @@
 
 import base64
 import io
-import json
 import itertools
+import json
 from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES, DeadLetter
