@@ -1,7 +1,6 @@
 """What a plan is made of, and what comes of it: plain values."""
 
 import dataclasses
-import importlib.metadata
 from typing import Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -87,6 +86,8 @@ class Plan:
 
 def own_version() -> str:
     """Of this package and of the data sets that it writes: another one may give other bytes for the same plan."""
+    import importlib.metadata  # with all that reads mails: not where shards are only written
+
     try:
         package = importlib.metadata.version("recordmill")
     except importlib.metadata.PackageNotFoundError:

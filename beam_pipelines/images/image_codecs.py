@@ -24,9 +24,10 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
     is_cmyk = header.num_components == 4
     if strict:
         height, width = -(-header.height // reduction), -(-header.width // reduction)
-        scale = {} if reduction == 1 else {"min_height": height, "min_width": width, "min_factor": reduction}
         try:
-            pixels = simplejpeg.decode_jpeg(data, "CMYK" if is_cmyk else colorspace, strict=True, **scale)
+            pixels = simplejpeg.decode_jpeg(
+                data, "CMYK" if is_cmyk else colorspace, min_height=height, min_width=width, min_factor=reduction, strict=True
+            )
         except ValueError as error:
             # Not damage but a rare chroma subsampling, which only Pillow knows.
             if "subsampling level" not in str(error):

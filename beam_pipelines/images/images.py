@@ -68,7 +68,7 @@ from beam_pipelines.images.image_headers import (
     read_png_chunks,
 )
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size
+from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, turned
 from beam_pipelines.images.tensor_values import describe_tensor, image_tensor
 from tf_input.dataset_format import Feature
 
@@ -242,8 +242,7 @@ def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full
 
 
 def _plan(found: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:
-    upright = Geometry(found, orientation, found).upright
-    return Geometry(found, orientation, stored_size(images.size, *upright))
+    return Geometry(found, orientation, stored_size(images.size, *turned(found, orientation)))
 
 
 def _kept_format(image_format: str) -> str:

@@ -38,7 +38,12 @@ class Geometry(NamedTuple):
     @property
     def upright(self) -> tuple[int, int]:
         """(height, width) once turned, before it is resized."""
-        return self.found if self.orientation <= 4 else self.found[::-1]
+        return turned(self.found, self.orientation)
+
+
+def turned(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    """(height, width) of an image of that size, once it is turned by its EXIF orientation."""
+    return size if orientation <= 4 else size[::-1]
 
 
 def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int, width: int) -> tuple[int, int]:

@@ -163,16 +163,17 @@ def _is_long(text: str) -> bool:
 
 
 def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collector], others: tuple[str, ...]) -> None:
+    columns = LabeledImage(*zip(*batch))
     found.num_images += len(batch)
-    sizes = [image_bytes(image, others) for image in batch]
+    sizes = [image_bytes(image, others) for image in batch] if others else columns.num_bytes
     found.num_bytes += sum(sizes)
     found.num_unsized += sizes.count(0)
-    found.splits.update({image.split for image in batch})
-    found.add_raws({image.raw for image in batch})
-    found.add_arrays([image.path for image in batch if image.path.endswith(_ARRAY_ENDS) and image.raw is None])
+    found.splits.update(columns.split)
+    found.add_raws(set(columns.raw))
+    found.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
     for feature, names in collect:
         if names is None:
-            found.labels[feature].update({image.label for image in batch})
+            found.labels[feature].update(columns.label)
             continue
         for image in batch:
             labels = names(image)

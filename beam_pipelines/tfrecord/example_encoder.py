@@ -69,16 +69,14 @@ class ExampleEncoder:
         position = next((position for position, feature in enumerate(stored) if feature.name in _IMAGE_NAMES), len(stored))
         self._image_name = stored[position].name if position < len(stored) else IMAGE
         self._extras = extra_features(schema)
-        self._before = [self._make_entry(feature) for feature in stored[:position]]
-        self._after = [self._make_entry(feature) for feature in stored[position + 1 :]]
+        self._before = [(feature.name, self._encoder_of(feature)) for feature in stored[:position]]
+        self._after = [(feature.name, self._encoder_of(feature)) for feature in stored[position + 1 :]]
 
-    def _make_entry(self, feature: Feature) -> Callable[[Mapping[str, Value]], bytes]:
-        """A function from an example's values to one entry of Features.feature."""
-        name = feature.name
+    def _encoder_of(self, feature: Feature) -> Callable[[str, Value], bytes]:
+        """A function from a feature's name and value to one entry of Features.feature."""
         if feature in self._extras:
-            return lambda values: values[name]  # encoded already
-        encode = _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
-        return lambda values: encode(name, values[name])
+            return lambda name, entry: entry  # encoded already
+        return _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
 
     def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
         """What stands before and after the image's bytes in the serialized example.
@@ -91,17 +89,17 @@ class ExampleEncoder:
             extras: What `encode_extras` made of the others.
         """
         values = self._with_extras(values, extras)
-        before = b"".join([entry(values) for entry in self._before])
-        after = b"".join([entry(values) for entry in self._after])
+        before = b"".join([encode(name, values[name]) for name, encode in self._before])
+        after = b"".join([encode(name, values[name]) for name, encode in self._after])
         image_header = _entry_header(self._image_name, "bytes", num_image_bytes)
         image_entry_bytes = len(image_header) + num_image_bytes
         total = len(before) + image_entry_bytes + len(after)
-        return b"".join((_LENGTH_DELIMITED_1, varint(total), before, image_header)), after
+        return b"".join((_example_header(total), before, image_header)), after
 
     def encode_all(self, values: Mapping[str, Value], extras: bytes = b"") -> bytes:
         """The serialized example, of a schema without an image; arguments as in `encode_around`."""
         values = self._with_extras(values, extras)
-        return _delimited(_LENGTH_DELIMITED_1, b"".join([entry(values) for entry in self._before]))
+        return _delimited(_LENGTH_DELIMITED_1, b"".join([encode(name, values[name]) for name, encode in self._before]))
 
     def _with_extras(self, values: Mapping[str, Value], extras: bytes) -> Mapping[str, Value]:
         if not self._extras:
@@ -212,6 +210,11 @@ def _pack_integers(values: np.ndarray) -> bytes:
     if values.size and 0 <= values.min() and values.max() < 128:  # of masks, one by one takes longer than all else
         return values.astype(np.uint8).tobytes()
     return b"".join(map(varint, values.ravel().tolist()))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _example_header(num_bytes: int) -> bytes:
+    return _LENGTH_DELIMITED_1 + varint(num_bytes)
 
 
 @functools.lru_cache(maxsize=1 << 14)

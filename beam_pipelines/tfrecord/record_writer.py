@@ -1,5 +1,6 @@
 """Writes TFRecord files, without TensorFlow."""
 
+import functools
 import struct
 from typing import BinaryIO
 
@@ -8,7 +9,6 @@ import google_crc32c
 _WRITE_BYTES = 1 << 20
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
-_FRAME_BYTES = 16  # around a record's data
 
 
 class RecordWriter:
@@ -33,10 +33,11 @@ class RecordWriter:
     def write(self, *data: bytes) -> int:
         """Writes one record, given in pieces, and returns its offset."""
         offset = self.num_bytes
-        length = sum(map(len, data)) + _FRAME_BYTES
-        self._parts += frame(*data)
-        self.num_bytes += length
-        self._buffered += length
+        record = frame(*data)
+        num_bytes = sum(map(len, record))
+        self._parts += record
+        self.num_bytes += num_bytes
+        self._buffered += num_bytes
         if self._buffered >= _WRITE_BYTES:
             self.flush()
         return offset
@@ -53,11 +54,17 @@ class RecordWriter:
 
 def frame(*data: bytes) -> tuple[bytes, ...]:
     """A record whose data come in pieces, as it lies in a file: also in pieces."""
-    header = _LENGTH.pack(sum(map(len, data)))
-    crc = 0
+    num_bytes = crc = 0
     for piece in data:
+        num_bytes += len(piece)
         crc = google_crc32c.extend(crc, piece)
-    return header, _CRC.pack(masked(google_crc32c.value(header))), *data, _CRC.pack(masked(crc))
+    return _header(num_bytes), *data, _CRC.pack(masked(crc))
+
+
+@functools.lru_cache(maxsize=1 << 14)  # small records have the same lengths again and again
+def _header(num_bytes: int) -> bytes:
+    length = _LENGTH.pack(num_bytes)
+    return length + _CRC.pack(masked(google_crc32c.value(length)))
 
 
 def masked(crc: int) -> int:

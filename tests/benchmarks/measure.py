@@ -23,7 +23,8 @@ class Measured:
     Attributes:
         seconds: Wall time of the whole process.
         cpu_seconds: User and system time of the process and of all its children that it has waited for, on all cores.
-        peak_bytes: Largest sum of the resident memory of the process and its children; what they share counts twice.
+        peak_bytes: Largest sum of the resident memory of the process and its children; what they share counts twice. 0 where it was not
+            asked for.
         peak_shared_bytes: The same with shared pages counted once (PSS); 0 where it was not asked for.
         output: Standard output.
     """
@@ -35,11 +36,12 @@ class Measured:
     output: str
 
 
-def measure(command: Sequence[str], *, with_shared: bool = False) -> Measured:
+def measure(command: Sequence[str], *, with_memory: bool = True, with_shared: bool = False) -> Measured:
     """Runs a command to its end.
 
     Args:
         command: Program and arguments.
+        with_memory: Measure the memory, which takes a twentieth of a core that the command may need.
         with_shared: Measure the proportional memory too, which costs the kernel milliseconds each time.
 
     Raises:
@@ -54,11 +56,13 @@ def measure(command: Sequence[str], *, with_shared: bool = False) -> Measured:
     )
     peaks = {"rss": 0, "pss": 0}
     sampler = threading.Thread(target=_sample, args=(process.pid, peaks, with_shared), daemon=True)
-    sampler.start()
+    if with_memory:
+        sampler.start()
     output, errors = process.communicate()
     seconds = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    sampler.join()
+    if with_memory:
+        sampler.join()
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with exit code {process.returncode}:\n{errors[-2000:]}")
     cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -9,7 +9,8 @@ Each contestant is a process of its own, and they take turns, so that a slow mom
     steady state   images/s that remain when the start is taken away: more images over the time they add
 
 each by the wall clock and by the CPU time of the whole process tree. Absolute numbers are one machine's; the ratios, of medians over
-the rounds, are what holds, and those of CPU time hold where other work disturbs the clock.
+the rounds, are what holds, and those of CPU time hold where other work disturbs the clock. A steady state is a difference of two runs,
+so a disturbance of one of them counts in full: beside its ratio stands the range over the rounds. Memory is that of the round that warms up.
 """
 
 import argparse
@@ -113,41 +114,47 @@ def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> Non
     folders = {num: repeat_images(source, scratch / f"{case.images}-{num}", num) for num in (case.few, case.many)}
     runs: dict[tuple[str, int], list[Measured]] = {}
     num_warm_up = 1 if rounds else 0  # fills the page cache
-    for _ in range(num_warm_up + (rounds or 1)):
+    for number in range(num_warm_up + (rounds or 1)):
         for name, command in contestants(case).items():
             for num, folder in folders.items():
                 output = scratch / "output"
-                runs.setdefault((name, num), []).append(measure(command(folder, str(output))))
+                runs.setdefault((name, num), []).append(measure(command(folder, str(output)), with_memory=number == 0))
                 shutil.rmtree(output, ignore_errors=True)
-    print_table(case, {key: measured[num_warm_up:] for key, measured in runs.items()})
+    peaks = {name: runs[name, case.many][0].peak_bytes / 1e6 for name in contestants(case)}
+    print_table(case, {key: measured[num_warm_up:] for key, measured in runs.items()}, peaks)
 
 
-def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None:
+def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]], peaks: dict[str, float]) -> None:
     names = list(contestants(case))
-    peak = {name: max(run.peak_bytes for run in runs[name, case.many]) / 1e6 for name in names}
     smaller = f", short side {case.short}" if case.short else ""
     print(f"\n{case.many:,} {case.images}, --check {case.check}{smaller}, medians of {len(runs[OURS, case.many])} rounds")
     print(f"{'':32}{'whole s':>9}{'CPU s':>9}{'steady images/s':>18}{'images/CPU s':>14}{'peak MB':>9}")
     whole, steady = {}, {}
     for name in names:
         for kind in KINDS:
-            whole[name, kind] = statistics.median(getattr(run, kind) for run in runs[name, case.many])
-            steady[name, kind] = _rate(case.many - case.few, runs[name, case.few], runs[name, case.many], kind)
-        times = "".join(f"{whole[name, kind]:9.2f}" for kind in KINDS)
-        print(f"{name:32}{times}{steady[name, KINDS[0]]:18,.0f}{steady[name, KINDS[1]]:14,.0f}{peak[name]:9.0f}")
-    _print_ratio(f"steady state, recordmill / {case.rival}", [steady[OURS, kind] / steady[case.rival, kind] for kind in KINDS])
+            whole[name, kind] = [getattr(run, kind) for run in runs[name, case.many]]
+            steady[name, kind] = [long - getattr(short, kind) for long, short in zip(whole[name, kind], runs[name, case.few])]
+        times = "".join(f"{statistics.median(whole[name, kind]):9.2f}" for kind in KINDS)
+        rates = [_divide(case.many - case.few, statistics.median(steady[name, kind])) for kind in KINDS]
+        print(f"{name:32}{times}{rates[0]:18,.0f}{rates[1]:14,.0f}{peaks[name]:9.0f}")
+    _print_ratio(f"steady state, recordmill / {case.rival}", steady, case.rival)
     if TFDS in names:
-        _print_ratio(f"whole process, {TFDS} / recordmill", [whole[TFDS, kind] / whole[OURS, kind] for kind in KINDS])
+        _print_ratio(f"whole process, {TFDS} / recordmill", whole, TFDS)
 
 
-def _print_ratio(title: str, ratios: list[float]) -> None:
-    print(f"{title}: {ratios[0]:.2f} by the clock, {ratios[1]:.2f} by CPU time", flush=True)
+def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival: str) -> None:
+    """How many times ours another one's take: by the medians, and of each round the least and the most."""
+    told = []
+    for kind, measure_of in zip(KINDS, ("by the clock", "by CPU time")):
+        theirs, ours = seconds[rival, kind], seconds[OURS, kind]
+        rounds = sorted(map(_divide, theirs, ours))
+        told.append(f"{_divide(statistics.median(theirs), statistics.median(ours)):.2f} {measure_of} ({rounds[0]:.2f} to {rounds[-1]:.2f})")
+    print(f"{title}: {', '.join(told)}", flush=True)
 
 
-def _rate(num_images: int, few: list[Measured], many: list[Measured], kind: str) -> float:
-    """By the median; nan where the longer run took no longer, which means that it was not long enough."""
-    median = statistics.median(getattr(long, kind) - getattr(short, kind) for long, short in zip(many, few))
-    return num_images / median if median > 0 else math.nan
+def _divide(number: float, seconds: float) -> float:
+    """nan where the longer run took no longer, which means that it was not long enough."""
+    return number / seconds if seconds > 0 else math.nan
 
 
 def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
