@@ -12,7 +12,7 @@ from typing import Callable, Iterator, Sequence
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
@@ -182,7 +182,11 @@ class Engine:
     def make_pipeline(self) -> beam.Pipeline:
         """A job without any step. The folder that Beam makes for files of steps in other languages is removed at once: it would be left behind
         by a job that is never run, or whose process is killed.
+
+        Nor is pip asked what is installed here, half a second each time, where workers come from no image of Beam's, which logs that.
         """
+        if self.environment in ("LOOPBACK", "PROCESS"):
+            self.options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
         pipeline = beam.Pipeline(runner=self.make_runner(), options=self.options)
         shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
         return pipeline

@@ -31,7 +31,7 @@ SHORT = {
     "twins_benchmark": ("--hashes 3000", r"^ +3,000 +150 "),
     "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
     "storage_benchmark": (
-        "--runs 1 --turns 1 --seconds 0.2 --copies 1 --records 600 --case mount --case object-store --case shards-512 --case tiny-alone",
+        "--runs 1 --turns 1 --seconds 0.01 --copies 1 --records 600 --case mount --case object-store --case shards-512 --case tiny-alone",
         "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
     ),
 }
@@ -73,7 +73,7 @@ def shown_commands() -> dict[str, str]:
 def images(tmp_path_factory) -> pathlib.Path:
     """Folders of class folders: photographs, and tiny ones."""
     folder = tmp_path_factory.mktemp("images")
-    write_class_folders(folder / "PHOTOGRAPHS", {"ant": 20, "bee": 12}, height=240, width=320)
+    write_class_folders(folder / "PHOTOGRAPHS", {"ant": 20, "bee": 12}, height=48, width=64)
     write_class_folders(folder / "TINY_JPEGS", {"ant": 10, "bee": 10}, height=32, width=32)
     return folder
 

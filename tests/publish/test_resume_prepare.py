@@ -15,6 +15,7 @@ import pytest
 from test_prepare_objects import digest as digest_of_objects
 from test_prepare_objects import objects, open_store
 
+from analysed import analysed_images
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.run_options import FREE, find_differences, plain_options
 from beam_pipelines.elements import plain_json
@@ -261,12 +262,11 @@ def test_what_is_to_replace_a_data_set_is_gone_on_from_too(source, left, unbroke
     check_resumed(left, unbroken, kept)
 
 
-def test_another_command_does_not_empty_it(source, left, tmp_path, capsys):
-    assert main(call(source, tmp_path / "whole", "--image_size=exact=8x8")) == 0
-    assert main(["analyze", str(tmp_path / "whole"), "--image_size=8"]) == 0
+def test_another_command_does_not_empty_it(left, tmp_path_factory, capsys):
+    whole = analysed_images(tmp_path_factory)
     capsys.readouterr()
     before = finished_files(left)
-    assert main(["transform", str(tmp_path / "whole"), str(left)]) == 2
+    assert main(["transform", str(whole), str(left)]) == 2
     assert capsys.readouterr().err == (
         f"recordmill: OUT2={left}: a run of `recordmill prepare` has left its work in {left}.incomplete; expected another path, or remove it\n"
     )

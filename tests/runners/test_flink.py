@@ -118,7 +118,7 @@ def submits(cluster, forked_workers, job_server) -> Iterator[str]:
 def start(cluster, forked_workers, job_server, source, tmp_path) -> Callable[..., ForkedPython]:
     """Starts the command on the cluster, with both TaskManagers there."""
     cluster.wait_for_task_managers(2)
-    given = (*cluster.options, job_server, engines.QUICK_SUBMISSION)
+    given = (*cluster.options, job_server)
     return lambda *options, **how: start_prepare(source, tmp_path / "out", *given, *options, **how)
 
 

@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def options() -> tuple[str, ...]:
-    return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK", engines.QUICK_SUBMISSION)
+    return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
 
 
 @pytest.fixture(scope="module")
