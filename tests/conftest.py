@@ -29,6 +29,23 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup: what tests
 
 pytest.register_assert_rewrite(*(path.stem for path in pathlib.Path(__file__).parent.glob("*.py")))
 
+gc.disable()  # until all is imported: it would look through that again and again, for a third of the time
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
+    """Processes for all tests are forked off one that has imported these. What programs are forked off is one for all processes."""
+    import forked_python
+
+    if config.args == config.getini("testpaths"):
+        for spec in specs:
+            spec.python = forked_python.command_line(preloaded=("collected",))
+    address, process = forked_python.start()
+    config.add_cleanup(process.stdin.close)  # which ends it
+    os.environ[forked_python.SHARED] = address.hex()
+    for names in (forked_python.TENSORFLOW, forked_python.BEAM):
+        forked_python.forker(*names)  # while the other process imports
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
@@ -90,6 +107,7 @@ def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 def pytest_collection_finish() -> None:
     """What was imported stays, and need not be looked through again and again; what is made since, graphs mostly, not for each few hundred objects."""
+    gc.enable()
     gc.freeze()
     gc.set_threshold(7_000, 10, 10)
 

@@ -5,6 +5,7 @@ TensorFlow or Keras read from the environment as they are imported.
 """
 
 import array
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -16,6 +17,7 @@ import os
 import pathlib
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,11 +25,14 @@ import sys
 import tempfile
 import threading
 import types
-from typing import Mapping, Sequence
+from typing import Iterable, Iterator, Mapping, Sequence
 
 # What many programs find imported. Those that find more are forked off a copy of what has imported this.
 TENSORFLOW = ("keras", "tensorflow")
 BEAM = ("beam_pipelines.launch", "pyarrow.parquet")
+
+# The environment variable that says where all processes of the tests ask for programs. Where it is not set, each has its own to ask.
+SHARED = "RECORDMILL_FORKER"
 
 # Of the command line of what forks programs: room for theirs.
 _ROOM = 1000
@@ -67,7 +72,7 @@ class ForkedPython:
         read_out, write_out = os.pipe()
         self._stderr = tempfile.TemporaryFile("w+")
         files = [read_in, write_out, write_out if merged else self._stderr.fileno()]
-        self._state = _ask(_forker(*preloaded)[0], asked, files, range(3))
+        self._state = _ask(forker(*preloaded), asked, files, range(3))
         for descriptor in (read_in, write_out):
             os.close(descriptor)
         self.stdin, self.stdout = os.fdopen(write_in, "w"), os.fdopen(read_out)
@@ -132,23 +137,30 @@ def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, 
     command's. It works as long as this process lives. What `python` takes before a program, such as -I, the interpreter itself gets.
     `multiprocessing.set_executable` may be given it: processes that are started anew are then forked off too.
     """
-    said = [*map(str, arguments)]
-    code = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})"
-    calling = f"import forked_python; forked_python.stand_for({_forker(*preloaded)[0]!r}, {said} + sys.argv[1:])"
-    path.write_text(f"#!{sys.executable} -IS\n{code}\n{calling}\n")
+    path.write_text(f"#!{sys.executable} -IS\n{_code_of(arguments, preloaded)}\n")
     path.chmod(0o755)
     return path
 
 
-def stand_for(forker: bytes, arguments: list[str]) -> None:
+def command_line(*arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> str:
+    """Such a command for those who start programs by a command line."""
+    return shlex.join([sys.executable, "-IS", "-c", _code_of(arguments, preloaded)])
+
+
+def _code_of(arguments: Iterable[object], preloaded: tuple[str, ...]) -> str:
+    importing = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r}); import forked_python"
+    return f"{importing}; forked_python.stand_for({forker(*preloaded)!r}, {[*map(str, arguments)]} + sys.argv[1:])"
+
+
+def stand_for(address: bytes, arguments: list[str]) -> None:
     """Ends as the program does."""
-    if arguments[0] == "-B":  # which `multiprocessing` passes on, and the environment says too
+    while arguments[0] in ("-B", "-u"):  # which `multiprocessing` passes on, and the environment says too; and execnet, which flushes
         arguments = arguments[1:]
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
         os.execv(sys.executable, [sys.executable, *arguments])
     asked = {"arguments": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "leads": False}
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it can be passed on
-    with _ask(forker, asked, _open_files()) as state:
+    with _ask(address, asked, _open_files()) as state:
         program = _receive(state)
 
         def end(number: int, unused_frame: object) -> None:
@@ -171,10 +183,10 @@ def _open_files() -> list[int]:
     return [one for one in listed if os.path.exists(f"/proc/self/fd/{one}")]  # without that of the list
 
 
-def _ask(forker: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
+def _ask(address: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
     """Asks for a program with those files, of those numbers there, or of their own; a number comes back as it starts, its process id, and one as it ends."""
     state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    state.connect(forker)
+    state.connect(address)
     asked = {**asked, "numbers": [*(given if numbers is None else numbers)]}
     socket.send_fds(state, [json.dumps(asked).encode()], given)
     return state
@@ -185,34 +197,50 @@ def _receive(state: socket.socket) -> int:
     return number
 
 
-@functools.cache
-def _forker(*preloaded: str) -> tuple[bytes, "subprocess.Popen | ForkedPython"]:
-    """The address of what forks programs; and it itself, which ends as its stdin is closed, with this process."""
+def start() -> tuple[bytes, subprocess.Popen]:
+    """The address of what forks those that fork programs; and it itself. They all end as its stdin is closed, with this process."""
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    base = next((one for one in (TENSORFLOW, BEAM) if preloaded[: len(one)] == one != preloaded), None)
-    if base:
-        process = ForkedPython(__file__, *preloaded, "", env=environment, preloaded=base)
-    else:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        process = subprocess.Popen([sys.executable, __file__, *preloaded, _ROOM * " "], env=environment, **pipes)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, __file__, _ROOM * " "], env={**os.environ, "PYTHONPATH": paths}, **pipes)
     return bytes.fromhex(process.stdout.readline()), process
 
 
+_own = functools.cache(start)
+
+
+@functools.cache
+def forker(*preloaded: str) -> bytes:
+    """The address of what forks programs that find so much imported, or will in some seconds."""
+    base = next((one for one in (TENSORFLOW, BEAM) if preloaded[: len(one)] == one != preloaded), None)
+    shared = os.environ.get(SHARED)
+    first = forker(*base) if base else bytes.fromhex(shared) if shared else _own()[0]
+    with _ask(first, {"preloaded": preloaded}, []) as answer:
+        return answer.recv(_MOST_BYTES)
+
+
+def _listen() -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind("")  # a name that the kernel chooses
+    listening.listen(_MOST_WAITING)
+    return listening
+
+
 def _answer(listening: socket.socket) -> None:
-    """Forks, for each program that is asked for, a process that forks it, and says its id and how it ended."""
+    """Forks, for each program that is asked for, a process that forks it, and says its id and how it ended; and for modules that programs
+    are to find imported, the first time, another that does the same for those."""
+    others: dict[tuple[str, ...], bytes] = {}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those
     while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
         asked, _ = listening.accept()
-        if os.fork() == 0:
+        data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, _MOST_FILES)
+        if given and os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             listening.close()
-            data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, _MOST_FILES)
             process_id = os.fork()
             if process_id == 0:
                 asked.close()
                 _become(json.loads(data), given)
-                return
+                return  # and end
             for descriptor in given:
                 os.close(descriptor)
             asked.send(array.array("q", [process_id]))
@@ -220,7 +248,45 @@ def _answer(listening: socket.socket) -> None:
             with contextlib.suppress(BrokenPipeError):
                 asked.send(array.array("q", [ended]))
             os._exit(0)
+        for descriptor in given:
+            os.close(descriptor)
+        if data and not given:
+            names = tuple(json.loads(data)["preloaded"])
+            if names not in others:
+                other = _listen()
+                others[names] = other.getsockname()
+                if os.fork() == 0:
+                    asked.close()
+                    listening.close()
+                    _preload(*names)
+                    return _answer(other)
+                other.close()
+            asked.send(others[names])
         asked.close()
+
+
+def _preload(*names: str) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _show([sys.executable, __file__, *names])
+    gc.disable()  # which looks through what is imported again and again
+    with _quiet():
+        for name in names:
+            importlib.import_module(name)
+    gc.enable()
+    gc.freeze()  # what a program ends with need not look through all this
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what TensorFlow says as it is imported."""
+    before = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def _become(asked: dict, given: list[int]) -> None:
@@ -241,6 +307,7 @@ def _become(asked: dict, given: list[int]) -> None:
     os.environ.update(asked["env"])
     _show([sys.executable, *asked["arguments"]])
     del sys.modules["__main__"]
+    tempfile.tempdir = None
     first, *rest = asked["arguments"]
     paths = asked["env"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = ["" if first.startswith("-") else os.path.dirname(os.path.abspath(first)), *filter(None, paths)]
@@ -264,12 +331,30 @@ def _show(command: list[str]) -> None:
     ctypes.memmove(start, os.fsencode("\0".join(command))[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
+@contextlib.contextmanager
+def _quick_end() -> Iterator[None]:
+    """A program's end: threads are waited for, what is registered for then is called, and what it printed is written. Then it is over: to
+    take apart all that was imported takes ten times as long as a small program. One that an error ends does that."""
+    codes: list[int] = []
+
+    def leave() -> None:
+        for code in codes:
+            with contextlib.suppress(OSError, ValueError):  # which the interpreter has its own way to tell of
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code & 0xFF)
+
+    atexit.register(leave)  # before any other: it is called last
+    try:
+        yield
+        codes.append(0)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            codes.append(int(ended.code or 0))
+        raise
+
+
 if __name__ == "__main__":
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as forker:
-        forker.bind("")  # a name that the kernel chooses
-        forker.listen(_MOST_WAITING)
-        print(forker.getsockname().hex(), flush=True)
-        for name in sys.argv[1:-1]:
-            importlib.import_module(name)
-        gc.freeze()  # what a program ends with need not look through all this
-        _answer(forker)
+    with _quick_end(), _listen() as listening:
+        print(listening.getsockname().hex(), flush=True)
+        _answer(listening)

@@ -25,8 +25,8 @@ from beam_pipelines.__main__ import make_parser
 RUN = ("README.md", "docs/guide.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 150
-# By all programs of the pages together: `recordmill which` wants TensorFlow too. No other tests' programs find it imported in this order.
-PRELOADED = ("tensorflow", "keras", *forked_python.BEAM)
+# By all programs of the pages together: `recordmill which` wants TensorFlow too.
+PRELOADED = (*forked_python.TENSORFLOW, *forked_python.BEAM)
 
 
 def blocks_of(page: str) -> list[Block]:

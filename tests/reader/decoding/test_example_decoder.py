@@ -14,7 +14,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import parse_examples
 from tf_input.read_config import Augmentation, ReadConfig
 
-SEED = tf.constant([5, 7], tf.int64)
+SEED = np.array([5, 7], np.int64)
 SCHEMA = (
     Feature("image", "image"),
     Feature("height", "integer"),

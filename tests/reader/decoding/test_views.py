@@ -87,20 +87,20 @@ def test_each_box_follows_its_own_image():
 
 
 VIEWS = {
-    "whole": views_of((0, 0, 40, 60)),
-    "a part": views_of((3, 5, 30, 41)),
-    "larger": views_of((3, 5, 10, 11), image_size=(33, 41)),
-    "mirrored": views_of((3, 5, 30, 41), mirrored=True),
-    "one pixel": views_of((39, 59, 1, 1), image_size=(3, 2)),
-    "to one pixel": views_of((0, 0, 40, 60), image_size=(1, 1)),
-    "in a frame": views_of((0, 0, 40, 60), extent=(13, 19)),
-    "mirrored in a frame": views_of((0, 0, 40, 60), mirrored=True, extent=(80, 119), image_size=(81, 130)),
+    "whole": dict(box=(0, 0, 40, 60)),
+    "a part": dict(box=(3, 5, 30, 41)),
+    "larger": dict(box=(3, 5, 10, 11), image_size=(33, 41)),
+    "mirrored": dict(box=(3, 5, 30, 41), mirrored=True),
+    "one pixel": dict(box=(39, 59, 1, 1), image_size=(3, 2)),
+    "to one pixel": dict(box=(0, 0, 40, 60), image_size=(1, 1)),
+    "in a frame": dict(box=(0, 0, 40, 60), extent=(13, 19)),
+    "mirrored in a frame": dict(box=(0, 0, 40, 60), mirrored=True, extent=(80, 119), image_size=(81, 130)),
 }
 
 
 @pytest.mark.parametrize("case", VIEWS)
 def test_pixels_are_seen_as_encoded_images_are(case):
-    views, pixels = VIEWS[case], picture(seed=0, image_size=SIZE)
+    views, pixels = views_of(**VIEWS[case]), picture(seed=0, image_size=SIZE)
     encoded = tf.constant([encode(pixels, "PNG")])
     expected = decode.decode_boxes(encoded, views.boxes, views.image_size, views.mirrored, views.extents).numpy()[0]
     seen = view_pixels(tf.constant(pixels[np.newaxis]), views).numpy()[0]
@@ -112,7 +112,7 @@ def test_pixels_are_seen_as_encoded_images_are(case):
 
 @pytest.mark.parametrize("case", VIEWS)
 def test_masks_are_seen_as_encoded_masks_are(case):
-    views, mask = VIEWS[case], np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+    views, mask = views_of(**VIEWS[case]), np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
     expected = decode.decode_mask_boxes(
         tf.constant([encode_mask(mask)]), views.sizes, views.boxes, views.image_size, views.mirrored, views.extents
     )

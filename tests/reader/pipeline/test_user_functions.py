@@ -59,7 +59,7 @@ def assert_same(found, expected) -> None:
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
 
 
-SEED = tf.constant([1, 2], tf.int64)
+SEED = np.array([1, 2], np.int64)
 
 
 def batches_of(parts, make_batch, spec) -> tf.data.Dataset:
