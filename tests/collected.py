@@ -11,4 +11,4 @@ with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # w
 
 threads = {path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")}
 if any(name.startswith("tf_") for name in threads):
-    raise RuntimeError("a test module makes a tensor as it is imported, which starts TensorFlow's threads; a process that is forked has none")
+    raise RuntimeError("a test module makes a tensor as it is imported; TensorFlow's threads, which that starts, are in no forked process")

@@ -88,6 +88,7 @@ def make_frames(num: int, num_bits: int, share: float) -> np.ndarray:
     return rows
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(("num", "num_bits", "share", "max_edges"), [(3000, 12, 0.3, 1 << 20), (700, 16, 0.4, 30_000), (700, 62, 0.05, 30_000)])
 def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: int, num_bits: int, share: float, max_edges: int, monkeypatch) -> None:
     monkeypatch.setattr(look_alikes, "_MAX_EDGES", max_edges)
