@@ -14,10 +14,6 @@ import sys
 from types import ModuleType
 from typing import Iterator, NoReturn
 
-# Before NumPy is imported: the threads of its linear algebra, of which no command asks much, spin while they start, for a fifth of what
-# importing the command takes. Light processes and workers inherit it.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError, StorageError, UserError, printable
@@ -102,7 +98,8 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         check_paths(config, arguments.overwrite, make_on_left(arguments))
         if _runs_here(beam_flags):
             light_processes(num_cores())  # they start while Beam is imported
-            if _is_command and not any_remote(config.source.image_root, config.splits_from):
+            is_on_disks = not any_remote(config.source.image_root, config.splits_from, *(flag.partition("=")[2] for flag in beam_flags))
+            if _is_command and is_on_disks:
                 with without_optional_parts():
                     _import("launch")
 
@@ -152,9 +149,8 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_verify_config(arguments)
-    if not config.is_quick and not is_remote(config.directory) and _runs_here(beam_flags):
+    if not config.is_quick and not is_remote(config.directory) and _runs_here(beam_flags) and begin_reading(config.directory):
         light_processes(num_cores())  # they start while Beam is imported
-        begin_reading(config.directory)
     module = _import("verify.verify")
     report = module.run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
     print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe(), flush=True)

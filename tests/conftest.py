@@ -7,6 +7,7 @@ import multiprocessing.spawn
 import os
 import pathlib
 import signal
+import sys
 import tempfile
 from typing import Iterator
 
@@ -45,6 +46,12 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list) -> None:
     os.environ[forked_python.SHARED] = address.hex()
     for names in (forked_python.TENSORFLOW, forked_python.BEAM):
         forked_python.forker(*names)  # while the other process imports
+
+
+def pytest_configure() -> None:
+    """pytest-xdist gives its processes the path of the one that started them, which has imported no test: what those add to it comes after."""
+    if "collected" in sys.modules:
+        sys.path += [path for path in sys.modules["collected"].path if path not in sys.path]
 
 
 @pytest.hookimpl(optionalhook=True)

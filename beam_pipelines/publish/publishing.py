@@ -56,7 +56,7 @@ def publish_files(
 
 
 def _write_report(directory: str, manifest: Manifest) -> None:
-    """RunError where what was just written is not so. Whatever else keeps the page from being made keeps nobody from training."""
+    """Raises where what was just written is not so, or a disk or a store fails, as of other files. What else goes wrong keeps nobody from training."""
     try:
         write_report(directory, manifest)
     except (UserError, RunError):

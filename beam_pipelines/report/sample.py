@@ -146,7 +146,10 @@ def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
     """uint64 [num_records + 1]: where each record begins, and the last one ends."""
     path = f"{directory}/{info.index}"
     data = files_at(path).read(path)
-    check_index_header(data[: INDEX_HEADER.size], len(data))
+    try:
+        check_index_header(data[: INDEX_HEADER.size], len(data))
+    except ValueError as error:
+        raise UserError(f"{printable(path)}: {error} (see `recordmill verify`)") from None
     assert _INDEX_ROW.itemsize == INDEX_ROW.size
     rows = np.frombuffer(data, _INDEX_ROW, offset=INDEX_HEADER.size)
     return np.append(rows["f0"], np.uint64(info.num_bytes))

@@ -108,8 +108,9 @@ class _List(ParallelMap):
         return self._give_runs()
 
     def finish(self) -> Iterator[TaggedOutput]:
-        for result in list_side_by_side(self._config, self._aside):
-            yield from self.take(result)
+        if self._aside:
+            for result in list_side_by_side(self._config, self._aside):
+                yield from self.take(result)
         self._listed.write_rest()
         yield from self._give_runs()
         yield TaggedOutput("counts", self._listed.counts.pack())

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Iterator, Sequence
 
 import numpy as np
@@ -147,13 +147,14 @@ def list_shared_part(context: bytes, part: str) -> ListedRuns:
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists parts in threads, a few at a time: `list_whole_part` of each, in their order. After an error of one none goes on."""
-    is_over = threading.Event()
-    with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        try:  # each with a source of its own, as that lists one part after the other
-            yield from pool.map(lambda part: list_whole_part(PartContext(config), part, is_over), parts)
-        finally:
-            is_over.set()
+    """Lists parts in threads, a few at a time: `list_whole_part` of each, as they are done. After an error of one none goes on."""
+    is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
+    try:  # each with a source of its own, as that lists one part after the other
+        for done in as_completed([pool.submit(list_whole_part, PartContext(config), part, is_over) for part in parts]):
+            yield done.result()
+    finally:
+        is_over.set()
+        pool.shutdown(cancel_futures=True)
 
 
 def list_whole_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
@@ -165,8 +166,8 @@ def list_whole_part(context: PartContext, part: str, is_over: threading.Event | 
         is_over: Set once nobody wants it any more; None: somebody always does.
     """
     config, stopwatch = context.config, progress.Stopwatch("list")
-    num_shares = _NUM_THREADS if is_over else config.num_processes
-    listed = ListedRuns(config.spool_directory, 1 / min(max(num_shares, 1), _MAX_SHARES))
+    num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)
+    listed = ListedRuns(config.spool_directory, 1 / num_shares)
     for one in list_in_batches(context.source, part, config):
         if is_over and is_over.is_set():
             break

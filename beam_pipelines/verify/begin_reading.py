@@ -14,11 +14,18 @@ from tf_input.dataset_format import Manifest
 _MAX_BYTES, _REQUEST_BYTES = 1 << 30, 1 << 20
 
 
-def begin_reading(directory: str) -> None:
-    """Asks the system to read the first shards of a data set on a disk into its cache, in a thread. What is wrong with it is told by others."""
-    if hasattr(os, "posix_fadvise"):  # not on macOS
-        with contextlib.suppress(OSError, UserError):
-            threading.Thread(target=_ask, args=(directory, open_data_set(directory)[0]), daemon=True).start()
+def begin_reading(directory: str) -> bool:
+    """Asks the system to read the first shards of a data set on a disk into its cache, in a thread.
+
+    Returns:
+        Whether there is a data set. What is wrong with it is told by others.
+    """
+    with contextlib.suppress(OSError, UserError):
+        manifest = open_data_set(directory)[0]
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            threading.Thread(target=_ask, args=(directory, manifest), daemon=True).start()
+        return True
+    return False
 
 
 def _ask(directory: str, manifest: Manifest) -> None:

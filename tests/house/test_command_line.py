@@ -62,15 +62,6 @@ def test_what_the_summary_says_to_type_next_runs(folder, capsys):
     assert typed.stdout == "(16, 16, 3) uint8\n", typed.stderr
 
 
-def test_the_command_starts_no_threads_of_linear_algebra_but_those_that_it_is_told_of():
-    code = "import os, beam_pipelines.__main__, numpy; print(os.environ['OPENBLAS_NUM_THREADS'], len(os.listdir('/proc/self/task')))"
-    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"} | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert run.stdout.split() == ["1", "1"], run.stderr
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment | {"OPENBLAS_NUM_THREADS": "2"})
-    assert run.stdout.split()[0] == "2", run.stderr
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"]])
 def test_help_is_there(arguments):
     run = recordmill(*arguments)

@@ -168,15 +168,27 @@ def test_parts_are_listed_side_by_side_with_as_many_requests(server, tmp_path, m
         found[aside] = keys, read_dead_letters(listed["dead_letters"], job), listing, listed["counts"]
     assert found[True] == found[False] and len(found[True][0]) == len(names)
     assert pages.count(True) == pages.count(False)
-    monkeypatch.setattr(store, "_page", ask)
+
+
+def test_an_error_of_one_part_ends_the_others(server, tmp_path, monkeypatch):
+    names = [f"c{label}/{index}.jpg" for label in range(4) for index in range(4)]
+    job = make_config(tmp_path, input=put(server, dict.fromkeys(names, b"x")), lists_in_threads=True)
+    store, has_begun = type(open_object_store(job.input)), threading.Event()
+    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 4)
     parts = ImageFolder(job).parts()
-    monkeypatch.setattr(store, "_page", fail)
+    assert len(parts) > 1
+    objects = [(f"{job.input.partition('://')[2].partition('/')[2]}/c0/{index}.jpg", 1) for index in range(1000)]
+
+    def page(self, bucket, prefix, delimiter, token, first):
+        if not first:  # a part without an end
+            has_begun.set()
+            return object_store.Page(objects, [], "and so on")
+        assert has_begun.wait(60)
+        raise PermissionError(errno.EACCES, "no more of it")
+
+    monkeypatch.setattr(store, "_page", page)
     with pytest.raises(StorageError, match="could not be read: no more of it"):
         list(list_side_by_side(job, parts))
-
-
-def fail(*unused: object) -> None:
-    raise PermissionError(errno.EACCES, "no more of it")
 
 
 ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg", "//1.jpg"]

@@ -162,7 +162,7 @@ class Coco:
         file = CocoFile(path, relative, self._config.source.has_masks)
         self._category_names = file.category_names()
         if self.features:
-            self.left_out.merge(file.left_out)
+            self.left_out.add(file.left_out.names - {"id"})  # which each annotation has, and nothing points to
         yield from file.dead_letters
         folder = "" if self._config.source.image_root else self._image_folder(relative, file)
         sizes = find_sizes(self.root, self._paths(file, folder)) if self._with_sizes else {}
