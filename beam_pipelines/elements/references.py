@@ -155,6 +155,8 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
         position += _FRAME.size
         if position + num_bytes > len(data):
             raise ValueError(f"references end at byte {len(data)}; expected {position + num_bytes}")
+        if not num_references:  # it would be passed over
+            raise ValueError("0 references in a piece; expected some")
         if num + num_references > start and (stop is None or num < stop):
             first = num if not pieces else first
             pieces.append(References.unpack(data[position : position + num_bytes]))

@@ -177,6 +177,13 @@ def test_a_piece_with_one_wrong_bit_is_noticed(first, second, data):
     assert as_rows(found) == expected
 
 
+def test_a_piece_that_claims_to_hold_none_is_noticed():
+    first, second = (b"".join(make_references(num).pieces()) for num in (1, 3))
+    assert first[4:8] == b"\x01\0\0\0"
+    with pytest.raises(ValueError, match="0 references in a piece"):
+        unpack_pieces(first[:4] + bytes(4) + first[8:] + second)
+
+
 @given(references().filter(len), st.data())
 def test_a_piece_that_is_cut_off_is_noticed(some, data):
     pieces = b"".join(some.pieces())
