@@ -40,7 +40,7 @@ from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
-from beam_pipelines.verify.begin_reading import begin_reading
+from tf_input.dataset_format import MANIFEST
 
 
 # Whether this process is the command's alone; else whoever calls `main` may have other uses for what it imports.
@@ -96,12 +96,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         return
     if not is_remote(config.input) and not is_remote(config.output):
         check_paths(config, arguments.overwrite, make_on_left(arguments))
-        if _runs_here(beam_flags):
-            light_processes(num_cores())  # they start while Beam is imported
-            is_on_disks = not any_remote(config.source.image_root, config.splits_from, *(flag.partition("=")[2] for flag in beam_flags))
-            if _is_command and is_on_disks:
-                with without_optional_parts():
-                    _import("launch")
+        _begin_here("launch", beam_flags, config.source.image_root, config.splits_from)
 
     job = _import("launch").run_prepare(
         config,
@@ -120,9 +115,17 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         log.say(warning, "warning")
 
 
-def _runs_here(beam_flags: list[str]) -> bool:
-    """Whether the work is done by light processes beside this one, as many as there are cores."""
-    return not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags)
+def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
+    """Where the work is done by light processes beside this one, they start while a module is imported that needs Beam.
+
+    Without what only stores need of it, where they are none of the paths.
+    """
+    if any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
+        return
+    light_processes(num_cores())
+    if _is_command and not any_remote(*paths, *(flag.partition("=")[2] for flag in beam_flags)):
+        with without_optional_parts():
+            _import(name)
 
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -149,8 +152,8 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_verify_config(arguments)
-    if not config.is_quick and not is_remote(config.directory) and _runs_here(beam_flags) and begin_reading(config.directory):
-        light_processes(num_cores())  # they start while Beam is imported
+    if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
+        _begin_here("verify.verify", beam_flags, config.report)
     module = _import("verify.verify")
     report = module.run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
     print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe(), flush=True)

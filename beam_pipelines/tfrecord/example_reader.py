@@ -8,7 +8,8 @@ The messages (tensorflow/core/example/example.proto, feature.proto) in the wire 
     a list     1: values; numbers may be packed into one field, in several pieces
 
 Fields that are not these are passed over. Depth is fixed, so that no input makes this recurse; values are decoded only
-when they are asked for, so that no input makes much of little.
+when they are asked for, so that no input makes much of little. Nearly all messages are as the fewest bytes make them: one
+field after the other, in one piece. These are read without looking for more.
 """
 
 import struct
@@ -61,6 +62,10 @@ class ExampleReader:
         self._data = data
         self.num_bytes = len(data)
         self.features: dict[str, FeatureLists] = {}
+        whole = _field_at(data, 0, len(data), 1)
+        if whole and whole[1] == len(data):
+            self._read_features(*whole)
+            return
         for number, wire_type, start, end in _fields(data, 0, len(data)):
             if number == 2:
                 raise BadExampleError("it is a tf.train.SequenceExample (it has feature lists); expected a tf.train.Example")
@@ -73,11 +78,10 @@ class ExampleReader:
         if kind not in ("", "bytes"):
             raise BadExampleError(f"feature {name!r} is a list of {kind}; expected bytes")
         spans = []
-        for number, wire_type, start, end in self._list_fields(lists):
-            if number == 1:
-                start, end = _message(wire_type, start, end)
-                spans.append((start, end - start))
-                _check_count(name, len(spans))
+        for wire_type, start, end in self._first_fields(lists):
+            start, end = _message(wire_type, start, end)
+            spans.append((start, end - start))
+            _check_count(name, len(spans))
         return spans
 
     def values(self, name: str) -> list[bytes] | list[float] | list[int]:
@@ -87,10 +91,9 @@ class ExampleReader:
             return [self._data[offset : offset + num_bytes] for offset, num_bytes in self.spans(name)]
         read = _read_floats if kind == "float" else _read_integers
         values: list = []
-        for number, wire_type, start, end in self._list_fields(lists):
-            if number == 1:
-                _check_count(name, len(values) + (end - start) // (4 if kind == "float" else 1))
-                values += read(self._data, wire_type, start, end)
+        for wire_type, start, end in self._first_fields(lists):
+            _check_count(name, len(values) + (end - start) // (4 if kind == "float" else 1))
+            values += read(self._data, wire_type, start, end)
         return values
 
     def count(self, name: str) -> int:
@@ -98,34 +101,42 @@ class ExampleReader:
         kind, lists = self.features.get(name, _NO_LIST)
         if kind == "bytes":
             return len(self.spans(name))
-        fields = ((start, end) for number, _, start, end in self._list_fields(lists) if number == 1)
+        fields = self._first_fields(lists)
         if kind == "float":
-            return sum((end - start) // 4 for start, end in fields)
-        return sum(len(self._data[start:end].translate(None, _NO_LAST_BYTES)) for start, end in fields)
+            return sum((end - start) // 4 for _, start, end in fields)
+        return sum(len(self._data[start:end].translate(None, _NO_LAST_BYTES)) for _, start, end in fields)
 
     def _read_features(self, start: int, end: int) -> None:
-        for number, wire_type, start, end in _fields(self._data, start, end):
-            if number == 1:
-                name, feature = self._read_entry(*_message(wire_type, start, end))
-                self.features[name] = feature  # of two with one name the last counts
-                if len(self.features) > MAX_FEATURES:
-                    raise BadExampleError(f"more than {MAX_FEATURES} features")
+        for wire_type, start, end in self._first_fields(((start, end),)):
+            name, feature = self._read_entry(*_message(wire_type, start, end))
+            self.features[name] = feature  # of two with one name the last counts
+            if len(self.features) > MAX_FEATURES:
+                raise BadExampleError(f"more than {MAX_FEATURES} features")
 
     def _read_entry(self, start: int, end: int) -> tuple[str, FeatureLists]:
+        first = _field_at(self._data, start, end, 1)
+        second = first and _field_at(self._data, first[1], end, 2)
+        if second and second[1] == end:
+            return self._read_name(*first), self._read_feature(_NO_LIST, *second)
         name, feature = "", _NO_LIST
         for number, wire_type, start, end in _fields(self._data, start, end):
             if number == 1:
-                start, end = _message(wire_type, start, end)
-                try:
-                    name = self._data[start:end].decode()
-                except UnicodeDecodeError:
-                    raise BadExampleError("the name of a feature is not UTF-8") from None
+                name = self._read_name(*_message(wire_type, start, end))
             elif number == 2:
                 feature = self._read_feature(feature, *_message(wire_type, start, end))
         return name, feature
 
+    def _read_name(self, start: int, end: int) -> str:
+        try:
+            return self._data[start:end].decode()
+        except UnicodeDecodeError:
+            raise BadExampleError("the name of a feature is not UTF-8") from None
+
     def _read_feature(self, feature: FeatureLists, start: int, end: int) -> FeatureLists:
         kind, lists = feature
+        number = self._data[start] >> 3 if start < end else 0
+        if not lists and 1 <= number <= 3 and (piece := _field_at(self._data, start, end, number)) and piece[1] == end:
+            return FeatureLists(_KINDS[number], (piece,))
         for number, wire_type, start, end in _fields(self._data, start, end):
             if 1 <= number <= 3:
                 piece = _message(wire_type, start, end)
@@ -135,9 +146,27 @@ class ExampleReader:
                     raise BadExampleError(f"a feature of more than {_MAX_LISTS} lists")
         return FeatureLists(kind, lists)
 
-    def _list_fields(self, lists: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int, int]]:
-        for start, end in lists:
-            yield from _fields(self._data, start, end)
+    def _first_fields(self, messages: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
+        """Wire type, beginning and end of each field number 1 of some messages."""
+        for start, end in messages:
+            while field := _field_at(self._data, start, end, 1):
+                yield _DELIMITED, *field
+                start = field[1]
+            if start < end:
+                yield from (field[1:] for field in _fields(self._data, start, end) if field[0] == 1)
+
+
+def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:
+    """Beginning and end of the delimited field of such a number, below 16, that stands at a position of a message, if one does that fits."""
+    if position + 1 >= end or data[position] != number << 3 | _DELIMITED:
+        return None
+    length, start = data[position + 1], position + 2
+    if length > 127:
+        try:
+            length, start = _varint(data, position + 1, end)
+        except BadExampleError:  # which is told where the field is read
+            return None
+    return (start, start + length) if start + length <= end else None
 
 
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:

@@ -13,7 +13,8 @@ from beam_pipelines.elements.texts import digests
 from beam_pipelines.errors import StorageError, printable
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import shared
-from beam_pipelines.storage.files import files_at, is_remote, open_file
+from beam_pipelines.storage.direct_file import open_direct
+from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.joined_crcs import inner_crcs, joined_crc
@@ -164,7 +165,7 @@ class _Records:
         info, place, is_whole = self._info, 0, True
         parts = array.array("q")  # CRC-32Cs and sizes of what lies one behind the other
         try:
-            with open_file(self._path) as file:
+            with open_direct(self._path) as file:
                 for record in read_records(file):
                     if isinstance(record, BadRecord):
                         yield self._damage(record.message, place, record.offset)

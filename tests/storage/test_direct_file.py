@@ -1,0 +1,77 @@
+"""Files that are read past the system's cache."""
+
+import io
+import os
+import pathlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.storage.direct_file import open_direct
+
+MIB = 1 << 20
+SIZES = [0, 1, 4095, 4096, 4097, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 5000]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[int, pathlib.Path]:
+    folder = tmp_path_factory.mktemp("files")
+    paths = {size: folder / str(size) for size in SIZES}
+    for size, path in paths.items():
+        path.write_bytes(os.urandom(size))
+    return paths
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_bytes_come(files, size):
+    with open_direct(str(files[size])) as file:
+        assert file.read() == files[size].read_bytes()
+        assert file.read(1) == b""
+
+
+@settings(max_examples=50)
+@given(size=st.sampled_from(SIZES), moves=st.lists(st.tuples(st.integers(0, 4 * MIB), st.integers(0, 2 * MIB)), max_size=6), whence=st.sampled_from([0, 1, 2]))
+def test_it_reads_from_where_it_is_put(files, size, moves, whence):
+    with open(files[size], "rb") as plain, open_direct(str(files[size])) as direct:
+        for offset, num_bytes in moves:
+            where = -min(offset, size) if whence == os.SEEK_END else offset
+            assert direct.seek(where, whence) == plain.seek(where, whence)
+            assert direct.read(num_bytes) == plain.read(num_bytes)
+
+
+def test_what_is_just_written_is_read(tmp_path):
+    path = tmp_path / "file"
+    for content in (b"a" * 5000, b"b" * 5000):
+        path.write_bytes(content)
+        with open_direct(str(path)) as file:
+            assert file.read() == content
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
+def test_it_is_past_the_cache_on_a_disk(files):
+    try:
+        os.close(os.open(files[MIB], os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        pytest.skip("the file system of the temporary directory can't read past the cache")
+    with open_direct(str(files[MIB])) as file:
+        assert os.get_blocking(file.fileno()) and _flags(file) & os.O_DIRECT
+
+
+def _flags(file: io.BufferedReader) -> int:
+    import fcntl
+
+    return fcntl.fcntl(file.fileno(), fcntl.F_GETFL)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/version"), reason="this system has no /proc")
+def test_a_file_system_that_can_not_is_read_as_ever():
+    with open_direct("/proc/version") as file:
+        assert file.read() == pathlib.Path("/proc/version").read_bytes()
+
+
+def test_what_is_not_there_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        open_direct(str(tmp_path / "none"))
+    with pytest.raises(IsADirectoryError):
+        open_direct(str(tmp_path))
