@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from beam_pipelines.storage.files import is_remote, open_file
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 22
 # No more than a record has, as they are mostly: the rest of one goes from the block to where it is wanted.
 _BUFFER_BYTES = 1 << 15
 
