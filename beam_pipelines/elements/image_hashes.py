@@ -42,9 +42,11 @@ def pack_hashes(rows: np.ndarray) -> Texts:
     """Of `HASH_ROW`s, as references have them: 8 bytes of each, and the perceptual hash where it has one."""
     words = np.concatenate([rows["content"][:, :1], rows["look"]], axis=1)
     has_look = rows["has_look"]
-    kept = np.ones(words.shape, bool)
-    kept[:, 1:] = has_look[:, None]
-    return Texts(np.where(has_look, words.itemsize * words.shape[1], words.itemsize).astype(np.uint32), words[kept].astype("<u8").tobytes())
+    if not has_look.all():  # as a rule all have one
+        kept = np.ones(words.shape, bool)
+        kept[:, 1:] = has_look[:, None]
+        words = words[kept]
+    return Texts(np.where(has_look, 8 * (1 + HASH_WORDS), 8).astype(np.uint32), words.astype("<u8", copy=False).tobytes())
 
 
 def unpack_hashes(texts: Texts) -> ImageHashes | None:

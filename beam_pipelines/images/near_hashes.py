@@ -137,15 +137,33 @@ def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> It
     for first in range(0, len(begun), _BLOCK_HASHES):
         block = begun[first : first + _BLOCK_HASHES]
         yield from _compare(block, block + 1, starts.take(values[block] + 1), keys[block], keys, may_be_near)
-        for highest, masks in _masks(part.bits, band.mirror):
-            # The greater of two values is the one that has the highest bit in which they differ.
-            ones = block[values[block] >> highest & 1 == 0]
-            of_ones, own_keys = values[ones], keys[ones]
-            for mask, is_mirrored in masks:
-                others = of_ones ^ mask
-                met = np.flatnonzero(is_there.take(others))
-                others, own = others.take(met), own_keys.take(met)
-                yield from _compare(ones.take(met), starts.take(others), starts.take(others + 1), own ^ mirror_key if is_mirrored else own, keys, may_be_near)
+        for is_mirrored, ones, others in _find_there(block, values, is_there, part.bits, band.mirror):
+            own_keys = keys.take(ones)
+            yield from _compare(ones, starts.take(others), starts.take(others + 1), own_keys ^ mirror_key if is_mirrored else own_keys, keys, may_be_near)
+
+
+def _find_there(
+    block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, mirror: int
+) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
+    """(whether one of two is mirrored, places of a block, other values of the band that these meet and that some hash has), many at a time."""
+    waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
+    num = {False: 0, True: 0}
+    for highest, masks in _masks(bits, mirror):
+        # The greater of two values is the one that has the highest bit in which they differ.
+        ones = block[values[block] >> highest & 1 == 0]
+        of_ones = values[ones]
+        others, is_met = np.empty_like(of_ones), np.empty(len(ones), bool)
+        for mask, is_mirrored in masks:
+            np.bitwise_xor(of_ones, mask, out=others)
+            met = np.flatnonzero(is_there.take(others, out=is_met, mode="clip"))
+            waiting[is_mirrored].append((ones.take(met), others.take(met)))
+            num[is_mirrored] += len(met)
+            if num[is_mirrored] >= _BLOCK_HASHES:
+                yield is_mirrored, *map(np.concatenate, zip(*waiting[is_mirrored]))
+                waiting[is_mirrored], num[is_mirrored] = [], 0
+    for is_mirrored, rest in waiting.items():
+        if rest:
+            yield is_mirrored, *map(np.concatenate, zip(*rest))
 
 
 def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:

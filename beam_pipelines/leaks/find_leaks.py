@@ -116,8 +116,10 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
 def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """The places that have several codes, ascending."""
     step = int(codes.max(initial=0)) + 1
-    found = np.unique(places * step + codes) // step
-    return np.unique(found[1:][found[1:] == found[:-1]])
+    found = np.sort(places * step + codes)  # many times as fast as NumPy's own `unique`, which hashes
+    found = found[np.diff(found, prepend=-1) != 0] // step
+    found = found[1:][found[1:] == found[:-1]]
+    return found[np.diff(found, prepend=-1) != 0]
 
 
 def _find_conflicts(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:

@@ -98,5 +98,6 @@ def _hash_rows(catalog: pa.Table) -> np.ndarray:
     rows = np.zeros(catalog.num_rows, HASH_ROW)
     rows["content"][:, 0] = content.to_numpy()
     rows["has_look"] = has_look = look.is_valid().to_numpy()
-    rows["look"][has_look] = np.frombuffer(b"".join(look.drop_null().to_pylist()), "<u8").reshape(-1, HASH_WORDS)
+    known = look.drop_null().combine_chunks().cast(pa.binary(8 * HASH_WORDS))
+    rows["look"][has_look] = np.frombuffer(known.buffers()[1], "<u8", len(known) * HASH_WORDS, known.offset * 8 * HASH_WORDS).reshape(-1, HASH_WORDS)
     return rows

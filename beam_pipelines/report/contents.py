@@ -101,7 +101,7 @@ def read_contents(directory: str, manifest: Manifest) -> Contents:
         OSError: One can't be read.
     """
     refused, num_read = _read_dead_letters(directory)
-    leaks = Leaks(_read_object(directory, LEAKS), *_read_twins(directory)) if _exists(directory, LEAKS) else None
+    leaks = _read_leaks(directory) if _exists(directory, LEAKS) else None
     return Contents(manifest, _read_object(directory, STATISTICS), _read_object(directory, RUN), refused, num_read, leaks)
 
 
@@ -143,12 +143,14 @@ def _decode(directory: str, thumbnail: str) -> bytes:
         raise UserError(f"{printable(f'{directory}/{DEAD_LETTER_THUMBNAILS}')}: a thumbnail is no base64: {error}") from None
 
 
-def _read_twins(directory: str) -> tuple[list[list[Twin]], frozenset[str]]:
-    """The first clusters, and the keys of images that were left out."""
+def _read_leaks(directory: str) -> Leaks:
+    """`leaks.json`, the first clusters, and the keys of images that were left out, which nobody looks for where there are none."""
+    facts = _read_object(directory, LEAKS)
     lines = _read_lines(directory, TWINS, ("cluster", "key", "label", "dropped"), _MAX_LINES)
     first = list(itertools.islice(lines, _MAX_TWINS))
     clusters = [[Twin(key, label) for _, key, label, _ in cluster] for _, cluster in itertools.groupby(first, lambda line: line[0])]
-    return clusters, frozenset(key for _, key, _, dropped in itertools.chain(first, lines) if dropped == str(True))
+    others = lines if facts["found"]["num_dropped"] else ()
+    return Leaks(facts, clusters, frozenset(key for _, key, _, dropped in itertools.chain(first, others) if dropped == str(True)))
 
 
 def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:

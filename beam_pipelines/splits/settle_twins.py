@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-import json
+from json.encoder import encode_basestring
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -54,7 +54,11 @@ class Changes(NamedTuple):
 
 def apply_changes(references: References, changes: Changes, renames: Renames, move_to: str | None) -> References:
     """A run's references as they go on."""
-    if len(changes.grouped) or renames.groups:
+    if not references.groups.blob and len(changes.grouped):  # only those that come into a group have one
+        lengths = np.zeros(len(references), np.uint32)
+        lengths[changes.grouped] = changes.groups.lengths
+        references = dataclasses.replace(references, groups=Texts(lengths, changes.groups.blob))
+    elif len(changes.grouped) or renames.groups:
         groups = [renames.groups.get(group, group) for group in references.groups]
         for place, group in zip(changes.grouped.tolist(), changes.groups):
             groups[place] = group
@@ -199,13 +203,13 @@ class SettledTwins:
         return sum(self._split_of(place) != self._config.move_to for place, group in enumerate(self.groups) if group in self.renames.moved)
 
     def _lines(self) -> Iterator[bytes]:
-        own, encode = list(self._candidates.groups.take(self.members)), json.JSONEncoder(ensure_ascii=False).encode
-        names = self._names
-        for place, (number, key, label) in enumerate(zip(self._numbers.tolist(), self._keys, self._labels)):
-            fields = {"cluster": names[number].decode(), "key": key.decode(), "label": label.decode() or None, "dropped": bool(self.is_dropped[place])}
-            if self.groups:
-                fields |= {"group": self.groups[place].decode(), "own_group": own[place].decode() or None}
-            yield (encode(fields) + "\n").encode()
+        """Of JSON, put together by hand: a line of each image in a cluster, of which there may be as many as images."""
+        own, names = self._candidates.groups.take(self.members), list(map(_to_json, self._names))
+        rows = zip(self._numbers.tolist(), self._keys, self._labels, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
+        for number, key, label, is_dropped, group, own_group in rows:
+            of_group = f', "group": {_to_json(group)}, "own_group": {_to_json(own_group) if own_group else "null"}' if self.groups else ""
+            dropped = "true" if is_dropped else "false"
+            yield f'{{"cluster": {names[number]}, "key": {_to_json(key)}, "label": {_to_json(label) if label else "null"}, "dropped": {dropped}{of_group}}}\n'.encode()
 
     def _find_conflicts(self) -> list[int]:
         if not len(self.members):
@@ -219,6 +223,10 @@ class SettledTwins:
         for place in np.flatnonzero(self._numbers == number).tolist():
             first.setdefault(self._labels[place], self._keys[place])
         return tuple((key.decode(), label.decode()) for label, key in list(first.items())[:_NUM_IMAGES_SHOWN])
+
+
+def _to_json(text: bytes) -> str:
+    return encode_basestring(text.decode())
 
 
 def key_ranks(keys: Texts) -> np.ndarray:
