@@ -9,10 +9,11 @@ from tf_input.pipeline.inputs import Batch
 
 NUM_NOTED = 5  # numbers that go with a batch
 _NUM_TOGETHER = 8  # batches
+_ALIGNED = 8  # strings: rows of a multiple of these begin where TensorFlow takes them as they lie, and copies those of any other length
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
-    """Records, and behind them all numbers as bytes; or numbers alone, int64, where there are no records.
+    """Records, and behind them, at the end of a row of a multiple of 8, all numbers as bytes; or numbers alone, int64, of no records.
 
     Args:
         note: NUM_NOTED numbers.
@@ -23,7 +24,8 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
     numbers = np.concatenate([note, [len(rows) for _, rows in batch], *(rows for _, rows in batch), *held]).astype(np.int64)
     if not records:
         return numbers
-    return np.concatenate([*records, np.array([numbers.tobytes()], object)])  # what comes first can stay where it is
+    padding = -(sum(map(len, records)) + 1) % _ALIGNED
+    return np.concatenate([*records, np.array([b""] * padding + [numbers.tobytes()], object)])  # what comes first can stay where it is
 
 
 def pack_error(error: Exception) -> np.ndarray:
@@ -87,9 +89,10 @@ def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list
             numbers = tf.io.decode_raw(last, tf.int64)
     note, sizes = numbers[:NUM_NOTED], numbers[NUM_NOTED : NUM_NOTED + num_parts]
     if num_parts == len(of_records) == 1:  # has all that is left
-        return note, [packed[:-1]], [numbers[NUM_NOTED + num_parts :]]
+        return note, [packed[: sizes[0]]], [numbers[NUM_NOTED + num_parts :]]
     if of_records:
-        records = tf.split(packed[:-1], tf.gather(sizes, of_records), num=len(of_records))
+        of_pieces = tf.gather(sizes, of_records)
+        records = tf.split(packed[: tf.reduce_sum(of_pieces)], of_pieces, num=len(of_records))
     of_pieces = tf.gather(sizes, [*range(num_parts), *of_held])
     pieces = tf.split(numbers[NUM_NOTED + num_parts :], of_pieces, num=num_parts + len(of_held))
     rows, inputs = pieces[:num_parts], dict(zip([*of_records, *of_held], [*records, *pieces[num_parts:]]))

@@ -62,14 +62,17 @@ class WindowReader:
         Raises:
             OSError, ValueError: As in `RecordReader.check`.
         """
-        found = np.empty(len(places), object)
         with self._lock:
             order = self._order_of(epoch)
             windows = order.windows_of(places)
-            for index in np.unique(windows).tolist():
-                is_here = windows == index
-                found[is_here] = self._hold(order, index).take(places[is_here])
-        if damaged := [place for place, record in enumerate(found) if record is None]:
+            if len(indexes := sorted(set(windows.tolist()))) == 1:
+                found = self._hold(order, indexes[0]).take(places)
+            else:
+                found = np.empty(len(places), object)
+                for index in indexes:
+                    is_here = windows == index
+                    found[is_here] = self._hold(order, index).take(places[is_here])
+        if damaged := [place for place, record in enumerate(found.tolist()) if record is None]:
             for place, number in zip(damaged, self.numbers(epoch, places[damaged]).tolist()):
                 found[place] = self._reader.look_again(number)
         return found
