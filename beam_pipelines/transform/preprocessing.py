@@ -5,8 +5,9 @@ labels pass as they are; how often each class occurs is counted. So it is of exa
 """
 
 import dataclasses
+import functools
 import math
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import tensorflow as tf
 
@@ -69,7 +70,7 @@ class DefaultPreprocessing:
         outputs = dict(inputs)
         if self.has_images:
             outputs = {name: value for name, value in inputs.items() if name not in self._sides}
-            seen = self._seen(inputs)
+            seen = _seen_once(self)({name: inputs[name] for name in self._decoder().wanted()})
             outputs |= {name: _let_out(value) for name, value in seen.items()}
             for name in self._images:
                 outputs[name] = _normalise(name, seen[name], self.image_size)
@@ -118,14 +119,19 @@ class DefaultPreprocessing:
     def _seen(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What depends on what is seen of the images: themselves, masks and maps, and objects."""
         decoder = self._decoder()
-        parsed = {name: inputs[name] for name in decoder.wanted()}
-        outputs = decoder.outputs(parsed)
+        outputs = decoder.outputs(dict(inputs))
         seen = dict(outputs) if len(decoder.config.input_names) > 1 else {IMAGE: outputs}
         objects = seen.pop(OBJECTS, None)
         if objects is not None:
             counts = tf.reduce_sum(tf.cast(objects.pop(VALID), tf.int32), axis=1)
             seen |= {f"{OBJECTS}/{name}": _ragged(column, counts) for name, column in objects.items()}
         return seen
+
+
+@functools.lru_cache(maxsize=1)
+def _seen_once(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """`_seen`, traced once for the many times that TensorFlow Transform traces a preprocessing: it is most of what there is to trace."""
+    return tf.function(preprocessing._seen, autograph=False)
 
 
 def _let_out(value: Any) -> Any:
