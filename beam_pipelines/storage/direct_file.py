@@ -5,6 +5,7 @@ more than the disk's reads, and what others have in the cache stays there.
 """
 
 import errno
+import fcntl
 import io
 import mmap
 import os
@@ -14,41 +15,48 @@ from typing import BinaryIO
 from beam_pipelines.storage.files import is_remote, open_file
 
 _BLOCK_BYTES = 1 << 22
+# What a file system says that has no such way, or not for what lies at such a place.
+_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 # No more than a record has, as they are mostly: the rest of one goes from the block to where it is wanted.
 _BUFFER_BYTES = 1 << 15
 
 
 def open_direct(path: str) -> BinaryIO:
-    """Opens a file to be read from its beginning to its end; from the cache where the file system, or the place, has no other way.
+    """Opens a file to be read from its beginning to its end; through the cache where the file system, or the place, has no other way.
 
     Raises:
-        OSError: It can't be read.
+        OSError: It can't be opened.
     """
     if is_remote(path) or not hasattr(os, "O_DIRECT"):  # as on macOS
         return open_file(path)
     try:
-        return io.BufferedReader(_DirectFile(path), _BUFFER_BYTES)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        return io.BufferedReader(_DirectFile(descriptor), _BUFFER_BYTES)
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno not in _REFUSED:
             raise
-        return open_file(path)
+    except RuntimeError:  # no thread is to be had
+        pass
+    return open_file(path)
 
 
 class _DirectFile(io.RawIOBase):
-    """A file in blocks, of which the next one is read while this one is used up."""
+    """A file in blocks, of which the next one is read while this one is used up.
 
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-        self._size = os.fstat(self._descriptor).st_size
-        self._position = 0
-        self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(2)]  # at a page's beginning, as is asked for
-        self._reader = ThreadPoolExecutor(1)
+    Args:
+        descriptor: An open file, which is closed with this one.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._reader = descriptor, ThreadPoolExecutor(1)
         try:
-            self._number, self._block = 0, self._read_block(0)
-        except OSError:
+            self._size, self._position = os.fstat(descriptor).st_size, 0
+            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(2)]  # at a page's beginning, as is asked for
+            self._number, self._block = -1, self._buffers[0][:0]
+            self._next: Future[memoryview] = self._reader.submit(self._read_block, 0)
+        except BaseException:
             self.close()
             raise
-        self._next: Future[memoryview] = self._reader.submit(self._read_block, 1)
 
     def readable(self) -> bool:
         return True
@@ -67,25 +75,42 @@ class _DirectFile(io.RawIOBase):
         number, start = divmod(self._position, _BLOCK_BYTES)
         if number != self._number:
             following = self._next if number == self._number + 1 else self._reader.submit(self._read_block, number)
-            self._number, self._block = number, following.result()
-            self._next = self._reader.submit(self._read_block, number + 1)
+            self._number = -2  # neither this nor the next one is there if that fails
+            self._block = following.result()
+            self._number, self._next = number, self._reader.submit(self._read_block, number + 1)
         found = self._block[start : start + len(buffer)]
         buffer[: len(found)] = found
         self._position += len(found)
         return len(found)
 
     def close(self) -> None:
-        if not self.closed:
+        if self.closed:
+            return
+        try:
             self._reader.shutdown()
             os.close(self._descriptor)
-        super().close()
+        finally:
+            super().close()
 
     def _read_block(self, number: int) -> memoryview:
         """A block, until the next but one is read."""
-        buffer, num_bytes = self._buffers[number % 2], 0
-        while num_bytes < _BLOCK_BYTES:
-            num_read = os.preadv(self._descriptor, [buffer[num_bytes:]], number * _BLOCK_BYTES + num_bytes)
-            num_bytes += num_read
-            if not num_read or num_read % mmap.PAGESIZE:  # the end
+        start, num_bytes = number * _BLOCK_BYTES, 0
+        size = max(0, min(_BLOCK_BYTES, self._size - start))
+        buffer = self._buffers[number % 2]
+        while num_bytes < size:
+            try:
+                num_read = os.preadv(self._descriptor, [buffer[num_bytes:]], start + num_bytes)
+            except OSError as error:
+                if error.errno not in _REFUSED or not self._leave_direct():
+                    raise
+                continue
+            if not num_read:  # it is shorter than it was
                 break
+            num_bytes += num_read
         return buffer[:num_bytes]
+
+    def _leave_direct(self) -> bool:
+        """Reads on through the cache: after what was read a place is no multiple of what is asked for, say. False where it did so already."""
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        return bool(flags & os.O_DIRECT)

@@ -1,6 +1,7 @@
 """Files that are read past the system's cache."""
 
-import io
+import errno
+import fcntl
 import os
 import pathlib
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipelines.storage import direct_file
 from beam_pipelines.storage.direct_file import open_direct
 
 MIB = 1 << 20
@@ -55,19 +57,44 @@ def test_it_is_past_the_cache_on_a_disk(files):
     except OSError:
         pytest.skip("the file system of the temporary directory can't read past the cache")
     with open_direct(str(files[MIB])) as file:
-        assert os.get_blocking(file.fileno()) and _flags(file) & os.O_DIRECT
+        assert file.read(1) and _is_direct(file.fileno())
 
 
-def _flags(file: io.BufferedReader) -> int:
-    import fcntl
-
-    return fcntl.fcntl(file.fileno(), fcntl.F_GETFL)
+def _is_direct(descriptor: int) -> bool:
+    return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/version"), reason="this system has no /proc")
 def test_a_file_system_that_can_not_is_read_as_ever():
     with open_direct("/proc/version") as file:
         assert file.read() == pathlib.Path("/proc/version").read_bytes()
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
+@pytest.mark.parametrize("refused", [None, errno.EINVAL, errno.EOPNOTSUPP])
+def test_what_a_file_system_refuses_or_gives_in_pieces_comes_all_the_same(files, monkeypatch, refused):
+    preadv, path = os.preadv, files[3 * MIB + 5000]
+
+    def reluctant(descriptor, buffers, offset):
+        if _is_direct(descriptor) and refused and offset:
+            raise OSError(refused, os.strerror(refused))
+        return preadv(descriptor, [buffers[0][:1_000_001]], offset)
+
+    monkeypatch.setattr(direct_file, "_BLOCK_BYTES", MIB)
+    monkeypatch.setattr(os, "preadv", reluctant)
+    with open_direct(str(path)) as file:
+        assert file.read() == path.read_bytes()
+
+
+def test_an_error_of_the_disk_is_told_and_nothing_stays_open(files, monkeypatch):
+    monkeypatch.setattr(os, "preadv", lambda *unused: (_ for _ in ()).throw(OSError(errno.EIO, os.strerror(errno.EIO))))
+    before = len(os.listdir("/dev/fd"))
+    with open_direct(str(files[MIB])) as file:
+        if hasattr(os, "O_DIRECT"):
+            for _ in range(2):
+                with pytest.raises(OSError, match="Input/output"):
+                    file.read()
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_what_is_not_there_is_told(tmp_path):
