@@ -87,7 +87,7 @@ def test_what_is_left_out_is_left_out_of_all_columns(mixed, model, tmp_path):
     parts = [mixed.predict(model, "train", hosts=(2, index), **OPTIONS) for index in range(2)]
     assert [len(part["key"]) for part in parts] == [47, 46]
     rows = {key: output.tolist() for part in parts for key, output in zip(part["key"], part["output"])}
-    np.testing.assert_allclose(list(map(rows.get, whole["key"])), whole["output"], rtol=1e-5)  # sums of batches of other sizes may round otherwise
+    np.testing.assert_allclose(list(map(rows.get, whole["key"])), whole["output"], rtol=1e-5, atol=1e-4)  # batches of other sizes round sums otherwise
     found = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)
     assert found["key"].tolist() == [key for key in whole["key"] if key.startswith("cow/")][:20] and set(found["label"]) == {"cow"}
     made = prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 9, "bee": 9}, image_size=SIZE)
