@@ -4,6 +4,8 @@ Such a file is chunks of records, compressed or not, and a footer that says wher
 
     what is damaged       what becomes of it
     a chunk               one `BadRecord` for each of its records; reading goes on behind it
+    so much that a        `NoRecordsError`: a footer may say that there are billions
+    million in a row are
     the footer, the end   `NoRecordsError`: nobody knows where the records are
 """
 
@@ -24,6 +26,7 @@ from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Rec
 _MAGIC = bytes.fromhex("83af70d10d884a3f")
 _ONE_CHUNK_AT_A_TIME = "readahead_buffer_size:0,max_parallelism:0"
 _READ_BYTES = 1 << 20
+_MAX_BAD_IN_A_ROW = 1 << 20  # records: sixteen times what a chunk has by default
 
 
 def is_array_record(file: BinaryIO) -> bool:
@@ -87,13 +90,14 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
     """The records of a file on a disk, each with its number for an offset. Of all of them one chunk at a time is in memory.
 
     Raises:
-        NoRecordsError: The file is cut off, or its footer is damaged.
+        NoRecordsError: The file is cut off, or its footer is damaged, or does not fit what lies before it.
         OSError: It could not be read.
     """
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(_opened(path))
-        number, opened_at, is_read_through = 0, 0, False
-        while number < reader.num_records():
+        number, opened_at, is_read_through, num_bad = 0, 0, False, 0
+        num_records = reader.num_records()
+        while number < num_records:
             try:
                 data = reader.read()
             except RuntimeError as error:
@@ -101,11 +105,15 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
                     _read_through(path)
                     is_read_through = True
                 if opened_at == number:  # else a chunk before may have kept it from being read
+                    num_bad += 1
+                    if num_bad > _MAX_BAD_IN_A_ROW:
+                        raise NoRecordsError(f"of the {num_records} records that its footer names, {num_bad} in a row up to {number} are not there")
                     yield BadRecord(number, 0, printable(str(error)) or "its chunk has no such record")
                     number += 1
                 stack.close()  # it gives nothing any more
                 reader, opened_at = stack.enter_context(_opened(path, number)), number
                 continue
+            num_bad = 0
             if len(data) > MAX_FILE_BYTES:
                 yield BadRecord(number, len(data), f"a record of {len(data)} bytes; expected at most {MAX_FILE_BYTES}")
             else:

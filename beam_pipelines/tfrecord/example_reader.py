@@ -35,10 +35,12 @@ class FeatureLists(NamedTuple):
     Attributes:
         kind: `bytes`, `float`, `int64`, or empty: it has no list.
         lists: Beginning and end of each piece of its list.
+        only: Beginning and end of all its values, where these are one value of bytes, or packed numbers in one piece.
     """
 
     kind: str
     lists: tuple[tuple[int, int], ...]
+    only: tuple[int, int] | None = None
 
 
 _NO_LIST = FeatureLists("", ())
@@ -74,9 +76,11 @@ class ExampleReader:
 
     def spans(self, name: str) -> list[tuple[int, int]]:
         """(offset, number of bytes) of each value of a feature that is of bytes; none if it is not there."""
-        kind, lists = self.features.get(name, _NO_LIST)
+        kind, lists, only = self.features.get(name, _NO_LIST)
         if kind not in ("", "bytes"):
             raise BadExampleError(f"feature {name!r} is a list of {kind}; expected bytes")
+        if only:
+            return [(only[0], only[1] - only[0])]
         spans = []
         for wire_type, start, end in self._first_fields(lists):
             start, end = _message(wire_type, start, end)
@@ -86,22 +90,22 @@ class ExampleReader:
 
     def values(self, name: str) -> list[bytes] | list[float] | list[int]:
         """The values of a feature; none if it is not there."""
-        kind, lists = self.features.get(name, _NO_LIST)
+        kind, lists, only = self.features.get(name, _NO_LIST)
         if kind == "bytes":
             return [self._data[offset : offset + num_bytes] for offset, num_bytes in self.spans(name)]
         read = _read_floats if kind == "float" else _read_integers
         values: list = []
-        for wire_type, start, end in self._first_fields(lists):
+        for wire_type, start, end in ((_DELIMITED, *only),) if only else self._first_fields(lists):
             _check_count(name, len(values) + (end - start) // (4 if kind == "float" else 1))
             values += read(self._data, wire_type, start, end)
         return values
 
     def count(self, name: str) -> int:
         """How many values a feature has; none of them is decoded, and there may be any number."""
-        kind, lists = self.features.get(name, _NO_LIST)
+        kind, lists, only = self.features.get(name, _NO_LIST)
         if kind == "bytes":
-            return len(self.spans(name))
-        fields = self._first_fields(lists)
+            return 1 if only else len(self.spans(name))
+        fields = ((_DELIMITED, *only),) if only else self._first_fields(lists)
         if kind == "float":
             return sum((end - start) // 4 for _, start, end in fields)
         return sum(len(self._data[start:end].translate(None, _NO_LAST_BYTES)) for _, start, end in fields)
@@ -133,10 +137,11 @@ class ExampleReader:
             raise BadExampleError("the name of a feature is not UTF-8") from None
 
     def _read_feature(self, feature: FeatureLists, start: int, end: int) -> FeatureLists:
-        kind, lists = feature
+        kind, lists, _ = feature
         number = self._data[start] >> 3 if start < end else 0
         if not lists and 1 <= number <= 3 and (piece := _field_at(self._data, start, end, number)) and piece[1] == end:
-            return FeatureLists(_KINDS[number], (piece,))
+            only = _field_at(self._data, *piece, 1)
+            return FeatureLists(_KINDS[number], (piece,), only if only and only[1] == end else None)
         for number, wire_type, start, end in _fields(self._data, start, end):
             if 1 <= number <= 3:
                 piece = _message(wire_type, start, end)
@@ -229,6 +234,8 @@ def _read_floats(data: bytes, wire_type: int, start: int, end: int) -> tuple[flo
 def _read_integers(data: bytes, wire_type: int, start: int, end: int) -> list[int]:
     if wire_type not in (_DELIMITED, _VARINT):
         raise BadExampleError(f"wire type {wire_type} at byte {start}; expected integers")
+    if end - start == 1 and data[start] < 128:  # as most classes are
+        return [data[start]]
     values = []
     while start < end:
         value, start = _varint(data, start, end)

@@ -21,20 +21,20 @@ class ExampleCheck:
     """
 
     def __init__(self, schema: Sequence[Feature], decodes: bool) -> None:
-        self._schema = stored_features(schema)
-        self._names = {feature.name for feature in self._schema}
+        self._schema = [(feature, FEATURE_KINDS[feature.kind], *_expected_count(feature)) for feature in stored_features(schema)]
+        self._names = {feature.name for feature, *_ in self._schema}
         self._decodes = decodes
 
     def find(self, example: ExampleReader) -> Iterator[str]:
         """What is wrong with an example, a reason each."""
-        for name in sorted(self._names ^ set(example.features)):
+        for name in sorted(self._names ^ example.features.keys()):
             yield f"it has no feature {name!r}" if name in self._names else f"it has a feature {name!r}, which the schema lacks"
         num_objects = set()
-        for feature in self._schema:
+        for feature, stored, expected, is_multiple in self._schema:
             if feature.name not in example.features:
                 continue
             try:
-                count = self._check(feature, example)
+                count = self._check(feature, stored, expected, is_multiple, example)
             except (BadExampleError, Refusal, UnicodeDecodeError) as error:
                 yield f"{feature.name}: {error}"
                 continue
@@ -43,16 +43,13 @@ class ExampleCheck:
         if len(num_objects) > 1:
             yield f"its features of objects have {', '.join(map(str, sorted(num_objects)))} objects; expected one number"
 
-    def _check(self, feature: Feature, example: ExampleReader) -> int:
+    def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: ExampleReader) -> int:
         """How many values it has."""
-        stored, kind = FEATURE_KINDS[feature.kind], example.features[feature.name].kind
-        count = example.count(feature.name)
+        count, kind = example.count(feature.name), example.features[feature.name].kind
         if count and kind != stored:
             raise BadExampleError(f"a list of {kind}; expected {stored}")
-        is_one = stored == "bytes" and feature.kind != "text"
-        fixed = 1 if is_one else math.prod(feature.shape[1:] if feature.is_ragged else feature.shape)
-        if count % fixed if feature.is_ragged and not is_one else count != fixed:
-            raise BadExampleError(f"{count} values; expected {'a multiple of ' * feature.is_ragged}{fixed}")
+        if count % expected if is_multiple else count != expected:
+            raise BadExampleError(f"{count} values; expected {'a multiple of ' * is_multiple}{expected}")
         if feature.kind == "class_label":
             outside = [label for label in example.values(feature.name) if not 0 <= label < len(feature.label_names)]
             if outside:
@@ -71,6 +68,13 @@ class ExampleCheck:
         if self._decodes and feature.kind == "mask":
             read_mask(example.values(feature.name)[0])
         return count
+
+
+def _expected_count(feature: Feature) -> tuple[int, bool]:
+    """How many values it should have, and whether that may be a multiple of these."""
+    if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
+        return 1, False
+    return math.prod(feature.shape[1:] if feature.is_ragged else feature.shape), feature.is_ragged
 
 
 def _check_tensor(feature: Feature, example: ExampleReader) -> None:

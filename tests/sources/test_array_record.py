@@ -14,6 +14,7 @@ import made_images
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
 from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.tfrecord import array_record_reader
 
 
 def write_array_record(path: pathlib.Path, *records: bytes, options: str = "group_size:1") -> pathlib.Path:
@@ -55,6 +56,18 @@ def test_a_damaged_chunk_costs_its_own_records_alone(tmp_path: pathlib.Path, gro
     assert bad == [(f"x.array_record#{index:08d}", "list", "bad_record") for index in lost]
     good = [one.label for one in list_all(open_source(tmp_path)) if not isinstance(one, DeadLetter)]
     assert good == [str(n) for n in range(8) if n not in lost]
+
+
+def test_a_footer_that_names_more_than_there_is_ends_the_listing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile one may name billions: as many dead letters would be no answer."""
+    records = [example(image=JPEG, label=index, note=f"note {index:02d}") for index in range(12)]
+    path = write_array_record(tmp_path / "x.array_record", *records, options="group_size:3,uncompressed")
+    path.write_bytes(path.read_bytes().replace(b"note 01", b"NOTE 01").replace(b"note 07", b"NOTE 07"))
+    monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 3)
+    assert sum(isinstance(one, DeadLetter) for one in list_all(open_source(tmp_path))) == 6, "three in a row, and again"
+    monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 2)
+    with pytest.raises(UserError, match="x.array_record: of the 12 records that its footer names, 3 in a row up to 2 are not there"):
+        list_all(open_source(tmp_path))
 
 
 def test_no_flipped_bit_gives_other_records(tmp_path: pathlib.Path) -> None:
