@@ -9,12 +9,14 @@ import fcntl
 import io
 import mmap
 import os
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from beam_pipelines.storage.files import is_remote, open_file
 
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 21
+_NUM_AHEAD = 4  # blocks: so the disk has work while a process looks at what was read, or ends with one file and begins with the next
 # What a file system says that has no such way, or not for what lies at such a place.
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 # No more than a record has, as they are mostly: the rest of one goes from the block to where it is wanted.
@@ -41,7 +43,7 @@ def open_direct(path: str) -> BinaryIO:
 
 
 class _DirectFile(io.RawIOBase):
-    """A file in blocks, of which the next one is read while this one is used up.
+    """A file in blocks, of which the next ones are read while this one is used up.
 
     Args:
         descriptor: An open file, which is closed with this one.
@@ -51,9 +53,10 @@ class _DirectFile(io.RawIOBase):
         self._descriptor, self._reader = descriptor, ThreadPoolExecutor(1)
         try:
             self._size, self._position = os.fstat(descriptor).st_size, 0
-            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(2)]  # at a page's beginning, as is asked for
+            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(1 + _NUM_AHEAD)]  # at a page's beginning, as is asked for
             self._number, self._block = -1, self._buffers[0][:0]
-            self._next: Future[memoryview] = self._reader.submit(self._read_block, 0)
+            self._following: deque[Future[memoryview]] = deque()  # what is being read of those behind it
+            self._read_ahead()
         except BaseException:
             self.close()
             raise
@@ -74,10 +77,17 @@ class _DirectFile(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:
         number, start = divmod(self._position, _BLOCK_BYTES)
         if number != self._number:
-            following = self._next if number == self._number + 1 else self._reader.submit(self._read_block, number)
-            self._number = -2  # neither this nor the next one is there if that fails
-            self._block = following.result()
-            self._number, self._next = number, self._reader.submit(self._read_block, number + 1)
+            if number != self._number + 1:
+                self._let_go()
+                self._number = number - 1
+                self._read_ahead()
+            following, self._number = self._following.popleft(), number
+            try:
+                self._block = following.result()
+            except OSError:  # neither this nor what is behind it is there
+                self._let_go()
+                raise
+            self._read_ahead()
         found = self._block[start : start + len(buffer)]
         buffer[: len(found)] = found
         self._position += len(found)
@@ -87,16 +97,26 @@ class _DirectFile(io.RawIOBase):
         if self.closed:
             return
         try:
-            self._reader.shutdown()
+            self._reader.shutdown(cancel_futures=True)
             os.close(self._descriptor)
         finally:
             super().close()
 
+    def _read_ahead(self) -> None:
+        while len(self._following) < _NUM_AHEAD:
+            self._following.append(self._reader.submit(self._read_block, self._number + 1 + len(self._following)))
+
+    def _let_go(self) -> None:
+        """Forgets the block, and what is being read of those behind it."""
+        self._number = -2
+        while self._following:
+            self._following.popleft().cancel()
+
     def _read_block(self, number: int) -> memoryview:
-        """A block, until the next but one is read."""
+        """A block, which is there until all those that are read ahead of it are."""
         start, num_bytes = number * _BLOCK_BYTES, 0
         size = max(0, min(_BLOCK_BYTES, self._size - start))
-        buffer = self._buffers[number % 2]
+        buffer = self._buffers[number % len(self._buffers)]
         while num_bytes < size:
             try:
                 num_read = os.preadv(self._descriptor, [buffer[num_bytes:]], start + num_bytes)

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import pathlib
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -33,9 +34,14 @@ def test_all_bytes_come(files, size):
 
 
 @settings(max_examples=50)
-@given(size=st.sampled_from(SIZES), moves=st.lists(st.tuples(st.integers(0, 4 * MIB), st.integers(0, 2 * MIB)), max_size=6), whence=st.sampled_from([0, 1, 2]))
-def test_it_reads_from_where_it_is_put(files, size, moves, whence):
-    with open(files[size], "rb") as plain, open_direct(str(files[size])) as direct:
+@given(
+    size=st.sampled_from(SIZES),
+    block=st.sampled_from([1 << 16, MIB]),
+    moves=st.lists(st.tuples(st.integers(0, 4 * MIB), st.integers(0, 2 * MIB)), max_size=6),
+    whence=st.sampled_from([0, 1, 2]),
+)
+def test_it_reads_from_where_it_is_put(files, size, block, moves, whence):
+    with mock.patch.object(direct_file, "_BLOCK_BYTES", block), open(files[size], "rb") as plain, open_direct(str(files[size])) as direct:
         for offset, num_bytes in moves:
             where = -min(offset, size) if whence == os.SEEK_END else offset
             assert direct.seek(where, whence) == plain.seek(where, whence)
@@ -95,6 +101,34 @@ def test_an_error_of_the_disk_is_told_and_nothing_stays_open(files, monkeypatch)
                 with pytest.raises(OSError, match="Input/output"):
                     file.read()
     assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT")
+def test_after_an_error_of_the_disk_any_place_can_be_read(files, monkeypatch):
+    """Of what was read ahead nothing is mistaken for anything else."""
+    preadv, path, is_broken = os.preadv, files[3 * MIB + 5000], True
+    block = 1 << 16
+
+    def broken(descriptor, buffers, offset):
+        if is_broken and offset == 20 * block:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return preadv(descriptor, buffers, offset)
+
+    monkeypatch.setattr(direct_file, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(os, "preadv", broken)
+    data = path.read_bytes()
+    with open_direct(str(path)) as file:
+        assert file.read(19 * block) == data[: 19 * block]
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input/output"):
+                file.seek(20 * block + 5)
+                file.read(1)
+        for number in (19, 18, 21, 22, 0, 40):
+            file.seek(number * block + 5)
+            assert file.read(block - 5) == data[number * block + 5 : (number + 1) * block], number
+        is_broken = False
+        file.seek(20 * block)
+        assert file.read() == data[20 * block :]
 
 
 def test_what_is_not_there_is_told(tmp_path):
