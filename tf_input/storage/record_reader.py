@@ -3,9 +3,10 @@
 import collections
 import dataclasses
 import functools
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Callable, Sequence
+from typing import Callable, NamedTuple, Sequence
 
 import numpy as np
 
@@ -16,11 +17,25 @@ from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.storage.index import ShardIndex
-from tf_input.storage.stretches import Stretch, find_stretch, make_stretch
+from tf_input.storage.stretches import Stretch, find_edges, make_stretch
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 _NEAR_BYTES = 256 << 10  # a request more takes about as long
 _TOGETHER_BYTES = 4 << 20  # that lie beside what was asked for are held at most, for each request
+
+
+class RunPart(NamedTuple):
+    """Records of a run.
+
+    Attributes:
+        run: Its place among the runs.
+        first: The first of them, counted through the run.
+        stop: The one behind the last.
+    """
+
+    run: int
+    first: int
+    stop: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +62,7 @@ class RecordReader:
         files: Where the shards lie.
         shards: The split's.
         open_index: Opens the index of a shard, by the shard's place in the split.
-        run_bytes: How long the runs are that `read_stretch` knows.
+        run_bytes: How long the runs are that `read_runs` knows.
         damaged: Where to put damaged records; None: they are errors.
         release: Closes what is open of files and indexes; who reads on opens it again.
         selection: Which records an epoch has; None: each of them once.
@@ -132,30 +147,46 @@ class RecordReader:
             found[place] = self.look_again(int(numbers[place]))
         return found
 
-    def read_stretch(self, run: int, first: int, stop: int, arena: Arena) -> Stretch:
-        """Records of a run that lie together, read at once.
+    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> Stretch:
+        """Records of some runs, one run after the other; of each what is wanted is read at once.
 
         Args:
-            run: Its place in `runs`.
-            first, stop: Which of its records.
-            arena: Where to put what is read. Of what could not be read nothing is there.
+            parts: Of which runs which records.
+            arena: Where to put what is read. Of what could not be read zeros are there.
 
         Raises:
             OSError, ValueError: Where records lie is not known, and the index can't be read.
         """
-        shard, start = int(self.runs.shards[run]), int(self.runs.firsts[run])
-        file, first, stop = self._shards[shard], start + first, start + stop
-        data, begin = memoryview(b""), 0
+        # Of many short runs all is looked at once: for each, the calls to NumPy would take longer than its records.
+        extents = [self._extent(part) for part in parts]
+        edges = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
+        data = arena.take(edges[-1])  # with what it held before, which may be records as well
+        begins, ends = [], []
+        for part, (begin, _), start, stop in zip(parts, extents, edges, edges[1:]):
+            part_begins, part_ends = self._read_run(part, begin, data[start:stop])
+            begins.append(start + part_begins)
+            ends.append(start + part_ends)
+        return make_stretch(data, np.concatenate(begins), np.concatenate(ends))
+
+    def _extent(self, part: RunPart) -> tuple[int, int]:
+        """Where the records of a run lie in its shard; of a damaged index, nowhere."""
+        shard, start = int(self.runs.shards[part.run]), int(self.runs.firsts[part.run])
+        begin = self._offset(shard, start + part.first)
+        return begin, max(begin, self._offset(shard, start + part.stop))
+
+    def _read_run(self, part: RunPart, begin: int, target: memoryview) -> tuple[np.ndarray, np.ndarray]:
+        """Reads what lies from a byte of a shard on; where in it each record's frame begins and ends, int64 [n] each."""
+        shard, start = int(self.runs.shards[part.run]), int(self.runs.firsts[part.run])
         try:
-            begin, end = self._offset(shard, first), self._offset(shard, stop)
-            taken = arena.take(max(0, end - begin))  # with what it held before, which may be records as well
-            data = taken[: self._files.read_into(file.path, begin, taken)]
+            num_bytes = self._files.read_into(self._shards[shard].path, begin, target)
         except OSError:  # each record is read again, and says what is wrong
-            pass
-        if (stretch := find_stretch(data, stop - first)) is not None:
-            return stretch
-        begins, ends = self._index(shard).extents(first, stop)
-        return make_stretch(data, begins - begin, ends - begin)
+            num_bytes = 0
+        if num_bytes == len(target) and (edges := find_edges(target, part.stop - part.first)) is not None:
+            return edges[:-1], edges[1:]
+        target[num_bytes:] = bytes(len(target) - num_bytes)
+        begins, ends = (extent - begin for extent in self._index(shard).extents(start + part.first, start + part.stop))
+        is_there = (begins >= 0) & (ends <= len(target))  # others would be looked for among those of the next run
+        return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
     def read_scattered(self, numbers: np.ndarray, arena: Arena) -> Stretch:
         """Records anywhere in the split. Those that lie near each other are read together, and what lies between them is let go of.
@@ -286,10 +317,11 @@ class SelectedRecords:
         """As `RecordReader.numbers`."""
         return self._numbers[places]
 
-    def read_stretch(self, run: int, first: int, stop: int, arena: Arena) -> Stretch:
-        """As `RecordReader.read_stretch`."""
-        start = int(self.runs.starts[run])
-        return self._reader.read_scattered(self._numbers[start + first : start + stop], arena)
+    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> Stretch:
+        """As `RecordReader.read_runs`."""
+        starts = self.runs.starts[[part.run for part in parts]].tolist()
+        wanted = [self._numbers[start + part.first : start + part.stop] for start, part in zip(starts, parts)]
+        return self._reader.read_scattered(np.concatenate(wanted), arena)
 
 
 def _in_order(shards: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

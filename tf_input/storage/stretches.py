@@ -1,4 +1,4 @@
-"""Records that lie together, read at once: found by their frames, and checked as they are taken out.
+"""Records that lie together in memory: found by their frames, and checked as they are taken out.
 
 The frame of a record is the length of its data (uint64), that length's checksum (uint32), the data, and their checksum.
 """
@@ -17,7 +17,7 @@ _read_length = struct.Struct("<Q").unpack_from
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """Some records of a shard that lie together.
+    """Some records that lie together in memory.
 
     Attributes:
         data: What lies there.
@@ -50,7 +50,7 @@ def make_stretch(data: memoryview, begins: np.ndarray, ends: np.ndarray) -> Stre
     return Stretch(data, begins + HEADER_BYTES, ends - CHECKSUM_BYTES, checksums, is_whole)
 
 
-def find_stretch(data: memoryview, num_records: int) -> Stretch | None:
+def find_edges(data: memoryview, num_records: int) -> np.ndarray | None:
     """Finds records by the lengths in their frames.
 
     Args:
@@ -58,8 +58,8 @@ def find_stretch(data: memoryview, num_records: int) -> Stretch | None:
         num_records: How many these are.
 
     Returns:
-        None if they are not so many, or end elsewhere: a length is damaged, or the place is wrong, so that it is not known where
-        they begin.
+        int64 [num_records + 1], where each begins, and where the last ends. None if they are not so many, or end elsewhere: a length is
+        damaged, or the place is wrong, so that it is not known where they begin.
     """
     edges, at = [0], 0
     try:
@@ -68,10 +68,7 @@ def find_stretch(data: memoryview, num_records: int) -> Stretch | None:
             edges.append(at)
     except (struct.error, OverflowError):
         return None
-    if at != len(data):
-        return None
-    bounds = np.array(edges, np.int64)
-    return make_stretch(data, bounds[:-1], bounds[1:])
+    return np.array(edges, np.int64) if at == len(data) else None
 
 
 class Stretches:

@@ -10,11 +10,12 @@ import numpy as np
 from tf_input.epochs.runs import Runs
 from tf_input.epochs.windows import Window, WindowOrder
 from tf_input.storage.arenas import Arena, Arenas
-from tf_input.storage.record_reader import RecordReader, SelectedRecords
+from tf_input.storage.record_reader import RecordReader, RunPart, SelectedRecords
 from tf_input.storage.stretches import Stretches
 
 _SLACK_BYTES = 4 << 20  # of an arena: how long runs are is known about, and what is not touched takes no memory
 _NUM_REQUESTS = 16  # at a time: where each takes a moment, so many runs come at the speed of the network
+_TOGETHER_BYTES = 1 << 20  # of runs that one thread reads one after the other
 
 
 class WindowReader:
@@ -124,13 +125,17 @@ class WindowReader:
         window = order.window(index)
         slices, num_bytes = order.slices(window, self._hosts), self._length(order, window)
         arena = self._arenas.get(num_bytes + num_bytes // 4 + _SLACK_BYTES)
-        stretches = []
+        parts = []
         for first, stop in slices:
             begin = int(np.searchsorted(window.run_starts, first, side="right")) - 1
             end = int(np.searchsorted(window.run_starts, stop, side="left"))
             for run, start, limit in zip(window.runs[begin:end].tolist(), *_bounds(window, begin, end)):
-                from_record, to_record = max(first, start) - start, min(stop, limit) - start
-                stretches.append(self._threads.submit(self._records.read_stretch, run, from_record, to_record, arena))
+                parts.append(RunPart(run, max(first, start) - start, min(stop, limit) - start))
+        # Short runs are read several at a time, as far as each thread has some all the same.
+        together = max(1, min(-(-len(parts) // _NUM_REQUESTS), _TOGETHER_BYTES * len(parts) // max(1, num_bytes)))
+        stretches = [
+            self._threads.submit(self._records.read_runs, parts[place : place + together], arena) for place in range(0, len(parts), together)
+        ]
         mixed = self._threads.submit(order.mix, window)
         return _Loading(window, slices, stretches, mixed, num_bytes, arena)
 

@@ -23,8 +23,8 @@ from tf_input.storage.arenas import Arena
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.open_files import open_files
-from tf_input.storage.record_reader import RecordReader, ShardFile
-from tf_input.storage.stretches import Stretches, find_stretch
+from tf_input.storage.record_reader import RecordReader, RunPart, ShardFile
+from tf_input.storage.stretches import Stretches, find_edges, make_stretch
 from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
@@ -94,6 +94,47 @@ def test_what_is_asked_for_anywhere_is_read_once_and_what_lies_between_only_wher
     assert len(read) == len({*read}) and wanted <= {*read}
     assert len({*read} - wanted) <= near * len({*numbers}), "gaps that are no longer than that"
     assert len(stretch.data) == len(wanted), "nothing else is held"
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), damage=st.sampled_from(["none", "a byte", "an index", "cut off", "missing"]))
+def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_factory, data, damage):
+    """Whatever lay in the memory before: the same records, at other places."""
+    folder = tmp_path_factory.mktemp("shards")
+    shards = write_shards(folder)
+    numbers = np.arange(len(RECORDS))
+    reader, arena = make_reader(folder, shards, run_bytes=60), Arena(1 << 16)
+    arena.take(1 << 16)[:] = (b"".join(frame(record) for record in RECORDS) * (1 << 8))[: 1 << 16]
+    arena.clear()
+    run_starts = np.cumsum([0, *reader.runs.counts])
+    parts = []
+    for run in data.draw(st.lists(st.sampled_from(range(len(reader.runs))), unique=True, min_size=1)):
+        first, stop = sorted(data.draw(st.tuples(*[st.integers(0, int(reader.runs.counts[run]))] * 2)))
+        parts.append(RunPart(run, first, stop))
+    shard = data.draw(st.integers(0, len(shards) - 1))
+    path, index = folder / shards[shard].name, folder / shards[shard].index
+    if damage == "a byte":
+        flip(path, data.draw(st.integers(0, 8 * shards[shard].num_bytes - 1)))
+    elif damage == "an index":
+        flip(index, data.draw(st.integers(8 * INDEX_HEADER.size, 8 * index.stat().st_size - 1)))
+    elif damage == "cut off":
+        path.write_bytes(path.read_bytes()[: data.draw(st.integers(0, shards[shard].num_bytes - 1))])
+    elif damage == "missing":
+        path.unlink()
+    wanted = np.concatenate([numbers[run_starts[run] + first : run_starts[run] + stop] for run, first, stop in parts])
+    found = Stretches([reader.read_runs(parts, arena)]).take(np.arange(len(wanted))).tolist()
+    bounds = np.cumsum([0, *COUNTS])
+    for number, record in zip(wanted.tolist(), found):
+        is_harmed = damage != "none" and bounds[shard] <= number < bounds[shard + 1]
+        assert record == RECORDS[number] or (is_harmed and record is None)
+
+
+def test_short_runs_are_read_several_at_a_time_and_each_thread_has_some(made):
+    reader, asked = make_reader(*made, run_bytes=1), []
+    plain = reader.read_runs
+    reader.read_runs = lambda parts, arena: asked.append(len(parts)) or plain(parts, arena)
+    assert read_windows(reader, np.arange(len(RECORDS)), 1 << 20).tolist() == RECORDS
+    assert sum(asked) == len(reader.runs) == 20 and len(asked) == 10 and max(asked) == 2
 
 
 def test_threads_may_read_at_a_time(made):
@@ -269,8 +310,8 @@ def test_a_busy_or_broken_disk_costs_no_record(own, case, skips):
         assert way(np.arange(len(RECORDS))).tolist() == RECORDS
 
 
-def read_windows(reader: RecordReader, numbers: np.ndarray) -> np.ndarray:
-    windows = WindowReader(reader, lambda epoch, runs: WindowOrder(runs, 100, None), (1, 0), 300)
+def read_windows(reader: RecordReader, numbers: np.ndarray, window_bytes: int = 100) -> np.ndarray:
+    windows = WindowReader(reader, lambda epoch, runs: WindowOrder(runs, window_bytes, None), (1, 0), 3 * window_bytes)
     with contextlib.closing(windows):
         return windows.read(0, numbers)
 
@@ -278,11 +319,12 @@ def read_windows(reader: RecordReader, numbers: np.ndarray) -> np.ndarray:
 def test_frames_are_cut_as_they_are_written():
     """Where the lengths lead elsewhere than to the end, nothing is guessed."""
     data = b"".join(frame(record) for record in RECORDS)
-    found = find_stretch(memoryview(data), len(RECORDS))
+    edges = find_edges(memoryview(data), len(RECORDS))
+    found = make_stretch(memoryview(data), edges[:-1], edges[1:])
     assert Stretches([found, found]).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
-    assert len(find_stretch(memoryview(b""), 0).begins) == 0
+    assert find_edges(memoryview(b""), 0).tolist() == [0]
     for wrong, count in ((data[:-1], 20), (data + b"x", 20), (data, 19), (data, 21), (b"", 1), (data[4:], 20)):
-        assert find_stretch(memoryview(wrong), count) is None
+        assert find_edges(memoryview(wrong), count) is None
 
 
 def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
@@ -304,10 +346,10 @@ def test_what_could_not_be_read_is_not_what_was_there_before(own):
     """Memory is used again, and records of one length, as of raw pixels, would fit into the place of any others."""
     (folder, shards), arena = own, Arena(1 << 20)
     count = COUNTS[0]
-    assert make_reader(folder, shards, run_bytes=1 << 20).read_stretch(0, 0, count, arena).is_whole.tolist() == [True] * count
+    assert make_reader(folder, shards, run_bytes=1 << 20).read_runs([RunPart(0, 0, count)], arena).is_whole.tolist() == [True] * count
     arena.clear()
     (folder / shards[0].name).unlink()
     (folder / shards[0].name).symlink_to("/proc/self/mem")  # which opens, and can't be read at these places
-    assert make_reader(folder, shards, run_bytes=1 << 20).read_stretch(0, 0, count, arena).is_whole.tolist() == [False] * count
+    assert make_reader(folder, shards, run_bytes=1 << 20).read_runs([RunPart(0, 0, count)], arena).is_whole.tolist() == [False] * count
     arena.clear()
     assert make_reader(folder, shards).read_scattered(np.arange(count), arena).is_whole.tolist() == [False] * count
