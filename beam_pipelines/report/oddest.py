@@ -1,6 +1,6 @@
 """Which examples of a sample are at an end of something: the largest, the darkest, …"""
 
-from typing import Iterator, NamedTuple
+from typing import Callable, Iterator, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,8 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
     known, height, width, num_bytes = _sizes(sample)
     pixels = height * width
     density = num_bytes / pixels
-    sides = [f"{across} × {high}" for across, high in zip(width, height)]
-    dense = [f"{num:.2f} bytes a pixel" for num in density]
+    sides = lambda at: f"{width[at]} × {height[at]}"
+    dense = lambda at: f"{density[at]:.2f} bytes a pixel"
     yield from _at_end(sample, "Largest", "", known, -pixels, sides)
     yield from _at_end(sample, "Smallest", "", known, pixels, sides)
     yield from _at_end(sample, "Widest for their height", "", known, -(width / height), sides)
@@ -68,7 +68,7 @@ def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
     light = album.brightness(rows.tolist())
     rows, light = rows[np.isfinite(light)], light[np.isfinite(light)]
     note = f"Of {len(rows):,} images that were decoded: the first of each split, and those with the fewest bytes a pixel."
-    told = [f"{share:.0%} of white" for share in light]
+    told = lambda at: f"{light[at]:.0%} of white"
     for title, values in (("Darkest", light), ("Brightest", -light)):
         yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, told)
 
@@ -88,9 +88,9 @@ def _first_of_splits(sample: Sample, num: int) -> np.ndarray:
     return np.argsort(place_in_split / np.bincount(sample.splits)[sample.splits], kind="stable")[:num]
 
 
-def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, told: list[str]) -> Iterator[Odd]:
-    """The rows with the smallest values, unless all are equal."""
+def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, tell: Callable[[int], str]) -> Iterator[Odd]:
+    """The rows with the smallest values, unless all are equal; `tell` says of a place among them what it is there for."""
     order = np.argsort(values, kind="stable")[:_NUM_SHOWN].tolist()
     if len(rows) and values.min() < values.max():
         keys = sample.texts("key", rows[order])
-        yield Odd(title, note, rows[order].tolist(), [f"{told[at]}: {key[:_MAX_NAME]}" for at, key in zip(order, keys)])
+        yield Odd(title, note, rows[order].tolist(), [f"{tell(at)}: {key[:_MAX_NAME]}" for at, key in zip(order, keys)])

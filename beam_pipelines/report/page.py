@@ -1,18 +1,11 @@
 """The page, from the files of a data set."""
 
-import base64
-import functools
-import hashlib
-import importlib.resources
 import re
 from typing import Any, Iterator, NamedTuple
 
-import jinja2
 import numpy as np
-from markupsafe import Markup
 
 from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS
-from beam_pipelines.errors import printable
 from beam_pipelines.report.album import Album, Shown
 from beam_pipelines.report.alike import certify, show_alike
 from beam_pipelines.report.charts import STRIP_EXAMPLES, Stretch, make_histogram, make_strip
@@ -23,6 +16,7 @@ from beam_pipelines.report.health import check_health, find_qualities
 from beam_pipelines.report.oddest import find_oddest
 from beam_pipelines.report.pictures import Pictures
 from beam_pipelines.report.sample import Labels, Sample
+from beam_pipelines.report.template import render_template
 from tf_input.dataset_format import IMAGE, Feature, training_split
 
 MAX_BYTES = 5_000_000
@@ -83,48 +77,11 @@ def render_page(contents: Contents, sample: Sample) -> bytes:
         contents: What the data set says of itself.
         sample: Its first examples.
     """
-    pages = (_render(make_page(contents, sample, num_bytes)).encode(errors="backslashreplace") for num_bytes in _PICTURE_BYTES)
+    pages = (render_template(make_page(contents, sample, num_bytes)).encode(errors="backslashreplace") for num_bytes in _PICTURE_BYTES)
     for page in pages:
         if len(page) <= MAX_BYTES:
             return page
     raise ValueError(f"more text than a page of {MAX_BYTES} bytes has room for")
-
-
-def _render(page: dict[str, Any]) -> str:
-    names = [head.name for head in page["heads"]]
-    sections = [(f"classes-{place}", f"Classes of {name}" if len(names) > 1 else "Classes") for place, name in enumerate(names, start=1)]
-    conditional = {"samples": "samples", "sizes": "histograms", "oddest": "oddest", "dead-letters": "refused", "leaks": "leaks"}
-    titles = {
-        **{"samples": "Samples", "sizes": "Sizes", "oddest": "Oddest", "shuffle": "Shuffle", "dead-letters": "Dead letters"},
-        **{"leaks": "Leaks", "features": "Features", "splits": "Splits", "made": "Made and read"},
-    }
-    sections += [(name, title) for name, title in titles.items() if name not in conditional or page[conditional[name]]]
-    style, script = _text("report.css"), _text("report.js")
-    return _template().render(
-        page=page, sections=sections, style=Markup(style), style_hash=_hash(style), script=Markup(script), script_hash=_hash(script)
-    )
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    """Whatever text of a data set is shown is escaped, and on one line."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
-    )
-    return environment.from_string(_text("report.html.jinja"))
-
-
-def _finalize(value: Any) -> Any:
-    return printable(value) if type(value) is str else value
-
-
-def _text(name: str) -> str:
-    return importlib.resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> Markup:
-    """As a Content-Security-Policy names what may stand in a page."""
-    return Markup(f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}")
 
 
 def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import os
 from typing import Any, Iterator, Mapping
 
@@ -17,22 +18,18 @@ from apache_beam.options.pipeline_options import (
 
 from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt
 from beam_pipelines.log import say
-from beam_pipelines.runners.dataflow import Dataflow
 from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.flink import Flink
-from beam_pipelines.runners.local import Local
-from beam_pipelines.runners.portable import Portable
-from beam_pipelines.runners.prism import Prism
 from beam_pipelines.runners.signatures import remember_signatures
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 
-ENGINES: Mapping[str, type[Engine]] = {
-    "DirectRunner": Local,  # the default
-    "FnApiRunner": Local,  # the same by Beam's name
-    "PrismRunner": Prism,
-    "FlinkRunner": Flink,
-    "PortableRunner": Portable,
-    "DataflowRunner": Dataflow,
+# Name -> the module that has it, and its class there: each imports clients and servers of its own, which no other engine needs.
+ENGINES: Mapping[str, tuple[str, str]] = {
+    "DirectRunner": ("local", "Local"),  # the default
+    "FnApiRunner": ("local", "Local"),  # the same by Beam's name
+    "PrismRunner": ("prism", "Prism"),
+    "FlinkRunner": ("flink", "Flink"),
+    "PortableRunner": ("portable", "Portable"),
+    "DataflowRunner": ("dataflow", "Dataflow"),
 }
 
 
@@ -94,11 +91,16 @@ def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_ten
     name = options.view_as(StandardOptions).runner or "DirectRunner"
     if name not in ENGINES:
         raise UserError(f"--runner={name}: expected one of {', '.join(ENGINES)}")
-    if has_tensorflow and not ENGINES[name].runs_tensorflow:
-        others = [name for name, engine in ENGINES.items() if engine.runs_tensorflow]
+    if has_tensorflow and not _engine_class(name).runs_tensorflow:
+        others = [name for name in ENGINES if _engine_class(name).runs_tensorflow]
         raise UserError(f"--runner={name}: expected one that `recordmill {command}` runs on: {', '.join(others)}")
     remember_signatures()
-    return ENGINES[name](name, options)
+    return _engine_class(name)(name, options)
+
+
+def _engine_class(name: str) -> type[Engine]:
+    module, engine = ENGINES[name]
+    return getattr(importlib.import_module(f"{__package__}.{module}"), engine)
 
 
 def parse_pipeline_options(flags: list[str], command: str = "prepare") -> PipelineOptions:

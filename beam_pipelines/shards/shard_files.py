@@ -51,8 +51,8 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
 
 
 def _plain(values: Sequence[Any]) -> np.ndarray:
-    """One label for each example, also where it has several."""
-    return np.array([one_label(value) if isinstance(value, list) else value for value in values], np.int64)
+    """One label for each example, also where a feature has several: then each is a list."""
+    return np.array(list(map(one_label, values)) if values and isinstance(values[0], list) else values, np.int64)
 
 
 def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int]:

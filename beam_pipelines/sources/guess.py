@@ -2,9 +2,10 @@
 
 import fnmatch
 import functools
+import itertools
 import os
 import re
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.errors import UserError, printable
@@ -31,8 +32,7 @@ _FOLDERS = {
     "coco": ("_annotations.coco.json",),
     "arrays": ("*.npz", "images.npy", "x.npy", "x_train.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),
 }
-_IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".npy")
-_IMAGE_FILES = tuple(f"*{end}" for end in _IMAGE_ENDS)
+_IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 _CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 _IMAGES = {"images", "jpegimages", "img", "imgs"}
 _MASKS = {"masks", "mask", "segmentationclass", "labels"}
@@ -47,22 +47,22 @@ def guess_source(path: str) -> str:
     """
     if not _is_folder(path):
         return _guess_file(path)
-    folders, files = _look_into(path)
+    found = _look_into(path)
     for kind, patterns in _FOLDERS.items():
-        if _any_match(files, patterns):
+        if _any_match(found.files, patterns):
             return kind
-    if _CIFAR_100 <= set(files):
+    if _CIFAR_100 <= set(found.files):
         return "arrays"
-    named = {name.lower() for name in folders}
-    if named & _ANNOTATIONS and (kind := _guess_annotations(path, next(n for n in folders if n.lower() in _ANNOTATIONS))):
+    named = {name.lower() for name in found.folders}
+    if named & _ANNOTATIONS and (kind := _guess_annotations(path, next(n for n in found.folders if n.lower() in _ANNOTATIONS))):
         return kind
     if named & _IMAGES and named & _MASKS and not named - _IMAGES - _MASKS - _ANNOTATIONS - {"imagesets", "segmentationobject"}:
         return "masks"
-    if any(name.lower().endswith(".xml") for name in files):
+    if found.has_annotations:
         return "voc"
-    if named <= _IMAGES and _are_tables(files):
+    if named <= _IMAGES and found.are_tables:
         return "table"
-    return _guess_split_folders(path, folders) or DEFAULT_SOURCE
+    return _guess_split_folders(path, found.folders) or DEFAULT_SOURCE
 
 
 def _guess_file(path: str) -> str:
@@ -74,32 +74,24 @@ def _guess_file(path: str) -> str:
 
 
 def _guess_annotations(path: str, folder: str) -> str | None:
-    _, files = _look_into(f"{path}/{folder}")
-    if any(name.lower().endswith(".xml") for name in files):
-        return "voc"
-    return "coco" if _any_match(files, ("*.json",)) else None
-
-
-def _are_tables(files: list[str]) -> bool:
-    """Whether files are such as `part-0.csv`, and none is an image. (Notes beside class folders are no data set.)"""
-    return not _any_match(files, _IMAGE_FILES) and _any_match(files, _FILES["table"])
+    found = _look_into(f"{path}/{folder}")
+    return "voc" if found.has_annotations else "coco" if _any_match(found.files, ("*.json",)) else None
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
     """Split folders may hold what tells more than class folders."""
     num_tables = 0
     for folder in folders:
-        below, files = _look_into(f"{path}/{folder}")
-        num_tables += not below and _are_tables(files)
+        found = _look_into(f"{path}/{folder}")
+        num_tables += not found.folders and found.are_tables
         if num_tables == len(folders):
             return "table"
-        others = [name for name in files if not name.lower().endswith(_IMAGE_ENDS)]
         for kind in ("table", "coco"):
-            if _any_match(others, _FOLDERS[kind]):
+            if _any_match(found.files, _FOLDERS[kind]):
                 return kind
-        if any(name.lower().endswith(".xml") for name in others):
+        if found.has_annotations:
             return "voc"
-        named = {name.lower() for name in below}
+        named = {name.lower() for name in found.folders}
         if named & _IMAGES and named & _MASKS and len(named) == 2:
             return "masks"
     return None
@@ -109,21 +101,52 @@ def _is_folder(path: str) -> bool:
     return not files_at(path).exists(path) and any(files_at(path).top_level(path)) if is_remote(path) else os.path.isdir(path)
 
 
-# Folders with more entries than this are class folders of images, or tell by their first names what they are.
-_MAX_NAMES = 1000
+# Of so many entries of a folder, and so many that are no images', it is told what it is: one with more has images of a class.
+_MAX_ENTRIES, _MAX_NAMES = 100_000, 1000
 
 
-def _look_into(path: str) -> tuple[list[str], list[str]]:
-    """Names of the folders and of the files in a folder, without those that are hidden."""
+class _Names(NamedTuple):
+    """What lies in a folder, without what is hidden.
+
+    Attributes:
+        folders: Names, sorted.
+        files: Likewise, but for images.
+        has_images: Whether there are any.
+    """
+
+    folders: list[str]
+    files: list[str]
+    has_images: bool
+
+    @property
+    def are_tables(self) -> bool:
+        """Whether files are such as `part-0.csv`, and none is an image. (Notes beside class folders are no data set.)"""
+        return not self.has_images and not _any_match(self.files, ("*.npy",)) and _any_match(self.files, _FILES["table"])
+
+    @property
+    def has_annotations(self) -> bool:
+        """Whether files are such as Pascal VOC has for its images."""
+        return any(name.lower().endswith(".xml") for name in self.files)
+
+
+def _look_into(path: str) -> _Names:
     if is_remote(path):
         folders, files = files_at(path).top_level(path)
-    else:
-        folders, files = [], []
-        with os.scandir(path) as entries:
-            for entry, _ in zip(entries, range(100 * _MAX_NAMES)):
-                (folders if entry.is_dir() else files).append(entry.name)
+        return _sort_out(folders, files)
+    with os.scandir(path) as entries:
+        found = list(itertools.islice(entries, _MAX_ENTRIES))
+    # A million names may end as images' do: nothing is asked of these, not even whether one is a folder's.
+    others = [entry for entry in found if entry.name[0] == "." or not entry.name.endswith(_IMAGE_ENDS)]
+    names = ([], [])
+    for entry in others:
+        names[entry.is_dir()].append(entry.name)
+    return _sort_out(names[True], names[False], has_images=len(others) < len(found))
+
+
+def _sort_out(folders: list[str], files: list[str], has_images: bool = False) -> _Names:
     shown = [sorted(name for name in names if not name.startswith(".")) for names in (folders, files)]
-    return shown[0][:_MAX_NAMES], shown[1][:_MAX_NAMES]
+    others = [name for name in shown[1] if not name.lower().endswith(_IMAGE_ENDS)]
+    return _Names(shown[0][:_MAX_NAMES], others[:_MAX_NAMES], has_images or len(others) < len(shown[1]))
 
 
 def _any_match(names: list[str], patterns: tuple[str, ...]) -> bool:
