@@ -9,7 +9,10 @@ import sys
 from typing import Any, Iterator
 
 # Optional parts of Beam, which it does without where they are not installed.
-_OPTIONAL = ("apache_beam.io.gcp.bigquery", "apitools", "boto3", "botocore", "bson", "google.api_core", "google.auth", "google.cloud", "oauth2client", "pandas")
+_OPTIONAL = (
+    *("apache_beam.io.gcp.bigquery", "apitools", "boto3", "botocore", "bson"),
+    *("google.api_core", "google.auth", "google.cloud", "oauth2client", "pandas"),
+)
 
 
 class _NotInstalled(importlib.abc.MetaPathFinder):
@@ -31,6 +34,7 @@ def without_optional_parts() -> Iterator[None]:
         import numpy as np
         import pyarrow as pa
 
+        pa.set_memory_pool(pa.system_memory_pool())  # its own keeps megabytes of each thread, which nobody else can have
         for values in (np.zeros(1), [None, "a"]):  # with the first of each kind it looks for pandas, and not again
             pa.array(values)
     finally:

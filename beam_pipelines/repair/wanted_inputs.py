@@ -117,7 +117,7 @@ class _WantedContext(PartContext):
 def _list_wanted(context: bytes, part: str) -> ListedRuns:
     """What is listed of a part; of references those that are looked for, and next to no others."""
     of_all: _WantedContext = shared(context)
-    listed = ListedRuns(of_all.config.spool_directory)
+    listed = ListedRuns(of_all.config.spool_directory, 1.0)
     for one in list_in_batches(of_all.source, part, of_all.config):
         if isinstance(one, References):
             orders = one.rows["order"]

@@ -19,6 +19,9 @@ from beam_pipelines.errors import UserError
 BLOCK_REFERENCES = 1 << 19
 BLOCK_BYTES = 96 << 20
 
+# Of fewer there are so many blocks all the same, as far as each has some: what sorts them then needs little memory beside the engine's own.
+FEW_BLOCKS, SMALL_BLOCK_REFERENCES = 4, 1 << 14
+
 # Readers interleave shards, so a small data set gets several; a large one gets files that copy and cache well.
 PREFERRED_SHARDS = 16
 MIN_SHARD_BYTES = 1 << 20
@@ -84,8 +87,10 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
         before = np.concatenate([[0], np.cumsum(counts[split], dtype=np.int64)])
         splits[split] = SplitPlan(split, int(before[-1]), shards, before)
     before = sum(plan.before for plan in splits.values())
-    num_blocks = min(max(-(-int(before[-1]) // BLOCK_REFERENCES), -(-reference_bytes // BLOCK_BYTES)), NUM_BUCKETS)
-    targets = np.arange(1, num_blocks) * int(before[-1]) // num_blocks
+    num = int(before[-1])
+    few = min(FEW_BLOCKS, num // SMALL_BLOCK_REFERENCES)
+    num_blocks = min(max(-(-num // BLOCK_REFERENCES), -(-reference_bytes // BLOCK_BYTES), few), NUM_BUCKETS)
+    targets = np.arange(1, num_blocks) * num // num_blocks
     bounds = np.unique(np.concatenate([[0], np.searchsorted(before, targets), [NUM_BUCKETS]]))
     return ShufflePlan(splits, bounds)
 

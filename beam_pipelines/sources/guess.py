@@ -9,6 +9,7 @@ from typing import Callable, NamedTuple
 
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
 # What the name of a file tells, in this order.
@@ -79,10 +80,12 @@ def _guess_annotations(path: str, folder: str) -> str | None:
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
-    """Split folders may hold what tells more than class folders."""
+    """Split folders may hold what tells more than class folders. Another one with an image is a class folder, and no more is looked at of it."""
     num_tables = 0
     for folder in folders:
-        found = _look_into(f"{path}/{folder}")
+        found = _look_into(f"{path}/{folder}", until_image=folder.lower() not in SPLIT_FOLDERS)
+        if found is None:
+            continue
         num_tables += not found.folders and found.are_tables
         if num_tables == len(folders):
             return "table"
@@ -129,18 +132,24 @@ class _Names(NamedTuple):
         return any(name.lower().endswith(".xml") for name in self.files)
 
 
-def _look_into(path: str) -> _Names:
-    if is_remote(path):
-        folders, files = files_at(path).top_level(path)
-        return _sort_out(folders, files)
+def _look_into(path: str, until_image: bool = False) -> _Names | None:
+    """None where an image is enough, and there is one: so no folder of a class is read to its end."""
+    names = _sort_out(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
+    return None if until_image and names.has_images else names
+
+
+def _scan(path: str, until_image: bool) -> _Names:
+    names, has_images = ([], []), False
     with os.scandir(path) as entries:
-        found = list(itertools.islice(entries, _MAX_ENTRIES))
-    # A million names may end as images' do: nothing is asked of these, not even whether one is a folder's.
-    others = [entry for entry in found if entry.name[0] == "." or not entry.name.endswith(_IMAGE_ENDS)]
-    names = ([], [])
-    for entry in others:
-        names[entry.is_dir()].append(entry.name)
-    return _sort_out(names[True], names[False], has_images=len(others) < len(found))
+        for entry in itertools.islice(entries, _MAX_ENTRIES):
+            # A million names may end as images' do: nothing more is asked of these, not even whether one is a folder's.
+            if not entry.name.endswith(_IMAGE_ENDS) or entry.name[0] == ".":
+                names[entry.is_dir()].append(entry.name)
+                continue
+            has_images = True
+            if until_image:
+                break
+    return _sort_out(names[True], names[False], has_images)
 
 
 def _sort_out(folders: list[str], files: list[str], has_images: bool = False) -> _Names:

@@ -12,13 +12,18 @@ _RUN_DEAD_LETTERS = 1 << 16
 # A run of less than this share is not worth a file: it joins what is listed of other parts.
 _MIN_SHARE = 1 / 8
 
+# Where what is listed of all parts is gathered, the first run has this share of a full one, and a later one this share of all before it:
+# so what waits stays little beside the engine's own memory, and of a hundred million inputs there are few runs all the same.
+_FIRST_SHARE, _GROWTH = 1 / 32, 1 / 4
+
 
 class ListedRuns:
     """What was listed of one part of a source, or of several. No more is held than makes a run.
 
     Args:
         spool_directory: Where runs are written.
-        share: Of the references of a full run: how many each run has, where several are gathered at the same time.
+        share: Of the references of a full run: how many each run has, where several are gathered at the same time. None: few at first, and
+            more as there are more.
 
     Attributes:
         runs: Those that were written.
@@ -27,14 +32,14 @@ class ListedRuns:
         found: What was found.
     """
 
-    def __init__(self, spool_directory: str, share: float = 1.0) -> None:
+    def __init__(self, spool_directory: str, share: float | None = None) -> None:
         self.runs: list[Run] = []
         self.dead_letter_runs: list[Stretch] = []
         self.counts = KeyCounts()
         self.found = ListedPart()
         self._spool_directory, self._share = spool_directory, share
         self._waiting: list[References] = []
-        self._num_waiting = self._num_bytes = 0
+        self._num_waiting = self._num_bytes = self._num_written = 0
         self._dead_letters: list[DeadLetter] = []
 
     def add(self, one: References | DeadLetter | ListedPart) -> None:
@@ -43,7 +48,7 @@ class ListedRuns:
             self._waiting.append(one)
             self._num_waiting += len(one)
             self._num_bytes += one.num_bytes
-            self.write(self._share)
+            self.write(self._share or min(1.0, max(_FIRST_SHARE, _GROWTH * self._num_written / RUN_REFERENCES)))
         elif isinstance(one, DeadLetter):
             self._dead_letters.append(one)
             if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
@@ -64,6 +69,7 @@ class ListedRuns:
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
             self.runs.append(write_run(self._waiting, self._spool_directory))
+            self._num_written += self._num_waiting
             self._waiting, self._num_waiting, self._num_bytes = [], 0, 0
 
     def write_rest(self) -> None:

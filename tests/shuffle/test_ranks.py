@@ -152,7 +152,7 @@ def test_blocks_tile_the_buckets_and_are_of_about_equal_size(orders, block_refer
     assert (bounds[0], bounds[-1]) == (0, NUM_BUCKETS) and bounds == sorted(set(bounds))
     assert plan.order_bounds().tolist() == [bound << 48 for bound in bounds[:-1]]
     total = sum(counts.values())
-    assert len(bounds) - 1 <= max(1, -(-int(total.sum()) // block_references), -(-reference_bytes // ranks.BLOCK_BYTES))
+    assert len(bounds) - 1 <= max(ranks.FEW_BLOCKS, -(-int(total.sum()) // block_references), -(-reference_bytes // ranks.BLOCK_BYTES))
     for begin, end in itertools.pairwise(bounds):
         assert total[begin:end].sum() < 2 * block_references + total[begin:end].max(), "but for what one bucket adds"
     for split, one in plan.splits.items():

@@ -15,6 +15,8 @@ FOLDERS = {
         ["rose/1.jpg", "tulip/notes.csv"],
         ["rose/1.jpg", "tulip/1.jpg", "notes.csv"],
         ["rose/1.jpg", "rose/notes.csv"],
+        ["rose/1.jpg", "rose/metadata.csv", "rose/1.xml"],
+        ["rose/1.JPG", "rose/_annotations.coco.json", "tulip/1.jpg"],
         ["1.jpg", "notes.csv"],
         ["masks/1.jpg", "hats/1.jpg"],
     ],

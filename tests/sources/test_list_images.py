@@ -80,11 +80,20 @@ def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch
 
 def test_a_large_part_has_runs_of_its_own_and_small_ones_share_one(tmp_path, monkeypatch):
     monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 80)
+    monkeypatch.setattr(listed_runs, "_FIRST_SHARE", 1.0)
     config = make_config(tmp_path, input=str(write_class_folders(tmp_path / "in", {"ant": 2, "bee": 95, "cat": 3, "dog": 5, "emu": 11})))
     monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 8)
     found = list_on_runner(config)
     assert sorted(map(len, read_runs(found, config))) == [10, 11, 15, 80]
     assert sum(int(of_split.sum()) for of_split in merge_counts(found["counts"]).values()) == found["listing"][0].num_inputs == 116
+
+
+def test_small_parts_make_small_runs_at_first_and_larger_ones_as_there_are_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 320)
+    classes = {f"class{number:02d}": 5 for number in range(60)}
+    config = make_config(tmp_path, input=str(write_class_folders(tmp_path / "in", classes)))
+    sizes = list(map(len, read_runs(list_on_runner(config), config)))
+    assert sum(sizes) == 300 and min(sizes) == 10 and 50 <= max(sizes) < 80, sizes
 
 
 @pytest.mark.parametrize("num_processes", [0, 2])
