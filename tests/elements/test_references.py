@@ -184,6 +184,7 @@ def test_a_piece_that_claims_to_hold_none_is_noticed():
         unpack_pieces(first[:4] + bytes(4) + first[8:] + second)
 
 
+@pytest.mark.slow
 @given(references().filter(len), st.data())
 def test_a_piece_that_is_cut_off_is_noticed(some, data):
     pieces = b"".join(some.pieces())

@@ -269,6 +269,7 @@ def test_ignored_files_are_counted_and_said(folder, capsys):
     assert json.loads((folder / "out/statistics.json").read_text())["num_ignored_files"] == 3
 
 
+@pytest.mark.slow(0.9)
 @pytest.mark.parametrize("num_classes", [1, 13])
 def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num_classes):
     """What decides is --max_bad_fraction alone."""

@@ -77,6 +77,7 @@ def test_what_is_done_is_0_and_leaves_no_error(ends, tmp_path_factory, tmp_path)
             assert ends(command, *given(command, made)) == (0, None), command
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("command", AWAY)
 def test_a_store_that_is_away_may_be_back(ends, command):
     code, told = ends(command, *AWAY[command], *NOBODY)

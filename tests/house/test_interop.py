@@ -105,6 +105,7 @@ def test_the_sets_have_features_of_every_kind(sets):
     assert {("class_label", "ragged"), ("bbox", "ragged"), ("float", 3)} <= shapes
 
 
+@pytest.mark.slow(1)
 def test_parse_example_by_the_schema_gives_what_tf_input_reads(prepared):
     """As a user of TensorFlow Transform does it."""
     spec = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).feature_spec
@@ -125,6 +126,7 @@ def test_the_domains_of_the_schema_are_the_classes(prepared):
     }
 
 
+@pytest.mark.slow(1.3)
 def test_tfx_bsl_reads_the_shards_in_a_beam_pipeline(prepared):
     reader = tfxio.TFExampleRecord(shards(prepared, "train"), schema=read_schema(prepared))
     expected = expected_values(prepared, "train")
@@ -140,6 +142,7 @@ def test_tfx_bsl_reads_the_shards_in_a_beam_pipeline(prepared):
         assert_that(pipeline | reader.BeamSource(batch_size=4), check)
 
 
+@pytest.mark.slow(0.7)
 def test_tfx_bsl_gives_the_shards_to_tf_data(prepared):
     reader = tfxio.TFExampleRecord(shards(prepared, "train"), schema=read_schema(prepared))
     options = tfxio.TensorFlowDatasetOptions(batch_size=NUM, num_epochs=1, shuffle=False)
@@ -187,6 +190,7 @@ def test_a_layout_changes_no_byte_of_a_shard_or_an_index(layouts):
             assert (layouts["flat"] / name).read_bytes() == (layouts["tfx"] / name).read_bytes(), name
 
 
+@pytest.mark.slow(1.3)
 @pytest.mark.parametrize("cached", [False, True])
 def test_tf_input_reads_every_layout_alike(layouts, tmp_path, cached):
     found = {}

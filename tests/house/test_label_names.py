@@ -115,6 +115,7 @@ def test_integers_go_on_meaning_themselves_after_an_earlier_data_set(tmp_path, c
     assert "--label_names_from: label has class names there, and nothing has here" in capsys.readouterr().err
 
 
+@pytest.mark.slow(1.7)
 @pytest.mark.parametrize("damage", [b"{}", b"no JSON"])
 def test_a_damaged_data_set_is_replaced_and_said(tmp_path, capsys, damage):
     source, output = write_classes(tmp_path / "in", "animal", "thing"), tmp_path / "out"

@@ -100,6 +100,7 @@ def test_promise_1_shards_have_equal_record_counts_give_or_take_one(prepared):
         assert max(counts) - min(counts) <= 1, (split, counts)
 
 
+@pytest.mark.slow
 def test_promise_1_another_seed_gives_another_permutation_of_the_same_examples(source, prepared, tmp_path):
     assert prepare(source, tmp_path / "out", "--num_shards", "7", "--seed", "1") == 0
     before, after = ([example["key"] for example in records(out, "train")] for out in (prepared, tmp_path / "out"))
@@ -212,6 +213,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("case", LOSSES)
 def test_promise_3_a_run_that_lost_something_fails(source, tmp_path, monkeypatch, capsys, case):
     name, lose, message = LOSSES[case]
@@ -298,6 +300,7 @@ def test_promise_4_overwriting_through_a_link_replaces_what_it_points_to(source,
 # 5. Bounded memory.
 
 
+@pytest.mark.slow
 def test_promise_5_what_the_runner_holds_does_not_grow_with_the_images(tmp_path, monkeypatch):
     from apache_beam.runners.portability.fn_api_runner import execution
 
@@ -323,6 +326,7 @@ def test_promise_5_what_the_runner_holds_does_not_grow_with_the_images(tmp_path,
 # 6. Stable splits.
 
 
+@pytest.mark.slow
 def test_promise_6_an_example_stays_in_its_split_when_the_data_grow(source, prepared, tmp_path):
     grown = tmp_path / "grown"
     shutil.copytree(source, grown)

@@ -355,6 +355,7 @@ def test_children_end_when_their_parent_is_killed(state, signal_name):
     assert errors == ""
 
 
+@pytest.mark.slow
 def test_children_end_with_a_parent_that_forgets_them_and_say_nothing():
     scripts = [
         ("idle", CALL_ONE, "42\n"),

@@ -69,6 +69,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.slow(0.4)
 @pytest.mark.parametrize("case", FOREIGN)
 @pytest.mark.parametrize("source", ["images", "rubbish"])
 def test_what_no_run_has_put_there_is_refused_in_one_line_and_stays(tmp_path, capsys, monkeypatch, case, source):

@@ -69,6 +69,7 @@ def test_what_is_said_fits_the_source(tmp_path, capfd, case):
     assert "--layout" not in re.sub(r"--layout=image=imag\b", "", message)  # it is of tfrecord, and would not do here
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_what_is_advised_does(tmp_path, case):
     write_inputs(tmp_path)

@@ -65,6 +65,7 @@ def expected_value(stored: tf.train.Feature, feature: Feature) -> Any:
     return values.reshape([-1 if size is None else size for size in feature.shape]) if feature.shape else values[0].item()
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("name", SOURCES)
 def test_each_example_is_what_its_record_holds(datasets, name):
     dataset = datasets[name]

@@ -593,6 +593,7 @@ def held(made, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
             running.kill()
 
 
+@pytest.mark.slow
 def test_an_interrupted_repair_leaves_nothing(held):
     output, running = held
     before = contents(output)
@@ -602,6 +603,7 @@ def test_an_interrupted_repair_leaves_nothing(held):
     assert contents(output) == before and [path.name for path in output.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_what_a_killed_repair_left_is_removed_by_the_next(held, made):
     output, running = held
     running.kill()
@@ -611,6 +613,7 @@ def test_what_a_killed_repair_left_is_removed_by_the_next(held, made):
     assert contents(output) == contents(made("class folders") / "out")
 
 
+@pytest.mark.slow
 def test_two_repairs_at_once_are_refused(held, made, capsys):
     output, running = held
     before = contents(output)
@@ -623,6 +626,7 @@ def test_two_repairs_at_once_are_refused(held, made, capsys):
     assert contents(output) == contents(made("class folders") / "out")
 
 
+@pytest.mark.slow(3)
 def test_a_data_set_that_comes_to_its_place_meanwhile_is_not_touched(held, made):
     """As a run with --overwrite brings it: the files come to the one that was looked at."""
     output, running = held

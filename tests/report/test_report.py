@@ -272,6 +272,7 @@ def png_mask(height: int, width: int) -> bytes:
     return encode(mask, "PNG")
 
 
+@pytest.mark.slow
 def test_data_without_images_tensors_and_pairs_of_images(tmp_path):
     (tmp_path / "rows").mkdir()
     rows = "".join(f"k{index},{index / 7},c{index % 5}<b>,{'yn'[index % 2]}\n" for index in range(100))
@@ -399,6 +400,7 @@ def smooth(seed: int) -> bytes:
     return encode(np.kron(noise(seed, 6, 6), np.ones((8, 8, 1), np.uint8)), "JPEG", quality=95)
 
 
+@pytest.mark.slow(0.9)
 @pytest.mark.parametrize("how", ["group", "drop"])
 def test_twins_stand_side_by_side(alike, tmp_path, how):
     out = tmp_path / "out"

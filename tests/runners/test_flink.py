@@ -464,6 +464,7 @@ def test_no_process_is_left_when_the_cluster_is_down(cluster):
     assert cluster_command("status", "--folder", str(cluster.folder)).returncode == 1
 
 
+@pytest.mark.slow
 def test_what_a_cluster_lacks_is_said_in_one_line(tmp_path):
     cases = [
         ({"PATH": str(tmp_path), "JAVA_HOME": ""}, [], "java was not found; expected Java 11 or later"),

@@ -129,6 +129,7 @@ def test_a_server_ends_with_its_client_however_that_ends(tmp_path, killed):
         client.stdout.close()
 
 
+@pytest.mark.slow
 def test_what_beam_makes_for_a_submission_is_gone_with_the_job(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made = []

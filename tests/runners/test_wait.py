@@ -109,6 +109,7 @@ def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):
         assert os.path.exists(f"{config.working_directory}/a shard") == stays
 
 
+@pytest.mark.slow(1.1)
 @pytest.mark.parametrize("is_swallowed", [False, True])
 def test_a_job_that_takes_too_long_is_stopped_and_says_so(monkeypatch, is_swallowed):
     monkeypatch.setattr(waiting, "_SECONDS_TO_HEAR", 0.1)

@@ -77,6 +77,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.slow(0.4)
 @pytest.mark.parametrize("case", ORDERS)
 def test_an_epoch_has_every_example_once(prepared, case):
     data = read(prepared, **ORDERS[case])
@@ -133,6 +134,7 @@ def test_it_is_a_source_again(prepared, tmp_path):
     assert stored_keys(tmp_path / "out") == stored_keys(prepared)
 
 
+@pytest.mark.slow
 def test_the_benchmark(prepared, capsys):
     assert main(["benchmark", str(prepared), "--batch_size=4", "--image_size=8", "--seconds=0.05"]) == 0
 

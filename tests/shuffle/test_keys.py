@@ -36,6 +36,7 @@ def find(inputs: list[LabeledImage], size: int, directory: pathlib.Path, block_r
     return plan_without_beam(batches, named, config, block_references=block_references)[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(INPUTS, st.integers(1, 9), st.integers(1, 50), st.integers(0, 2**64 - 1), st.randoms(use_true_random=False))
 def test_all_keys_of_several_inputs_are_found_in_whatever_order_they_are_listed(
@@ -135,6 +136,7 @@ def write_twice(folder: pathlib.Path, kind: str) -> list[str]:
     return {"tfrecord": ["--source=tfrecord", layout], "webdataset": ["--source=webdataset"], "table": ["--source=table"]}[kind]
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "table"])
 def test_the_same_keys_in_two_splits_are_refused_whatever_the_source(kind, tmp_path, capsys):
     options = write_twice(tmp_path, kind)

@@ -680,6 +680,7 @@ def test_links_that_lead_out_are_not_followed(tmp_path: pathlib.Path) -> None:
     assert len(Listed(Arrays, tmp_path / "link.npy").images) == 2  # the user's own path may be one
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("kind", ["npz", "npz deflated", "IDX gzip"])
 def test_any_damage_is_told_in_one_line(kind: str, tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "in"

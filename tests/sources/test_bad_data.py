@@ -78,6 +78,7 @@ def without(keys: list[list[bytes]], *places: tuple[int, int]) -> list[bytes]:
     return sorted(key for i, some in enumerate(keys) for j, key in enumerate(some) if (i, j) not in places)
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_flipped_bit_is_named(copy, order):
     flip(shards_of(copy)[2], (offset := offsets_of(copy, 2)[5]) * 8 + 300)
@@ -88,6 +89,7 @@ def test_a_flipped_bit_is_named(copy, order):
     assert "Traceback" not in message
 
 
+@pytest.mark.slow(0.9)
 @pytest.mark.parametrize("order", ORDERS)
 def test_what_is_not_damaged_comes_once_in_every_epoch(copy, keys, order, caplog):
     damaged = [(0, 0), (2, 5), (2, 6), (3, 14)]
@@ -184,6 +186,7 @@ def test_a_batch_of_which_nothing_is_left(copy):
         list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("order", [order for order in ORDERS if order != "in memory"])
 def test_a_disk_that_breaks_amid_a_training_costs_no_record(copy, order):
     """It is named. From /proc/self/mem, which opens, nothing can be read at these places."""
@@ -239,6 +242,7 @@ def test_a_split_of_which_nothing_is_left(copy, order):
         batches(tf_input.open(copy), **ORDERS[order])
 
 
+@pytest.mark.slow(0.7)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 @pytest.mark.parametrize("bit", [1, 63])
 def test_a_flipped_offset_is_named_and_costs_no_record(copy, on_error, bit):

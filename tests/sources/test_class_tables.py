@@ -33,6 +33,7 @@ def prepare(tmp_path: pathlib.Path, cells: list[str], *options: str, **columns: 
 PLANET = ["haze primary", "clear primary", "clear primary water", "cloudy", "haze primary water", "clear water"]
 
 
+@pytest.mark.slow(0.2)
 @pytest.mark.parametrize(
     "kind, cells, message",
     [

@@ -317,6 +317,7 @@ def at_most_calls(limit: int) -> Iterator[None]:
         sys.setprofile(None)
 
 
+@pytest.mark.slow(0.4)
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 @pytest.mark.parametrize("place", ["info", "images", "annotations", "bbox"])
 def test_deep_nesting_is_no_harm(opening, place, tmp_path):

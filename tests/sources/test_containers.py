@@ -63,6 +63,7 @@ def server() -> Iterator[StoreServer]:
 SUFFIXES = ["", "/train-*", "/**/*.x", "/train-{0..1}.x", "/train-0.x", "/[!t]*/*.x", "/v?l/0.x"]
 
 
+@pytest.mark.slow(1.5)
 @pytest.mark.parametrize(("kind", "extension"), [("tfrecord", "tfrecord"), ("tfrecord", "array_record"), ("webdataset", "tar")])
 def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind, extension):
     if kind == "tfrecord":

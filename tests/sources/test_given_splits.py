@@ -63,6 +63,7 @@ def estimate(name: str, options: list[str]) -> int:
     return main(["prepare", "--input", name, "--output", "out", "--estimate", *options])
 
 
+@pytest.mark.slow(0.2)
 @pytest.mark.parametrize("case", CASES)
 def test_shares_folders_and_columns(case, tmp_path, monkeypatch, capsys):
     write_inputs(tmp_path)

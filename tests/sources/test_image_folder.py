@@ -590,6 +590,7 @@ def outcome(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict
         return str(error)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(paths=PATHS, options=OPTIONS, random=st.randoms(use_true_random=False))
 def test_parts_in_any_order_have_together_what_the_whole_has(paths, options, random):

@@ -74,6 +74,7 @@ def store(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     return listing.schema, [one.data for one in read]
 
 
+@pytest.mark.slow(0.7)
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @settings(max_examples=25)
 @given(rows=st.lists(ROWS, min_size=1, max_size=4))

@@ -144,6 +144,7 @@ WANTED = {
 }
 
 
+@pytest.mark.slow(0.1)
 @pytest.mark.parametrize("num_at_once", [4, 1000])
 @pytest.mark.parametrize("case", WANTED)
 def test_the_sizes_are_those_of_the_objects(heap, monkeypatch, case, num_at_once):
@@ -170,6 +171,7 @@ def test_sizes_on_a_disk_are_those_of_files_alone(tmp_path):
     assert find_sizes(str(tmp_path), ["a.jpg", "link.jpg", "folder", "none.jpg", "a.jpg/b"]) == {"a.jpg": 5, "link.jpg": 5}
 
 
+@pytest.mark.slow(0.7)
 @IN_STORES
 def test_each_image_has_its_own_size(proxied, kind):
     server, _ = proxied

@@ -723,6 +723,7 @@ def test_bad_cells_of_parquet_are_dead_letters(tmp_path: pathlib.Path) -> None:
     assert "column 'age' has 1.0; expected a class name" in listed.dead_letters["a.parquet:1"].message
 
 
+@pytest.mark.slow(0.2)
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv.gz", "a.jsonl.gz"])
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
 def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, name: str, damage: str) -> None:
@@ -738,6 +739,7 @@ def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, name: str, damage: st
     assert str(caught.value).startswith(name) and str(caught.value).isprintable()
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(tmp_path: pathlib.Path) -> None:
     rows = "".join(f"images/{index:07d}.jpg,{index % 10}\n" for index in range(20_000))
     source = open_table(write_csv(tmp_path, f"image,label\n{rows}"))

@@ -56,6 +56,7 @@ def refused(capsys: pytest.CaptureFixture, path: pathlib.Path, *options: str) ->
     return lines[0]
 
 
+@pytest.mark.slow(0.6)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_column_that_is_not_there_is_refused_before_any_work(source, tmp_path, capsys):
     write, options, other = SOURCES[source]

@@ -91,6 +91,7 @@ def test_each_class_and_each_split_has_its_share_whatever_the_listing(labels, nu
 GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_size=30, max_size=120)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(GROUPS, st.integers(1, 4), st.integers(0, 2**32))
 def test_no_group_straddles_and_the_same_inputs_give_the_same_splits(rows, num_runs, seed):

@@ -124,6 +124,7 @@ def test_what_no_look_can_stand_for_is_refused(monkeypatch) -> None:
         clusters_of(make_rows([flipped(0, bit) for bit in range(4)]))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(2, 80), st.integers(0, 8))
 def test_clusters_are_alike_from_end_to_end_whatever_the_order(seed: int, num: int, distance: int) -> None:
     random = np.random.default_rng(seed)

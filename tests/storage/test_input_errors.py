@@ -147,6 +147,7 @@ def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
     assert "dead letters: 2 of 120 inputs" in capsys.readouterr().out
 
 
+@pytest.mark.slow(0.3)
 @pytest.mark.parametrize("status", [400, 401, 403, 412, 429, 500, 503])
 def test_only_that_an_object_is_not_there_is_a_fact_about_it(proxied, status):
     server, faults, bucket = proxied

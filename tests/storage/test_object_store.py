@@ -92,6 +92,7 @@ def contents(store: ObjectStore, folder: str) -> dict[str, bytes]:
     return {name: store.read(f"{folder}/{name}") for name, _ in store.list(folder)}
 
 
+@pytest.mark.slow(0.2)
 @pytest.mark.parametrize("name", ["a", "b/c/d.jpg", "with space", "ü/ñ", "per%20cent", "#hash?query&x=1+2"])
 def test_an_object_of_any_name_is_read_as_it_was_written(store, bucket, name):
     path = f"{bucket}/folder/{name}"
@@ -194,6 +195,7 @@ def test_chunks_are_of_a_size_that_stores_take():
     assert OWN_CHUNK_BYTES >= CHUNK_BYTES and OWN_CHUNK_BYTES % (256 << 10) == 0
 
 
+@pytest.mark.slow(0.2)
 @pytest.mark.parametrize("num_bytes", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 3 * CHUNK_BYTES + 12345])
 def test_a_streamed_object_is_there_when_its_block_has_ended(store, bucket, num_bytes):
     data = os.urandom(MIB) * (num_bytes // MIB + 1)
@@ -212,6 +214,7 @@ def test_one_write_may_be_of_many_chunks(store, bucket):
     assert store.read(f"{bucket}/shard") == data
 
 
+@pytest.mark.slow(0.2)
 @pytest.mark.parametrize("num_bytes", [10, 3 * CHUNK_BYTES + 10])
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_object_whose_block_fails_is_never_there(store, server, bucket, num_bytes, error):
@@ -245,6 +248,7 @@ def unfinished_uploads(server: StoreServer, bucket: str) -> int:
     return sum(b"<PartNumber>" in one for one in parts)
 
 
+@pytest.mark.slow(1.4)
 def test_a_streamed_object_is_not_held_in_memory(store, bucket):
     block = os.urandom(MIB)
     tracemalloc.start()

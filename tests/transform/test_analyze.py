@@ -487,6 +487,7 @@ def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
     assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow(1.2)
 @pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
 def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, killed_after):
     """After each of its four renames; the runs that follow are killed, too, as they bring the earlier analysis back."""

@@ -70,6 +70,7 @@ def test_a_data_set_is_as_it_was_written_and_stays_untouched(made: pathlib.Path,
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
 
 
+@pytest.mark.slow(5)
 def test_boxes_masks_lists_and_weights_are_as_the_schema_says(
     tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:

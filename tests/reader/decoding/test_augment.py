@@ -20,6 +20,7 @@ from tf_input.read_config import Augmentation
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 10_000), st.just(1_000_000))
 
 
+@pytest.mark.slow(3)
 @settings(max_examples=150, deadline=None)
 @given(
     sizes=st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=8),

@@ -114,6 +114,7 @@ def test_others_records_are_treated_alike(street, caplog):
     assert [one.getMessage().count(f"leaves out {count} of {2 * count} objects") for one in caplog.records] == [1]
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_whether_the_default_is_said_or_not(street):
     options = {"batch_size": 2, "image_size": 20, "seed": 0, "targets": "objects"}
     identities = [street.batches("train", **options, **more).position.identity for more in ({}, {"fit": "pad"}, {"fit": "crop"})]

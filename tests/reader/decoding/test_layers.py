@@ -55,6 +55,7 @@ def test_grey_pixels_without_a_format(tmp_path):
     assert abs(outputs.mean()) < 1e-5 and abs(outputs.var() - 1) < 1e-5
 
 
+@pytest.mark.slow(3)
 def test_grey_images_in_three_channels_and_colours_in_one(tmp_path):
     files = {f"{label}/{index}.png": encode(picture(index, (16, 16))[..., 0], "PNG") for label in "ab" for index in range(6)}
     command = ["prepare", "--input", str(write_files(tmp_path / "in", files)), "--output", str(tmp_path / "out"), "--splits=train=1"]
@@ -85,6 +86,7 @@ def test_without_statistics_of_these_pixels_there_is_no_layer(tmp_path):
         normalization_layer(statistics_of(pictures()), Feature("image", "pixels", (8, 8, 4)))
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
 def test_a_model_with_both_is_saved_loaded_and_exact_enough_in_half_precision(tmp_path, policy):
     images, augmentation = pictures(), Augmentation(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05)

@@ -191,6 +191,7 @@ def test_what_does_not_fit_is_one_line(data):
         assert message in str(caught.value) and "\n" not in str(caught.value), options
 
 
+@pytest.mark.slow(5)
 def test_images_of_different_sizes_lie_unscaled_in_the_middle_of_the_largest(tmp_path_factory):
     flowers = tf_input.open(mixed_images(tmp_path_factory))
     frame = tuple(flowers.statistics["images"][side]["max"] for side in ("height", "width"))

@@ -18,6 +18,7 @@ def made(tmp_path_factory) -> pathlib.Path:
     return prepare_images(tmp_path_factory.mktemp("raw"), "--splits=train=1", num_images={"a": 12, "b": 12})
 
 
+@pytest.mark.slow(1.8)
 @pytest.mark.parametrize("fit, size", [("crop", 24), ("crop", (10, 31)), ("stretch", (10, 31)), ("pad", 24)])
 def test_the_pixels_are_the_readers_bit_for_bit(made, fit, size):
     dataset = tf_input.open(made)

@@ -107,6 +107,7 @@ def test_each_kind_has_its_shape_and_dtype(rich):
     np.testing.assert_array_equal(alone, y["pose"])
 
 
+@pytest.mark.slow(0.7)
 @pytest.mark.parametrize(
     "options",
     [

@@ -98,6 +98,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow(0.2)
 @pytest.mark.parametrize("case", VIEWS)
 def test_pixels_are_seen_as_encoded_images_are(case):
     views, pixels = views_of(**VIEWS[case]), picture(seed=0, image_size=SIZE)

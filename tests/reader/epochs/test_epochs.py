@@ -200,6 +200,7 @@ def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):
     assert epoch(uniform.batches("train", **held)) == exact != epoch(uniform.batches("train", **streamed))
 
 
+@pytest.mark.slow
 def test_in_memory_reading_needs_no_files(uniform, tmp_path):
     """Once they are held."""
     import shutil
@@ -211,6 +212,7 @@ def test_in_memory_reading_needs_no_files(uniform, tmp_path):
     assert epoch(data) == epoch(again)
 
 
+@pytest.mark.slow
 def test_views_from_memory_show_what_views_of_files_show(uniform):
     options = {"batch_size": 93, "image_size": (12, 16), "augment": True, "seed": 3, "shuffle": "exact"}
     (held, labels), (streamed, expected) = (

@@ -49,6 +49,7 @@ def test_every_epoch_has_every_record_once(shards, run, window, key):
     assert sorted(found) == list(range(total)) and (key is not None or found == list(range(total)))
 
 
+@pytest.mark.slow(4)
 @settings(max_examples=40)
 @given(SHARDS, st.integers(500, 20_000), st.integers(2_000, 60_000), st.integers(0, 2**63 - 1), st.integers(1, 70))
 def test_hosts_read_what_they_need_and_for_divisors_of_the_lanes_each_record_once(shards, run, window_length, key, num_hosts):

@@ -66,6 +66,7 @@ def read_all(files: tf_input.RecordFiles, **options) -> list:
     return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch in files.batches(**options)]
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_each_layout_is_found_and_read(tmp_path, name):
     make, target = LAYOUTS[name]
@@ -90,6 +91,7 @@ def test_records_of_numbers_alone_are_what_they_are(tmp_path):
         assert x["score"].tolist() == [index / 2 for index in range(COUNT)] and set(x) == {"feat1", "feat2", "score"}
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
 def test_compression_is_found_too(tmp_path, compression):
     path = write(tmp_path / "a.tfrecord", slim, compression)
@@ -98,6 +100,7 @@ def test_compression_is_found_too(tmp_path, compression):
         assert np.concatenate(read_all(files, inputs="key", targets="label")[0][1:]).tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_the_spec_of_examples_is_that_of_batches(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", detection))
     options = {"batch_size": 2, "image_size": 8, "max_objects": 4, "drop_remainder": True}
@@ -122,6 +125,7 @@ def text_boxes(index: int) -> dict:
     return {**of_others, f"{OBJECT}/bbox/label": [1] * (index % 3), "image/shape": [*SIZE, 3]}
 
 
+@pytest.mark.slow
 def test_boxes_with_a_class_of_their_own(tmp_path):
     path = write(tmp_path / "a.tfrecord", text_boxes)
     files = tf_input.open_tfrecords(path)
@@ -129,6 +133,7 @@ def test_boxes_with_a_class_of_their_own(tmp_path):
     assert read_all(files, batch_size=COUNT)[0][1]["label"].tolist() == [[-1, -1], [1, -1], [1, 1], [-1, -1], [1, -1]]
 
 
+@pytest.mark.slow(1.1)
 @pytest.mark.parametrize(
     "case, of_image, stored, expected",
     [
@@ -260,6 +265,7 @@ def test_records_must_agree_in_types(tmp_path):
         tf_input.open_tfrecords(lacking)
 
 
+@pytest.mark.slow(1.5)
 @pytest.mark.parametrize("labels", [[0, 3, 1], [0, -1, 1], [[0, 1], [3], []]])
 def test_a_label_without_a_name_is_an_error(tmp_path, labels):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": labels[index]}, count=3)
@@ -426,6 +432,7 @@ def test_a_damaged_record_is_found_where_it_is_looked_at(tmp_path):
         tf_input.open_tfrecords(path)
 
 
+@pytest.mark.slow
 def test_many_files_are_one_split(tmp_path):
     for index in range(3):
         write(tmp_path / f"train-{index}.tfrecord", slim, count=index)  # the first is empty

@@ -55,6 +55,7 @@ def test_a_process_opens_a_data_set_once_however_often_it_is_sent(flowers, quick
             assert num_opened == 1
 
 
+@pytest.mark.slow
 def test_a_data_set_that_took_the_place_of_another_is_opened_anew(tmp_path):
     made = prepare_images(tmp_path / "a")
     first = tf_input.open(made)["train"]

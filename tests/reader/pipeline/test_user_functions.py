@@ -100,6 +100,7 @@ PER_EXAMPLE = {
 }
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("case", PER_EXAMPLE)
 def test_each_example_passes_the_function(images, case):
     function, expected = PER_EXAMPLE[case]

@@ -119,6 +119,7 @@ def test_serving_preprocesses_as_training_does_to_the_bit(flowers, served):
     assert {**os.environ} == before or "TF_USE_LEGACY_KERAS" in before
 
 
+@pytest.mark.slow
 def test_it_answers_what_the_model_predicts(flowers, served):
     model = keras.saving.load_model(served.parent.parent / "model.keras")
     asked, _owner = signatures(served)
@@ -130,6 +131,7 @@ def test_it_answers_what_the_model_predicts(flowers, served):
     assert sorted(one.name for one in served.parent.iterdir()) == ["1"], "nothing is left beside it"
 
 
+@pytest.mark.slow
 def test_bytes_of_any_image_file(served):
     asked, _owner = signatures(served)
     pixels = picture(5, (301, 187))

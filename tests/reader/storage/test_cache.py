@@ -147,6 +147,7 @@ def test_a_killed_process_leaves_nothing_in_the_way(server, tmp_path):
     assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
 
 
+@pytest.mark.slow(0.4)
 @pytest.mark.parametrize("num_bytes", [0, 5, 12, 100, BLOCK_BYTES, BLOCK_BYTES + 13])
 def test_a_torn_block_is_fetched_again(server, tmp_path, num_bytes):
     """As a machine leaves it that lost its power before the disk had all."""

@@ -71,6 +71,7 @@ def own(tmp_path) -> tuple[pathlib.Path, list[ShardInfo]]:
     return tmp_path, write_shards(tmp_path)
 
 
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=40)
 @given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), max_size=30))
@@ -78,6 +79,7 @@ def test_records_come_in_the_order_in_which_they_are_asked_for(made, kind, numbe
     assert read(made, kind, numbers) == [RECORDS[number] for number in numbers]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), min_size=1, max_size=30), near=st.integers(0, 80), together=st.integers(1, 200))
 def test_what_is_asked_for_anywhere_is_read_once_and_what_lies_between_only_where_it_is_near(made, numbers, near, together):
@@ -96,6 +98,7 @@ def test_what_is_asked_for_anywhere_is_read_once_and_what_lies_between_only_wher
     assert len(stretch.data) == len(wanted), "nothing else is held"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(data=st.data(), damage=st.sampled_from(["none", "a byte", "an index", "cut off", "missing"]))
 def test_of_runs_that_are_read_together_a_damaged_one_harms_no_other(tmp_path_factory, data, damage):

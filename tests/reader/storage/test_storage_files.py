@@ -142,6 +142,7 @@ def test_what_a_server_refuses_is_an_oserror_that_names_it(opened, server):
         assert str(error.value).startswith(f"{directory}/large: {message}") and "\n" not in str(error.value), status
 
 
+@pytest.mark.slow(0.6)
 @pytest.mark.parametrize("opened", (*STORES, "http"), indirect=True)
 def test_a_busy_server_and_a_broken_connection_are_tried_again(opened, server):
     files, directory = opened
@@ -177,6 +178,7 @@ def test_a_server_that_is_not_there_is_an_oserror(server):
         open_files(url).read(f"{url}/x")
 
 
+@pytest.mark.slow
 def test_real_s3(monkeypatch):
     """By the server that others test against."""
     pytest.importorskip("obstore")

@@ -90,6 +90,7 @@ def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
     assert labels.tolist() == expected["label"].numpy().tolist()
 
 
+@pytest.mark.slow(1)
 def test_images_show_what_they_do_without_a_transform(flowers):
     """The pixels of `batches(image_size=...)`, minus their mean, by their deviation."""
     pixels, _ = joined(flowers.as_numpy("train", batch_size=16, image_size=SIZE, shuffle=False))
@@ -132,6 +133,7 @@ def test_keys_are_the_stored_ones_whatever_the_transform_makes_of_them(flowers, 
     assert found["key"].tolist() == keys and found["output"].dtype == np.float32 and set(found["predicted"]) == {"ant"}
 
 
+@pytest.mark.slow(1)
 def test_a_position_is_that_of_one_transform(flowers, users):
     options = {"batch_size": 16, "seed": 3}
     identities = [
@@ -142,6 +144,7 @@ def test_a_position_is_that_of_one_transform(flowers, users):
     assert "transform" not in identities[0] and len({one.get("transform") for one in identities}) == 3
 
 
+@pytest.mark.slow
 def test_functions_weights_and_damage(flowers, tmp_path):
     options = {"batch_size": 16, "transform": True, "memory_budget": 0}
     data = flowers.batches("train", class_weight="balanced", map_example=lambda x, y, w: (x * 0, y, w), **options)
@@ -180,6 +183,7 @@ def test_a_users_features(users):
     assert [row.tolist() for row in x["words"]] == expected["words"].to_list()
 
 
+@pytest.mark.slow(1)
 def test_who_trains_on_numbers_reads_no_images(users):
     """Only what the wanted outputs depend on is parsed."""
     transform = tf_input.open(users).loaded_transform
@@ -187,6 +191,7 @@ def test_who_trains_on_numbers_reads_no_images(users):
     assert set(transform.graph.inputs_of(["label"])) == {"label"}, "though a vocabulary is looked up beside it"
 
 
+@pytest.mark.slow(1)
 def test_assertions_hold_for_what_is_computed(users):
     """Each output waits for them in TensorFlow Transform's graph; here for those alone whose inputs it has anyway."""
     graph = tf_input.open(users).loaded_transform.graph
@@ -230,11 +235,13 @@ def test_batches_own_the_tables(users):
     ],
     ids=str,
 )
+@pytest.mark.slow(1)
 def test_options_that_do_not_fit_are_named(flowers, options, expected):
     with pytest.raises(ValueError, match="^" + expected.replace("(", r"\(")):
         flowers.batches(**{"split": "train", "batch_size": 8, "transform": True, **options})
 
 
+@pytest.mark.slow(1)
 def test_without_a_fitting_transform(flowers, tmp_path):
     made = shutil.copytree(flowers.directory, tmp_path / "made")
     text = (made / TRANSFORM).read_text()
