@@ -1,0 +1,44 @@
+"""A program that ends amid a pass: it ends."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from beam_pipelines.__main__ import main
+
+# As fast as it can, so that Python is at work when the program ends. The module holds the iterator, which is then taken apart.
+PROGRAM = """
+import sys, tf_input
+from tf_input.epochs.position import Position
+from tf_input.pipeline import ladder
+
+data = tf_input.open(sys.argv[1])
+plan = data.plan("train", data.settle("train", tf_input.ReadConfig(batch_size=1000, memory_budget=0, seed=0)))
+held = iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat())
+for _ in range(130):
+    next(held)
+print("ends")
+"""
+
+
+@pytest.mark.slow(18)
+def test_a_program_that_holds_an_iterator_ends(tmp_path):
+    """Three of them, since without care each second one would not; in interpreters of their own, as forked ones are not taken apart."""
+    images = np.random.default_rng(0).integers(0, 256, (20_000, 8, 8), np.uint8)
+    np.savez(tmp_path / "made.npz", images=images, labels=np.arange(20_000) % 3)
+    assert main(["prepare", "--input", str(tmp_path / "made.npz"), "--output", str(tmp_path / "out"), "--splits", "train=1", "--no_report"]) == 0
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3])}
+    command = [sys.executable, "-c", PROGRAM, tmp_path / "out"]
+    programs = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        for program in programs:
+            said, complained = program.communicate(timeout=120)
+            assert (program.returncode, said) == (0, "ends\n"), complained[-2000:]
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
