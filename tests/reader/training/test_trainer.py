@@ -217,11 +217,15 @@ def run_two_workers(code: str, *flags: object) -> list[str]:
 
 
 STOP_AFTER_A_BACKUP = """
-import os, tf_input
+import os, pathlib, sys, time, tf_input
 save = tf_input.Backup.save
 def save_and_stop(self):
     save(self)
     if (self.epoch, self.step) == (1, 4):
+        folder = pathlib.Path(sys.argv[sys.argv.index("--output") + 1]).parent
+        (folder / f"stopped-{os.getpid()}").touch()
+        while len([*folder.glob("stopped-*")]) < 2:  # the other may still be amid the step that both make
+            time.sleep(0.01)
         os._exit(0)
 tf_input.Backup.save = save_and_stop
 """
