@@ -10,7 +10,7 @@ from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
 from tf_input.epochs.share import local_batch_size
-from tf_input.pipeline.exit import until_exit
+from tf_input.pipeline.exit import let_go_at_exit
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.packing import pack, pack_error, packed_spec, together, unpack
 from tf_input.pipeline.plan import Plan
@@ -60,8 +60,9 @@ def read_batches(
         outputs = decode_batch(inputs, note[:2], None if plan.has_all_rows else rows)
         return (outputs, note[:2], plan.batch_decoder.join_rows(rows), note[2:]) if config.has_functions else (outputs, note[2:])
 
+    let_go_at_exit()
     at_once = config.read_buffer >> 8  # 1 MiB, if nothing else is said, beside what is held
-    data = tf.data.Dataset.from_generator(lambda: until_exit(together(generate(), at_once)), output_signature=packed_spec(are_held))
+    data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held))
     data = data.flat_map(_plain(tf.data.Dataset.from_tensor_slices))  # `unbatch` would copy what comes alone too
     data = data.apply(tf.data.experimental.assert_cardinality(count))
     # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
