@@ -53,7 +53,9 @@ class _DirectFile(io.RawIOBase):
         self._descriptor, self._reader = descriptor, ThreadPoolExecutor(1)
         try:
             self._size, self._position = os.fstat(descriptor).st_size, 0
-            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(1 + _NUM_AHEAD)]  # at a page's beginning, as is asked for
+            self._num_blocks = -(-self._size // _BLOCK_BYTES)
+            num_buffers = max(1, min(self._num_blocks, 1 + _NUM_AHEAD))
+            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(num_buffers)]  # at a page's beginning, as is asked for
             self._number, self._block = -1, self._buffers[0][:0]
             self._following: deque[Future[memoryview]] = deque()  # what is being read of those behind it
             self._read_ahead()
@@ -76,6 +78,8 @@ class _DirectFile(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:
         number, start = divmod(self._position, _BLOCK_BYTES)
+        if number >= self._num_blocks:
+            return 0
         if number != self._number:
             if number != self._number + 1:
                 self._let_go()
@@ -103,8 +107,9 @@ class _DirectFile(io.RawIOBase):
             super().close()
 
     def _read_ahead(self) -> None:
-        while len(self._following) < _NUM_AHEAD:
-            self._following.append(self._reader.submit(self._read_block, self._number + 1 + len(self._following)))
+        last = min(self._number + _NUM_AHEAD, self._num_blocks - 1)
+        for number in range(self._number + 1 + len(self._following), last + 1):
+            self._following.append(self._reader.submit(self._read_block, number))
 
     def _let_go(self) -> None:
         """Forgets the block, and what is being read of those behind it."""

@@ -27,9 +27,11 @@ def moved(crcs: np.ndarray, num_bytes: np.ndarray | int) -> np.ndarray:
         uint32 [n].
     """
     crcs, left = np.array(crcs, np.uint32), np.broadcast_to(num_bytes, np.shape(crcs)) % _PERIOD
+    bits = int(np.bitwise_or.reduce(left, initial=0))
     for bit, tables in enumerate(_tables()):
-        at = np.flatnonzero(left >> bit & 1)
-        crcs[at] = _look_up(tables, crcs[at])
+        if bits >> bit & 1:
+            at = np.flatnonzero(left >> bit & 1)
+            crcs[at] = _look_up(tables, crcs[at])
     return crcs
 
 
