@@ -16,6 +16,10 @@ TEMPORARY = ".tmp"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
 
 
+# A file of fewer is read without asking for its size, where the one before was as small.
+_SMALL_BYTES = 1 << 14
+
+
 def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
     """A part of an open file; fewer bytes only where the file ends. One call may give less: in FUSE, or after a signal."""
     data = os.pread(descriptor, num_bytes, offset)
@@ -31,11 +35,19 @@ def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
 class LocalFiles:
     """A file system, on one machine or shared by several."""
 
+    def __init__(self) -> None:
+        self._was_small = False  # the last file that was read
+
     def read(self, path: str) -> bytes:
-        # As few system calls as it takes: on tiny images they are a third of the work.
+        # As few system calls, and as cheap ones, as it takes: on tiny images they are a third of the work.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if self._was_small:
+                data = os.pread(descriptor, _SMALL_BYTES, 0)
+                if len(data) < _SMALL_BYTES and not os.pread(descriptor, 1, len(data)):
+                    return data
             size = os.fstat(descriptor).st_size
+            self._was_small = size < _SMALL_BYTES
             if size > MAX_FILE_BYTES:
                 raise OSError(errno.EFBIG, f"{size} bytes; expected at most {MAX_FILE_BYTES}", path)
             return read_at(descriptor, max(size, 1), 0)  # some files do not tell their size
