@@ -209,8 +209,8 @@ class _Part:
         return [labels[name] for name in self._references.labels] if self._context.has_labels else [0] * len(self._references)
 
     def _read_all(self) -> Iterator[ReadImage | DeadLetter]:
-        below = np.uint64(self._context.sample_below)
-        return self._reader.read_all(list_again(self._references, self._spool), (self._references.rows["order"] < below).tolist())
+        sampled = self._context.is_sampled(self._references.rows["order"])
+        return self._reader.read_all(list_again(self._references, self._spool), sampled.tolist())
 
     def _refuse(self, dead_letter: DeadLetter) -> None:
         self._dead_letters.append(dead_letter)

@@ -69,10 +69,17 @@ class WriteContext:
         values = {"key": example.key.encode(), LABEL: self.labels[example.label.encode()]}
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
-    @functools.cached_property
-    def sample_below(self) -> int:
-        """Images with a smaller order lend their pixels to the statistics: a sample, and always the same one."""
-        return min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(self.listing.num_inputs, 1))
+    def is_sampled(self, orders: np.ndarray) -> np.ndarray:
+        """Which images lend their pixels to the statistics: about `NUM_PIXEL_SAMPLES`, always the same ones, and as many of each shard.
+
+        Args:
+            orders: uint64 [num_images], their shuffle keys.
+
+        Returns:
+            bool [num_images].
+        """
+        below = min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(self.listing.num_inputs, 1))
+        return orders << np.uint64(32) < np.uint64(below)  # the bits that decide about shards the least
 
     @functools.cached_property
     def max_dead_letters(self) -> int:

@@ -35,8 +35,7 @@ def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
 class LocalFiles:
     """A file system, on one machine or shared by several."""
 
-    def __init__(self) -> None:
-        self._was_small = False  # the last file that was read
+    _was_small = False  # the last file that was read
 
     def read(self, path: str) -> bytes:
         # As few system calls, and as cheap ones, as it takes: on tiny images they are a third of the work.

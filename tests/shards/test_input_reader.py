@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from typing import Any, Iterator
 
+import numpy as np
 import pytest
 
 from beam_pipelines.config.image_config import ImageConfig
@@ -310,20 +311,21 @@ def test_the_sample_of_pixels_depends_on_seed_and_key_alone(tmp_path):
         orders = shuffle_orders(seed, [path.encode() for path in paths]).tolist()
         expected = PixelSums()
         for path, order in zip(paths, orders):
-            if order < 2**64 // 20:
+            if order % 2**32 < 2**32 // 20:
                 expected.merge(PixelSums.of(check_image(files[path], "strict", full_scale=True).pixels))
         assert sums[case] == expected and 3 < expected.num_images < 25, case
     assert sums["one"] == sums["five"] != sums["another seed"]
 
 
-@pytest.mark.slow
-def test_the_sample_of_pixels_is_every_image_of_a_small_data_set_and_about_as_many_of_a_large_one(tmp_path):
-    def below(num_inputs: int) -> int:
-        return WriteContext(make_config(tmp_path), make_listing("c", num_inputs=num_inputs)).sample_below
+def test_the_sample_of_pixels_is_every_image_of_a_small_data_set_and_about_as_many_of_each_shard_of_a_large_one(tmp_path):
+    def is_sampled(num_inputs: int) -> np.ndarray:
+        orders = np.sort(shuffle_orders(0, [f"{index}".encode() for index in range(num_inputs)]))
+        return WriteContext(make_config(tmp_path), make_listing("c", num_inputs=num_inputs)).is_sampled(orders)
 
-    assert below(0) == below(1) == below(NUM_PIXEL_SAMPLES) == 2**64 - 1
-    orders = shuffle_orders(0, [f"{index}".encode() for index in range(50_000)])
-    assert sum(order < below(50_000) for order in orders.tolist()) == pytest.approx(NUM_PIXEL_SAMPLES, rel=0.15)
+    assert is_sampled(0).all() and is_sampled(1).all() and is_sampled(NUM_PIXEL_SAMPLES).all()
+    of_shards = is_sampled(50_000).reshape(4, -1).sum(axis=1)
+    assert sum(of_shards) == pytest.approx(NUM_PIXEL_SAMPLES, rel=0.15)
+    assert of_shards.tolist() == pytest.approx([NUM_PIXEL_SAMPLES / 4] * 4, rel=0.35)
 
 
 def test_statistics_are_of_the_images_as_they_are_stored(tmp_path):
