@@ -13,12 +13,19 @@ from beam_pipelines.__main__ import main
 # As fast as it can, so that Python is at work when the program ends. The module holds the iterator, which is then taken apart.
 PROGRAM = """
 import sys, tf_input
+import tensorflow as tf
 from tf_input.epochs.position import Position
 from tf_input.pipeline import ladder
 
+if has_strategy := len(sys.argv) > 2:
+    devices = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(devices[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 data = tf_input.open(sys.argv[1])
 plan = data.plan("train", data.settle("train", tf_input.ReadConfig(batch_size=1000, memory_budget=0, seed=0)))
-held = iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat())
+batches = ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat()
+if has_strategy:
+    batches = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).experimental_distribute_dataset(batches)
+held = iter(batches)
 for _ in range(130):
     next(held)
 print("ends")
@@ -33,7 +40,10 @@ def test_a_program_that_holds_an_iterator_ends(tmp_path):
     assert main(["prepare", "--input", str(tmp_path / "made.npz"), "--output", str(tmp_path / "out"), "--splits", "train=1", "--no_report"]) == 0
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3])}
     command = [sys.executable, "-c", PROGRAM, tmp_path / "out"]
-    programs = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    programs = [
+        subprocess.Popen([*command, *options], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for options in ([], [], ["on two devices"])
+    ]
     try:
         for program in programs:
             said, complained = program.communicate(timeout=120)
