@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, Iterator
 
@@ -203,12 +204,13 @@ def fetch_all() -> None:
     packages = _load(FLINK / "flink_packages.py", "flink_packages")
     missing = {"Flink": packages.missing_tools(), "Prism": [] if has_go() else ["go"]}
     start = time.monotonic()
-    for name, fetch in {"Flink": packages.fetch, "Prism": prism}.items():
-        if not missing[name]:
-            try:
-                fetch()
-            except (packages.ClusterError, subprocess.CalledProcessError) as error:
-                print(f"{name}: {error}")
+    with ThreadPoolExecutor() as pool:  # the one waits for the network mostly, the other for the compiler
+        fetches = {name: pool.submit(fetch) for name, fetch in {"Flink": packages.fetch, "Prism": prism}.items() if not missing[name]}
+    for name, fetched in fetches.items():
+        if isinstance(error := fetched.exception(), (packages.ClusterError, subprocess.CalledProcessError)):
+            print(f"{name}: {error}")
+        else:
+            fetched.result()
     without = "".join(f"; no {name} without {' and '.join(tools)}" for name, tools in missing.items() if tools)
     print(f"Flink and Prism: {time.monotonic() - start:.0f} s of download and build, before the tests{without}", flush=True)
 
