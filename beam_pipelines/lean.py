@@ -5,6 +5,7 @@ They are more than half of the time that its import takes, and of its memory.
 
 import contextlib
 import importlib.abc
+import os
 import sys
 from typing import Any, Iterator
 
@@ -29,12 +30,12 @@ def without_optional_parts() -> Iterator[None]:
     """
     finder = _NotInstalled()
     sys.meta_path.insert(0, finder)
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own keeps megabytes of each thread, which nobody else can have
     try:
         yield
         import numpy as np
         import pyarrow as pa
 
-        pa.set_memory_pool(pa.system_memory_pool())  # its own keeps megabytes of each thread, which nobody else can have
         for values in (np.zeros(1), [None, "a"]):  # with the first of each kind it looks for pandas, and not again
             pa.array(values)
     finally:

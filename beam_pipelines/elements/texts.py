@@ -1,9 +1,12 @@
 """Many short strings of bytes as one column."""
 
 import functools
+import itertools
 from typing import Any, Iterator, Sequence
 
 import numpy as np
+
+_CUT_AT_ONCE = 1024
 
 
 def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
@@ -47,10 +50,13 @@ class Texts:
 
     def __iter__(self) -> Iterator[bytes]:
         if not self.blob:
-            return iter([b""] * len(self))
-        ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
-        blob = self.blob
-        return iter([blob[start:end] for start, end in zip([0, *ends], ends)])
+            return itertools.repeat(b"", len(self))
+        return itertools.chain.from_iterable(map(self._cut, range(0, len(self), _CUT_AT_ONCE)))
+
+    def _cut(self, first: int) -> list[bytes]:
+        """Some of them, from one on: as objects all would take many times as much memory."""
+        blob, offsets = self.blob, self._offsets[first : first + _CUT_AT_ONCE + 1].tolist()
+        return [blob[start:end] for start, end in itertools.pairwise(offsets)]
 
     def to_arrow(self) -> Any:
         """As an array of pyarrow's, of large_binary."""

@@ -6,6 +6,7 @@ record written, or it is a dead letter. An example without an image is encoded a
 
 import contextlib
 import dataclasses
+import itertools
 from collections import Counter
 from typing import Any, BinaryIO, Iterator, NamedTuple
 
@@ -35,8 +36,12 @@ from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT, s
 _INDEX = np.dtype([("record", "<u8"), ("image", "<u8"), ("length", "<u4"), ("label", "<i4")])
 assert _INDEX.itemsize == INDEX_ROW.size
 
-# Inputs after which the progress bar moves.
+# What is kept of a record: its row of the index, and what `WrittenPart` has as `crcs` and `sizes`.
+_KEPT = np.dtype([*_INDEX.descr, ("crc", "<u4"), ("height", "<i4"), ("width", "<i4")])
+
+# Inputs after which the progress bar moves, and what is kept of them is packed.
 _COUNTED_INPUTS = 256
+_LISTED_AT_ONCE = 1024
 
 # Dead letters of one shard with which a run fails at once; with fewer it is told of all of them at its end.
 _MANY = 1000
@@ -148,31 +153,29 @@ class _Part:
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         context, encode_around, writer = self._context, self._context.encoder.encode_around, self._writer
         before = after = b""  # of examples without an image
-        keys, labels = list(self._references.keys), self._labels()
-        kept, index, crcs, sizes, formats, reencoded, channels = self._kept, [], [], [], [], [], []
+        kept, rows, packed, formats, reencoded, channels = self._kept, [], [], [], [], []
         extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
         values_of: dict[str, list[Any]] = {name: [] for name in context.extras.catalog_values}
         paths: dict[str, list[str]] = {name: [] for name in context.extras.image_names}
         statistics = ImageStatistics()
         split = statistics.splits[context.listing.splits.index(self._shard.address.split)] = SplitStatistics()
-        position, has_images = -1, context.listing.has_images
-        for image in self._read_all():
-            position += 1
+        has_images = context.listing.has_images
+        for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
                 self._count()
+                packed.append(np.array(rows, _KEPT))
+                rows.clear()
             if type(image) is DeadLetter:
                 self._refuse(image)
                 continue
             data, extras, image_format, why, pixels, height, width, num_channels = image
-            num_bytes, label = len(data), labels[position]
+            num_bytes = len(data)
             if has_images:
-                values = {"height": height, "key": keys[position], "label": label, "width": width}
+                values = {"height": height, "key": key, "label": label, "width": width}
                 before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
             offset = writer.write(before, data, after)
             kept.append(position)
-            index.append((offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label))
-            crcs.append(google_crc32c.value(data))
-            sizes.append((height, width))
+            rows.append((offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width))
             channels.append(num_channels)
             formats.append(image_format)
             reencoded.append(why)
@@ -192,21 +195,23 @@ class _Part:
             statistics.images_of(IMAGE).channels.update(filter(None, channels))
         writer.flush()
         self._count()
-        rows = np.array(index, _INDEX)
+        table = np.concatenate([*packed, np.array(rows, _KEPT)])
+        index = np.empty(len(table), _INDEX)
+        for name in _INDEX.names:
+            index[name] = table[name]
         part = WrittenPart(
-            self._shard, which, path, writer.num_bytes, writer.crc32c, rows, np.array(crcs, np.uint32), np.array(sizes, np.int32).reshape(-1, 2),
+            self._shard, which, path, writer.num_bytes, writer.crc32c, index, table["crc"].copy(), np.stack([table["height"], table["width"]], axis=1),
             formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, values_of, paths, self._weights(), statistics, self._dead_letters,
         )  # fmt: skip
         if context.has_labels:
-            part.labels[LABEL] = rows["label"].tolist()
+            part.labels[LABEL] = index["label"].tolist()
         else:
-            rows["label"] = NO_LABEL
+            index["label"] = NO_LABEL
         _add_up(part, split, context)
         return part
 
-    def _labels(self) -> list[int]:
-        labels = self._context.labels
-        return [labels[name] for name in self._references.labels] if self._context.has_labels else [0] * len(self._references)
+    def _labels(self) -> Iterator[int]:
+        return map(self._context.labels.__getitem__, self._references.labels) if self._context.has_labels else itertools.repeat(0)
 
     def _read_all(self) -> Iterator[ReadImage | DeadLetter]:
         sampled = self._context.is_sampled(self._references.rows["order"])
@@ -241,7 +246,8 @@ class _Part:
 def list_again(references: References, spool: SpoolReader) -> Iterator[LabeledImage]:
     """Each input as its source has listed it, but for its split and its group, which are settled."""
     raws = (None, *references.raws)
-    columns = references.rows[["num_bytes", "offset", "raw", "spool"]].tolist()
+    rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
+    columns = itertools.chain.from_iterable(rows[start : start + _LISTED_AT_ONCE].tolist() for start in range(0, len(rows), _LISTED_AT_ONCE))
     texts = zip(references.keys, references.paths, references.labels, references.values)
     for (key, path, label, values), (num_bytes, offset, raw, number) in zip(texts, columns):
         name = key.decode()
