@@ -1,5 +1,6 @@
 """Memory that is used again: to ask the system for fresh pages takes longer than to read into them."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -32,22 +33,26 @@ class Arena:
         self._taken = 0
 
 
-class Arenas:
-    """Arenas that wait to be used again."""
+# Arenas that wait to be used again, the last one at the end. They are the process's, as passes follow each other, of one split or another, and
+# what a pass has read into would else go back to the system and be asked of it again: of tiny records that is a fourth of the time.
+_free: list[Arena] = []
+_MAX_FREE_BYTES = 512 << 20  # as much as windows of a `read_buffer` that nobody has set may have; most of it is no memory, as it was not touched
 
-    def __init__(self) -> None:
-        self._free: list[Arena] = []
 
-    def get(self, num_bytes: int) -> Arena:
-        """One that is large enough, and not much larger."""
-        for arena in self._free:
-            if num_bytes <= arena.num_bytes <= 2 * num_bytes:
-                self._free.remove(arena)
+def borrow_arena(num_bytes: int) -> Arena:
+    """One that is large enough, and not much larger."""
+    for arena in sorted(_free, key=lambda one: one.num_bytes):
+        if num_bytes <= arena.num_bytes <= 2 * num_bytes:
+            with contextlib.suppress(ValueError):  # another thread was first
+                _free.remove(arena)
                 return arena
-        self._free.clear()
-        return Arena(num_bytes)
+    return Arena(num_bytes)
 
-    def put(self, arena: Arena) -> None:
-        """Takes one back, into which nobody reads any more."""
-        arena.clear()
-        self._free.append(arena)
+
+def return_arena(arena: Arena) -> None:
+    """Takes one back, into which nobody reads any more; those that have waited longest go where there are too many."""
+    arena.clear()
+    _free.append(arena)
+    while sum(one.num_bytes for one in list(_free)) > _MAX_FREE_BYTES:
+        with contextlib.suppress(IndexError):
+            _free.pop(0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tf_input.epochs.runs import Runs
 from tf_input.epochs.windows import Window, WindowOrder
-from tf_input.storage.arenas import Arena, Arenas
+from tf_input.storage.arenas import Arena, borrow_arena, return_arena
 from tf_input.storage.record_reader import RecordReader, RunPart, SelectedRecords
 from tf_input.storage.stretches import Stretches
 
@@ -42,13 +42,12 @@ class WindowReader:
         self._records: RecordReader | SelectedRecords = reader  # of the epoch
         self._held: dict[int, _Loading] = {}  # by the index of the window in the epoch
         self._lock = threading.Lock()
-        self._arenas = Arenas()
         self._threads = ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")
 
     def close(self) -> None:
         """Lets go of all; what is being read is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._held.clear()
+        self._let_go_of_all()
 
     def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The records at some places of an epoch, which lie in one window or in few that follow each other.
@@ -92,8 +91,7 @@ class WindowReader:
 
     def _order_of(self, epoch: int) -> WindowOrder:
         if epoch != self._epoch:
-            while self._held:
-                self._let_go(self._held.popitem()[1])
+            self._let_go_of_all()
             self._records = self._reader.of_epoch(epoch)
             self._epoch, self._order = epoch, self._make_order(epoch, self._records.runs)
         return self._order
@@ -124,7 +122,7 @@ class WindowReader:
     def _load(self, order: WindowOrder, index: int) -> "_Loading":
         window = order.window(index)
         slices, num_bytes = order.slices(window, self._hosts), self._length(order, window)
-        arena = self._arenas.get(num_bytes + num_bytes // 4 + _SLACK_BYTES)
+        arena = borrow_arena(num_bytes + num_bytes // 4 + _SLACK_BYTES)
         parts = []
         for first, stop in slices:
             begin = int(np.searchsorted(window.run_starts, first, side="right")) - 1
@@ -139,9 +137,13 @@ class WindowReader:
         mixed = self._threads.submit(order.mix, window)
         return _Loading(window, slices, stretches, mixed, num_bytes, arena)
 
+    def _let_go_of_all(self) -> None:
+        while self._held:
+            self._let_go(self._held.popitem()[1])
+
     def _let_go(self, loading: "_Loading") -> None:
         if loading.is_read:  # into any other somebody may still read
-            self._arenas.put(loading.arena)
+            return_arena(loading.arena)
 
 
 def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]:

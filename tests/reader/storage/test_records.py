@@ -5,6 +5,7 @@ import functools
 import logging
 import pathlib
 import resource
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 from unittest import mock
@@ -18,7 +19,7 @@ from made_shards import flip, frame, write_shard
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.windows import WindowOrder
-from tf_input.storage import record_reader
+from tf_input.storage import arenas, record_reader
 from tf_input.storage.arenas import Arena
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.index import ShardIndex
@@ -317,6 +318,36 @@ def read_windows(reader: RecordReader, numbers: np.ndarray, window_bytes: int = 
     windows = WindowReader(reader, lambda epoch, runs: WindowOrder(runs, window_bytes, None), (1, 0), 3 * window_bytes)
     with contextlib.closing(windows):
         return windows.read(0, numbers)
+
+
+def test_a_pass_reads_into_the_memory_of_the_one_before_it(made, monkeypatch):
+    asked = []
+    monkeypatch.setattr(arenas, "_free", [])
+    monkeypatch.setattr(arenas, "Arena", lambda num_bytes: asked.append(num_bytes) or Arena(num_bytes))
+    nums = []
+    for _ in range(3):
+        assert read_windows(make_reader(*made), np.arange(len(RECORDS))).tolist() == RECORDS
+        nums.append(len(asked))
+    assert nums[0] == nums[2] > 0
+
+
+def test_memory_into_which_somebody_still_reads_is_nobody_elses(made, monkeypatch):
+    monkeypatch.setattr(arenas, "_free", [])
+    reader, may_end, begun = make_reader(*made, run_bytes=1 << 20), threading.Event(), []
+    plain = reader.read_runs
+
+    def read_runs(parts: list[RunPart], arena: Arena) -> Any:
+        begun.append(arena)
+        assert not parts[0].run or may_end.wait(60)
+        return plain(parts, arena)
+
+    reader.read_runs = read_runs
+    windows = WindowReader(reader, lambda epoch, runs: WindowOrder(runs, 100, None), (1, 0), 1 << 30)
+    with contextlib.closing(windows):
+        assert windows.read(0, np.arange(COUNTS[0])).tolist() == RECORDS[: COUNTS[0]]  # of one run; the others are read ahead
+    (free,) = arenas._free
+    may_end.set()
+    assert free is begun[0]
 
 
 def test_frames_are_cut_as_they_are_written():
