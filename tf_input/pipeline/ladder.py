@@ -82,7 +82,7 @@ def _note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> t
         num_batches: In a whole epoch.
 
     Returns:
-        Of the outputs.
+        Of the outputs. Nor does TensorFlow, unasked, read ahead behind that: it would hold more and more, whatever `read_buffer` says.
     """
 
     def end(mark: np.ndarray) -> np.int64:
@@ -94,7 +94,9 @@ def _note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> t
         tf.cond(is_last, lambda: tf.numpy_function(end, [mark], tf.int64), lambda: tf.constant(0, tf.int64))
         return outputs
 
-    return data.map(_plain(note))
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return data.map(_plain(note)).with_options(options)
 
 
 def read_files(

@@ -1,6 +1,7 @@
 """Epochs as a function of seed, epoch and step: other orders, exact resume, and splits that are held in memory."""
 
 import logging
+import time
 
 import keras
 import numpy as np
@@ -111,6 +112,20 @@ def test_a_pass_counts_once_it_has_come_to_its_end(mixed):
     assert len(list(other)) == 11 and data.position.next == (1, 0)  # which had been read when it ended
     assert epoch(data.take(12)) == epochs[1] and data.position.next == (2, 0)  # nobody has asked for more than there is
     assert epoch(data) == epochs[2]
+
+
+@pytest.mark.slow
+def test_nothing_reads_ahead_unasked_of_the_batches_that_were_decoded(mixed):
+    """TensorFlow would, the more the longer it lasts: the pass were over before its last batches were asked for, and they would all be held."""
+    data = mixed.batches("train", batch_size=1, image_size=SIZE, seed=3, memory_budget=0)
+    batches = iter(data)
+    for number in range(len(data) - 1):
+        next(batches)
+        if number % 10 == 9:
+            time.sleep(0.1)  # as a step of a training gives it time to
+    assert len(data) == 93 and data.position.next == (0, 0)
+    next(batches)
+    assert data.position.next == (1, 0)
 
 
 def make_model() -> keras.Model:
