@@ -5,6 +5,7 @@ never filled anew: the most favourable way. Images are uint8, except for Keras.
 """
 
 import functools
+import math
 import pathlib
 from typing import Any, Callable, Iterator
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 SIZE = 224
 _SHUFFLE_RECORDS = 2048
 _CYCLE_LENGTH = 16
+_NUM_ATTEMPTS, _MIN_AREA, _MAX_STRETCH = 10, 0.08, 4 / 3
 _FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
 Batches = Iterator[tuple[Any, Any]]
@@ -71,16 +73,17 @@ def keras_folder(folder: str, batch_size: int) -> Batches:
 
 
 def random_view(encoded: tf.Tensor) -> tf.Tensor:
-    """string [] -> uint8 [SIZE, SIZE, 3]: 8 to 100 % of a JPEG, mirrored or not."""
-    corner, extent, _ = tf.image.sample_distorted_bounding_box(
-        tf.io.extract_jpeg_shape(encoded),
-        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-        min_object_covered=0.0,
-        aspect_ratio_range=(3 / 4, 4 / 3),
-        area_range=(0.08, 1.0),
-        max_attempts=10,
-    )
-    window = tf.concat([corner[:2], extent[:2]], axis=0)
+    """string [] -> uint8 [SIZE, SIZE, 3]: 8 to 100 % of a JPEG, mirrored or not.
+
+    Of any area alike, as ours: `sample_distorted_bounding_box` draws heights, and so boxes with a sixth less to decode.
+    """
+    size = tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.float32)
+    areas = tf.reduce_prod(size) * tf.random.uniform((_NUM_ATTEMPTS,), _MIN_AREA, 1)
+    stretches = tf.exp(tf.random.uniform((_NUM_ATTEMPTS,), -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH)))
+    extents = tf.round(tf.sqrt(tf.stack([areas / stretches, areas * stretches], axis=1)))
+    extent = tf.minimum(extents[tf.argmax(tf.reduce_all(extents <= size, axis=1))], size)  # the first that fits
+    corner = tf.floor(tf.random.uniform((2,)) * (size - extent + 1))
+    window = tf.cast(tf.concat([tf.minimum(corner, size - extent), extent], axis=0), tf.int32)
     image = tf.image.resize(tf.io.decode_and_crop_jpeg(encoded, window, channels=3), (SIZE, SIZE))
     return tf.cast(tf.image.random_flip_left_right(image) + 0.5, tf.uint8)
 

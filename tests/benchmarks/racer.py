@@ -1,0 +1,99 @@
+"""One who reads in a race: a process of its own, which is stopped while it is not its turn.
+
+    python -m tests.benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
+
+It says what it reads, and then, for each line that it gets, how fast it was in a turn.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Iterator
+
+from tests.benchmarks.measure import ROOT
+from tests.benchmarks.read_inputs import Inputs
+
+SIDES = ("ours", "rival")
+_DRAIN = 0.25  # of the seconds of a turn, before it is measured
+
+
+class Racer:
+    """That process, seen from the one that gives it turns.
+
+    Args:
+        case: Of `read_benchmark.RACES`.
+        side: One of `SIDES`.
+        inputs: What it reads.
+        seconds: Of a turn.
+        batches: Of a turn, at least.
+
+    Attributes:
+        first_seconds: How long the first batch took.
+        shape: Of its images, and their dtype.
+    """
+
+    def __init__(self, case: str, side: str, inputs: Inputs, seconds: float, batches: int) -> None:
+        given = json.dumps({**dataclasses.asdict(inputs), "scratch": str(inputs.scratch)})
+        command = [sys.executable, "-m", __name__, case, side, str(seconds), str(batches), given]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = subprocess.Popen(command, **pipes, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT)
+        self._id, self.first_seconds, *self.shape = self._answer()
+        os.kill(self._id, signal.SIGSTOP)
+
+    def rates(self) -> tuple[float, float]:
+        """Images/s in another turn, by the clock and by the processor's time."""
+        os.kill(self._id, signal.SIGCONT)
+        print(file=self._process.stdin, flush=True)
+        rates = self._answer()
+        os.kill(self._id, signal.SIGSTOP)
+        return tuple(rates)
+
+    def _answer(self) -> list[Any]:
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args[3:5]} has ended with exit code {self._process.wait()}")
+        return json.loads(line)
+
+    def __enter__(self) -> "Racer":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._id, signal.SIGKILL)
+        self._process.communicate()
+
+
+def measure(batches: Iterator[tuple[Any, Any]], seconds: float, num_batches: int) -> tuple[float, float]:
+    """Images/s over so long at least."""
+    num_images, wall, cpu = 0, time.perf_counter(), time.process_time()
+    while num_batches > 0 or time.perf_counter() - wall < seconds:
+        num_images += int(next(batches)[0].shape[0])
+        num_batches -= 1
+    return num_images / (time.perf_counter() - wall), num_images / (time.process_time() - cpu)
+
+
+def main(case: str, side: str, seconds: str, num_batches: str, inputs: str) -> None:
+    from tests.benchmarks import read_benchmark
+
+    race, given = read_benchmark.RACES[case], json.loads(inputs)
+    start = getattr(race, side)(Inputs(**{**given, "scratch": pathlib.Path(given["scratch"])}), race.batch_size)
+    importlib.import_module("tf_input.dataset")  # TensorFlow too: nobody's first batch is to wait for it
+    begin = time.perf_counter()
+    batches = start()
+    images, _ = next(batches)
+    dtype = getattr(images.dtype, "name", str(images.dtype))
+    print(json.dumps([os.getpid(), time.perf_counter() - begin, *images.shape[1:], dtype]), flush=True)
+    for _ in sys.stdin:
+        measure(batches, _DRAIN * float(seconds), 1)
+        print(json.dumps(measure(batches, float(seconds), int(num_batches))), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
