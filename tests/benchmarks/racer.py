@@ -36,7 +36,7 @@ class Racer:
 
     Attributes:
         first_seconds: How long the first batch took.
-        shape: Of its images, and their dtype.
+        shape: Of its images.
     """
 
     def __init__(self, case: str, side: str, inputs: Inputs, seconds: float, batches: int) -> None:
@@ -88,8 +88,7 @@ def main(case: str, side: str, seconds: str, num_batches: str, inputs: str) -> N
     begin = time.perf_counter()
     batches = start()
     images, _ = next(batches)
-    dtype = getattr(images.dtype, "name", str(images.dtype))
-    print(json.dumps([os.getpid(), time.perf_counter() - begin, *images.shape[1:], dtype]), flush=True)
+    print(json.dumps([os.getpid(), time.perf_counter() - begin, *images.shape[1:]]), flush=True)
     for _ in sys.stdin:
         measure(batches, _DRAIN * float(seconds), 1)
         print(json.dumps(measure(batches, float(seconds), int(num_batches))), flush=True)

@@ -108,20 +108,20 @@ _BUFFER = read_ours("photo_set", **_VIEWS, shuffle="window")
 _CHOICES = {"where": "num_bytes % 2 == 0", "subset": 0.1, "balance": "oversample"}
 
 RACES = {
-    "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 0.95),
+    "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 0.9),
     "photos-short": Race(
-        PHOTOS, read_ours("short_set", **_VIEWS), _BY_HAND, ("stored at short side 256", "hand-written, the originals"), 2.1
+        PHOTOS, read_ours("short_set", **_VIEWS), _BY_HAND, ("stored at short side 256", "hand-written, the originals"), 1.7
     ),
     "large": Race(
         LARGE,
         read_ours("large_set", **_VIEWS),
         read_rival("fused", "large_set"),
         ("2000 px photographs", "fused crops, no DCT scaling"),
-        1.25,
+        0.85,
         batch_size=32,
     ),
-    "tiny": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), 3.3, batch_size=512),
-    "tiny-memory": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), 50, batch_size=512),
+    "tiny": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), 2.9, batch_size=512),
+    "tiny-memory": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), 28, batch_size=512),
     "tiny-raw": Race(
         TINY,
         read_ours("raw_set", memory_budget=0),
@@ -133,14 +133,14 @@ RACES = {
     # Of the time that a batch of 128 takes in memory, most goes to Python, which asks for it.
     "tiny-128": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), None),
     "tiny-memory-128": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), None),
-    "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="window"'), 0.95),
+    "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="window"'), 0.85),
     "mix": Race(PHOTOS, read_mix("photo_set", **_VIEWS), _READ_PHOTOS, ("a mix of two", "tf_input, one split"), 0.95),
     "mix-tiny": Race(
-        TINY, read_mix("tiny_set", memory_budget=0), _TINY, ("a mix of two, tiny", "tf_input, one split"), 0.95, batch_size=512
+        TINY, read_mix("tiny_set", memory_budget=0), _TINY, ("a mix of two, tiny", "tf_input, one split"), 0.8, batch_size=512
     ),
     **{
         f"{name}-{images}": Race(
-            images, read_ours(data_set, **options, **{name: choice}), whole, (f"{name}={choice!r}", "the whole split"), 0.95, batch_size
+            images, read_ours(data_set, **options, **{name: choice}), whole, (f"{name}={choice!r}", "the whole split"), 0.65, batch_size
         )
         for images, data_set, options, whole, batch_size in (
             (PHOTOS, "photo_set", _VIEWS, _READ_PHOTOS, 128),
@@ -153,7 +153,7 @@ RACES = {
         _READ_PHOTOS,
         read_rival("tensorflow_datasets", "photo_set"),
         ("tf_input", "TensorFlow Datasets"),
-        1,
+        0.9,
         needs={"tensorflow_datasets": "tensorflow-datasets"},
     ),
     "keras": Race(
@@ -161,7 +161,7 @@ RACES = {
         _READ_PHOTOS,
         read_rival("keras_folder", "photo_folder"),
         ("tf_input", "Keras, folder (float32, no crop)"),
-        1,
+        0.9,
     ),
     "grain": Race(
         PHOTOS, _READ_PHOTOS, read_rival("grain", "array_records", "python_rivals"), ("tf_input", "Grain"), 1, needs=_GRAIN
