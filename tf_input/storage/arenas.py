@@ -36,7 +36,7 @@ class Arena:
 # Arenas that wait to be used again, the last one at the end. They are the process's, as passes follow each other, of one split or another, and
 # what a pass has read into would else go back to the system and be asked of it again: of tiny records that is a fourth of the time.
 _free: list[Arena] = []
-_MAX_FREE_BYTES = 512 << 20  # as much as windows of a `read_buffer` that nobody has set may have; most of it is no memory, as it was not touched
+_MAX_FREE_BYTES = 320 << 20  # as much as the windows of a `read_buffer` that nobody has set
 
 
 def borrow_arena(num_bytes: int) -> Arena:
@@ -46,13 +46,19 @@ def borrow_arena(num_bytes: int) -> Arena:
             with contextlib.suppress(ValueError):  # another thread was first
                 _free.remove(arena)
                 return arena
+    _make_room(num_bytes)
     return Arena(num_bytes)
 
 
 def return_arena(arena: Arena) -> None:
-    """Takes one back, into which nobody reads any more; those that have waited longest go where there are too many."""
+    """Takes one back, into which nobody reads any more."""
     arena.clear()
     _free.append(arena)
-    while sum(one.num_bytes for one in list(_free)) > _MAX_FREE_BYTES:
-        with contextlib.suppress(IndexError):
+    _make_room(0)
+
+
+def _make_room(num_bytes: int) -> None:
+    """Lets go of those that have waited longest, where with so many bytes there would be too many."""
+    while _free and sum(one.num_bytes for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
+        with contextlib.suppress(IndexError):  # another thread was first
             _free.pop(0)

@@ -47,7 +47,9 @@ class WindowReader:
     def close(self) -> None:
         """Lets go of all; what is being read is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._let_go_of_all()
+        if self._lock.acquire(blocking=False):  # else somebody still takes records out of what is held
+            self._let_go_of_all()
+            self._lock.release()
 
     def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The records at some places of an epoch, which lie in one window or in few that follow each other.

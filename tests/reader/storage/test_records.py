@@ -331,6 +331,18 @@ def test_a_pass_reads_into_the_memory_of_the_one_before_it(made, monkeypatch):
     assert nums[0] == nums[2] > 0
 
 
+def test_of_memory_that_waits_there_is_no_more_than_a_reader_takes(monkeypatch):
+    monkeypatch.setattr(arenas, "_free", [])
+    monkeypatch.setattr(arenas, "_MAX_FREE_BYTES", 100)
+    held = [arenas.borrow_arena(40) for _ in range(4)]
+    for arena in held:
+        arenas.return_arena(arena)
+    assert arenas._free == held[2:]
+    assert arenas.borrow_arena(40) is held[2] and arenas.borrow_arena(10).num_bytes == 10
+    assert arenas._free == held[3:]
+    assert arenas.borrow_arena(90).num_bytes == 90 and not arenas._free
+
+
 def test_memory_into_which_somebody_still_reads_is_nobody_elses(made, monkeypatch):
     monkeypatch.setattr(arenas, "_free", [])
     reader, may_end, begun = make_reader(*made, run_bytes=1 << 20), threading.Event(), []
