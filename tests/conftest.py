@@ -14,11 +14,14 @@ from typing import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from beam_pipelines import log
 from beam_pipelines.parallel import progress
 
 # How long an example takes says nothing on a machine whose cores are busy.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+_TOLD = {name: getattr(log, name) for name in ("_format", "_is_quiet", "_is_command", "_run_id", "_find_stage")}
 
 progress.TELL_SECONDS = 3600.0  # else a run says more where the machine is busy; the test of these lines says its own
 
@@ -74,6 +77,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if slow := item.get_closest_marker("slow"):
                 seconds[_dealt_with(item)] += slow.args[0] if slow.args else 2
         items.sort(key=lambda item: -seconds[_dealt_with(item)])
+
+
+def pytest_runtest_teardown() -> None:
+    """How a command that a test calls tells what it does, as with `--quiet`, is that test's alone."""
+    vars(log).update(_TOLD)
 
 
 @pytest.fixture(scope="session", autouse=True)
