@@ -125,6 +125,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
     gc.set_threshold(7_000, 10, 10)
+    if "tensorflow" in sys.modules:
+        # A graph that computes for milliseconds is not worth its optimisation, a fifth of what such a test takes; programs that tests start have it.
+        sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def _dealt_with(item: pytest.Item) -> str:
