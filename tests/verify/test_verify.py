@@ -1,13 +1,16 @@
 """`recordmill verify`: whatever bit of a data set changes is found, and named by file, record and byte."""
 
 import base64
+import dataclasses
 import io
 import json
+import os
 import pathlib
 import shutil
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,16 +21,21 @@ from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.local_files import LocalFiles
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.record_writer import RecordWriter
-from beam_pipelines.verify.check_lines import check_dead_letters
 from beam_pipelines.verify import check_shard as check_shard_module
+from beam_pipelines.verify.check_example import ExampleCheck
+from beam_pipelines.verify.check_lines import check_dead_letters
 from beam_pipelines.verify.check_shard import VerifyContext, check_shard
+from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
 from beam_pipelines.verify.whole import read_manifest
 from engines import has_go, prism
 from made_images import encode, jpeg, png, write_class_folders, write_files
+from made_records import example
 from made_rich import analyzed_rich
-from object_stores import put, reached, shared_server
-from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, MANIFEST, TWINS, Manifest
+from made_shards import write_shard
+from object_stores import faulty, put, reached, shared_server
+from tf_input.dataset_format import CROISSANT, DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, STATISTICS, TWINS, Feature, Manifest
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +82,15 @@ def test_a_data_set_is_as_it_was_written_and_stays_untouched(made: pathlib.Path,
 
 @pytest.mark.slow(5)
 def test_boxes_masks_lists_and_weights_are_as_the_schema_says(
-    tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
+    tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
-    assert verify(capfd, analyzed_rich(tmp_path_factory), "--decode")[0] == 0
+    rich = analyzed_rich(tmp_path_factory)
+    assert verify(capfd, rich, "--decode")[0] == 0
+    older = shutil.copytree(rich, tmp_path / "older")
+    (older / CROISSANT).unlink()
+    assert verify(capfd, older, "--quick")[0] == 0
+    one, *_ = read_manifest(str(older))[0].splits["train"]
+    assert replaced_catalog(older, pq.read_table(older / one.catalog).drop_columns(["age", "city"])) == []
 
 
 def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -174,6 +188,7 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         (letters, first + second.replace('"reason"', '"raison"'), 2, "no reason such as is written"),
         (letters, first + "\xff\n", 2, "no JSON"),
         (twins, twins.read_text().replace('"dropped": true', '"dropped": 1'), 2, "no dropped such as is written"),
+        (twins, twins.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "no group, own_group such as is written"),
     ]
     for path, text, number, reason in cases:
         whole = path.read_bytes()
@@ -183,6 +198,9 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         assert code == 1 and damage["file"] == path.name and damage["reason"].startswith(f"line {number}: ") and reason in damage["reason"], damage
         assert damage["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
         path.write_bytes(whole)
+    for text, reason in (("[]", "no JSON: a list; expected an object"), ("{}", "not what statistics.json has of duplicates")):
+        (out / LEAKS).write_text(text)
+        assert (LEAKS, reason) in {(damage["file"], damage["reason"]) for damage in verify(capfd, out, "--quick")[1]["damages"]}
 
 
 def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:
@@ -258,6 +276,107 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
     assert any(record == 0 for record, _ in reasons)
 
 
+@pytest.mark.parametrize(
+    ("feature", "values", "reason"),
+    [
+        (Feature("age", "float"), {"age": [1, 2]}, "a list of int64; expected float"),
+        (Feature("age", "float", (3,)), {"age": [1.5, 2.5]}, "2 values; expected 3"),
+        (Feature("pose", "float", (None, 2)), {"pose": [1.5, 2.5, 3.5]}, "3 values; expected a multiple of 2"),
+        (Feature("label", "class_label", (), ("ant", "bee")), {"label": 2}, "label 2; expected 0 to 1"),
+        (Feature("city", "text"), {"city": b"\xff"}, "can't decode byte 0xff"),
+        (Feature("image", "pixels", (2, 2, 3)), {"image": bytes(11)}, "11 bytes of pixels; expected 12"),
+        (Feature("depth", "tensor", (2, 2), dtype="uint16"), {"depth": bytes(9)}, "9 bytes of uint16 in the shape (2, 2); expected 8"),
+        (Feature("long", "tensor", (None, 2), dtype="uint16"), {"long": bytes(6)}, "in the shape (None, 2); expected a multiple of 4"),
+        (
+            Feature("any", "tensor", (None, None, 3), dtype="uint8"),
+            {"any/value": bytes(8), "any/shape": [2, 2, 2]},
+            "a tensor of shape (2, 2, 2); expected (None, None, 3)",
+        ),
+        (
+            Feature("any", "tensor", (None, None, 3), dtype="uint8"),
+            {"any/value": bytes(8), "any/shape": [2, 2, 3]},
+            "8 bytes of uint8 in the shape (2, 2, 3); expected 12",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_its_feature_is_told(feature: Feature, values: dict, reason: str) -> None:
+    (found,) = ExampleCheck([feature], decodes=False).find(ExampleReader(example(values)))
+    assert found.startswith(f"{next(iter(values))}: ") and reason in found
+
+
+def test_features_of_another_number_of_objects_each_are_told() -> None:
+    schema = [Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/is_crowd", "integer", (None,))]
+    check = ExampleCheck(schema, decodes=False)
+    found = [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1, 0]})))]
+    assert found == ["its features of objects have 2, 3 objects; expected one number"]
+    assert not [*check.find(ExampleReader(example({"objects/bbox": [0.5] * 8, "objects/is_crowd": [0, 1]})))]
+
+
+def checked(directory: pathlib.Path, num: int = 0, **changes: object) -> list[Damage]:
+    """What is found of a shard, whose entry in the manifest is changed."""
+    manifest, _ = read_manifest(str(directory))
+    shards = list(manifest.splits["train"])
+    shards[num] = dataclasses.replace(shards[num], **changes)
+    manifest = dataclasses.replace(manifest, splits={"train": tuple(shards)})
+    return check_shard(share(VerifyContext(str(directory), manifest, False, "")), "train", num).damages
+
+
+def replaced_catalog(directory: pathlib.Path, catalog: pa.Table | bytes) -> list[Damage]:
+    """What is found of the first shard with another catalog, which is as large as its manifest says, and has that checksum."""
+    path = directory / read_manifest(str(directory))[0].splits["train"][0].catalog
+    if isinstance(catalog, bytes):
+        path.write_bytes(catalog)
+    else:
+        pq.write_table(catalog, path)
+    data = path.read_bytes()
+    return checked(directory, catalog_bytes=len(data), catalog_crc32c=google_crc32c.value(data))
+
+
+def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pathlib.Path) -> None:
+    one = read_manifest(str(copied))[0].splits["train"][0]
+    table = pq.read_table(copied / one.catalog)
+    place, labels = table.column_names.index("label"), table.column("label").to_pylist()
+    swapped = [{"ant": "bee", "bee": "ant"}[labels[0]], *labels[1:]]
+    cases = {
+        "no catalog: ": b"PAR1 and no more",
+        "5 rows; expected 6": table.slice(1),
+        "it has no column 'label'": table.drop_columns(["label"]),
+        f"label {swapped[0]!r}; the record has {labels[0]!r}": table.set_column(place, "label", [swapped]),
+        "": table.drop_columns(["group"]),
+    }
+    for reason, catalog in cases.items():
+        found = replaced_catalog(copied, catalog)
+        assert len(found) == bool(reason) and all(damage.file == one.catalog and damage.reason.startswith(reason) for damage in found), found
+
+
+def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    one, other = read_manifest(str(copied))[0].splits["train"]
+    can_repair = {one.index: True, one.catalog: True, other.name: True, DEAD_LETTERS: False, STATISTICS: False}
+    for name in can_repair:
+        (copied / name).unlink()
+        (copied / name).mkdir()
+    report = verify(capfd, copied)[1]
+    assert {damage["file"]: damage["can_repair"] for damage in report["damages"]} == can_repair
+    assert {damage["reason"] for damage in report["damages"]} == {"it cannot be read: Is a directory"}
+    assert sorted(damage.file for damage in checked(copied)) == sorted((one.index, one.catalog)) and checked(copied, 1)[0].file == other.name
+    (copied / DEAD_LETTER_THUMBNAILS).touch()
+    os.truncate(copied / DEAD_LETTER_THUMBNAILS, 2 << 30)  # takes no room
+    found = {damage["file"]: damage["reason"] for damage in verify(capfd, copied, "--quick")[1]["damages"]}
+    assert found[DEAD_LETTER_THUMBNAILS] == f"it cannot be read: {2 << 30} bytes; expected at most {1 << 30}"
+    (copied / other.name).rmdir()
+    (copied / other.name).write_bytes(b"<html>" * 9)
+    assert checked(copied, 1)[0].reason.startswith("no TFRecord file: ")
+
+
+def test_of_many_damages_the_first_are_told_and_the_rest_is_read_all_the_same(tmp_path: pathlib.Path) -> None:
+    good, num = example({"number": 5}), 1500
+    info = write_shard(tmp_path, "made-train.tfrecord-00000-of-00001", [good, *[b"no example"] * (num - 2), good])
+    manifest = Manifest("made", 0, (Feature("number", "integer"),), {"train": (info,)}, num, 0, ())
+    found = check_shard(share(VerifyContext(str(tmp_path), manifest, False, "")), "train", 0)
+    assert [damage.record for damage in found.damages if damage.file == info.name] == [*range(1, MAX_DAMAGES + 1)]
+    assert found.num_examples == 2 and {damage.file for damage in found.damages} == {info.name, info.index}  # whose rows say other lengths
+
+
 @pytest.mark.slow
 def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for index in range(6):
@@ -311,6 +430,17 @@ def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: 
         assert json.loads(open_object_store(url).read(report))["damages"] == verify(capfd, copied)[1]["damages"]
         code, _, err = verify(capfd, f"{url}/nothing", *server.flags)
         assert code == 2 and "is not a data set" in err and err.count("\n") == 1
+
+
+@pytest.mark.slow(2)
+def test_what_a_store_refuses_is_not_called_damaged(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    one, _ = read_manifest(str(copied))[0].splits["train"]
+    with faulty(shared_server("s3")) as (server, faults), reached(server):
+        url = put(server, _files(copied))
+        for name, *options in ((one.name,), (one.index,), (STATISTICS,), (one.name, "--quick")):
+            faults.choose = lambda method, path, number: 403 if path.partition("?")[0].endswith(f"/{name}") else None
+            code, found, err = verify(capfd, url, *options, *server.flags)
+            assert (code, found) == (1, {}) and "could not be read: " in err and err.count("\n") == 1, (name, err)
 
 
 def _files(directory: pathlib.Path) -> dict[str, bytes]:
