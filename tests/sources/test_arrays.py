@@ -366,6 +366,24 @@ def test_what_a_type_cannot_be(tmp_path: pathlib.Path) -> None:
         source=SourceConfig(labels=parse_labels(["one_hot:multi_label"]), label_names=("a", "b", "c")),
     )
     assert_refused(Arrays, save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4)), "--label none")
+    large = save_npz(tmp_path / "c.npz", x=make_pixels(2, 4, 4), row=np.arange(4).reshape(2, 2), long=np.zeros((2, (1 << 17) + 1)), ids=arrays["ids"])
+    kept = {
+        "row:integer[3]": "'row' is of int64[2], which can't be integer[3]; expected a list of such values for each example",
+        "ids:integer[]": "'ids' is of int64[4, 4], which can't be integer[]; expected a list",
+        "long:integer[]": "'long' is of float64[131073], which can't be integer[]",
+        "long:float[]": "'long' is of float64[131073]; expected at most 1048576 bytes for each image",
+        "ids:tensor[4]": "'ids' is of int64[4, 4]; expected ids:tensor, or ids:tensor[int64,4,4]",
+        "ids:tensor[int8,4,4]": "'ids' is of int64[4, 4]; expected ids:tensor",
+    }
+    for column, expected in kept.items():
+        features = (parse_column("--feature", column, "text"),)
+        assert_refused(Arrays, large, expected, source=SourceConfig(labels=(), features=features))
+    names = save_npz(tmp_path / "d.npz", x=make_pixels(2, 4, 4), words=np.full((2, 1 << 10), "word" * 100))
+    words = SourceConfig(labels=(), features=(parse_column("--feature", "words:text[]", "text"),))
+    assert_refused(Arrays, names, "expected at most 1048576 bytes for each example", source=words)
+    assert_refused(Arrays, names, "there are words, x", source=SourceConfig(has_images=False))
+    row = SourceConfig(labels=(), features=(parse_column("--feature", "row:integer[2]", "text"),))
+    assert [image.values for image in Listed(Arrays, large, source=row).images] == [{"row": (0, 1)}, {"row": (2, 3)}]
 
 
 def test_a_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
@@ -512,7 +530,7 @@ def damaged_zip(case: str, path: pathlib.Path) -> pathlib.Path:
         struct.pack_into("<I", data, entry + 24, 2**31)
         struct.pack_into("<I", data, entry + (20 if "stored" in case else 40), 2**31 if "stored" in case else 0)
     elif "offset" in case:
-        struct.pack_into("<I", data, entry + 42, 99)
+        struct.pack_into("<I", data, entry + 42, 2**31 if "far" in case else 99)
     elif "data" in case:
         data[1000:1100] = b"\xff" * 100
     elif "checksum" in case:
@@ -536,6 +554,7 @@ def damaged_zip(case: str, path: pathlib.Path) -> pathlib.Path:
         ("deflated, size", "expected at most"),
         ("stored, offset", "damaged"),
         ("deflated, offset", "damaged"),
+        ("deflated, far offset", "damaged: it begins at 2147483648 of"),
         ("deflated, data", "damaged"),
         ("deflated, checksum", "damaged"),
         ("deflated, method", "expected numpy.savez's archive"),
@@ -636,6 +655,7 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
             "as a class name; expected one a line",
         ),
         "names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "in UTF-8"),
+        "names too long": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "expected class names, in at most 1048576 bytes"),
         "two data sets": (
             {
                 f"emnist-{of}-train-{name}": data
@@ -666,6 +686,10 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
     for number, (case, (files, expected)) in enumerate(cases.items()):
         assert_refused(Arrays, write_files(tmp_path / str(number), files), expected)
     assert_refused(Arrays, tmp_path / "missing.npz", "No such file")
+    odd = os.fsdecode(b"\xff.npy")
+    assert_refused(Arrays, write_files(tmp_path / "odd", {odd: npy(make_pixels(2, 4, 4))}) / odd, "the file's name is not UTF-8")
+    of_cifar = write_files(tmp_path / "cifar", {"train.bin": cifar})
+    assert_refused(Arrays, of_cifar, "CIFAR's records have none of that name; expected image", source=SourceConfig(image_column="picture"))
 
 
 def test_links_that_lead_out_are_not_followed(tmp_path: pathlib.Path) -> None:

@@ -182,6 +182,11 @@ def test_what_is_no_layout(layout: str | None, expected: str, tmp_path: pathlib.
     assert_refused(FixedLength, path, expected, source=source(layout))
 
 
+def test_records_without_an_image_say_what_an_example_is_to_have(tmp_path: pathlib.Path) -> None:
+    path = write_files(tmp_path, {"a.bin": records_of(2).tobytes()}) / "a.bin"
+    assert_refused(FixedLength, path, "--image=none: expected --feature for each field", source=source(has_images=False))
+
+
 def test_types_of_a_layout() -> None:
     dtype = parse_layout("a:int16, b:>float64 ,skip[3],c:uint64[2],d:char[5]")
     assert {name: (*field,) for name, field in dtype.fields.items()} == {

@@ -1,6 +1,9 @@
 """Source `tfrecord`: the layouts as TensorFlow writes them, data sets that describe themselves, and damage."""
 
+import functools
 import io
+import json
+import os
 import pathlib
 import struct
 from fractions import Fraction
@@ -458,6 +461,10 @@ def test_splits_by_name(tmp_path, case, names, options, expected):
 def test_what_is_refused_as_a_whole(tmp_path):
     write(tmp_path / "a/x.tfrecord", example(image=JPEG, label=1), example(picture=JPEG))
     write(tmp_path / "b/x.tfrecord", example(picture=JPEG, category=1))
+    write(tmp_path / "arrays/x.tfrecord", example(image=JPEG, label=1, x=[b"a", b"b"]))
+    write(tmp_path / "values/x.tfrecord", example(x=1.5, y=bytes(7), image=JPEG))
+    write(tmp_path / "numbers/x.tfrecord", example(x=1.5))
+    write(tmp_path / "boxes/x.tfrecord", example(image=JPEG, b=[0.0, 0.0, 1.0, 1.0]))
     made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
     cases = [
         ("b", {}, "x.tfrecord: its first record has category .*, picture .* no known layout .*expected a layout such as image="),
@@ -470,6 +477,10 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; expected one of image, label"),
         ("a", {"key_column": "id"}, "no 'id'"),
         ("a", {"skip_lines": 1}, "skip_lines"),
+        ("arrays", {"features": ["x:array"]}, "the first 'x' is no array: 2 values; expected one, a .npy file"),
+        ("numbers", {"features": ["x:float"]}, "records have no 'label'; expected --label with one of their features, or --label none"),
+        ("values", {"layout": "image=image,x=y:float32"}, "its first record has no shape beside y; expected shape=FEATURE, or y:float32"),
+        ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes, and no class of one; expected --label none, which keeps the images alone"),
         ("a", {"split_folders": True}, "not named like a split"),
     ]
     for folder, options, message in cases:
@@ -569,6 +580,17 @@ def test_classes_of_tensorflow_datasets_have_their_names(tfds_directory):
     assert source.label_names() == {"label": ("cat", "dog")} and source.targets == ("label",)
 
 
+def features_of(**features: str | dict) -> dict:
+    """As TensorFlow Datasets describes features: the kind of each, or what it has in it."""
+    described = {name: {"pythonClassName": f"x.{one}"} if isinstance(one, str) else one for name, one in features.items()}
+    return {"pythonClassName": "x.FeaturesDict", "featuresDict": {"features": described}}
+
+
+NESTED = json.dumps(functools.reduce(lambda inner, _: features_of(x=inner), range(22), features_of(x="Text"))).encode()
+TWO_IMAGES = json.dumps(features_of(left="Image", right="Image")).encode()
+NO_CLASS = json.dumps(features_of(image="Image", boxes={"pythonClassName": "x.Sequence", "sequence": {"feature": features_of(bbox="BBoxFeature")}})).encode()
+
+
 @pytest.mark.parametrize(
     "case, file, contents, message",
     [
@@ -588,6 +610,13 @@ def test_classes_of_tensorflow_datasets_have_their_names(tfds_directory):
             b'{"name": "x", "splits": [{"name": "a/b", "shardLengths": ["1"]}]}',
             "split",
         ),
+        ("a split's name that is none", "dataset_info.json", b'{"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardLengths": [1]}]}', "two names"),
+        ("no shard", "dataset_info.json", b'{"name": "x", "splits": []}', "a data set without a shard"),
+        ("features in one another", "features.json", NESTED, "more than 20 features in one another"),
+        ("two images", "features.json", TWO_IMAGES, "several images, and not one in supervisedKeys; expected --layout=image=NAME"),
+        ("no class", "features.json", NO_CLASS, "the data set has no class label, or several"),
+        ("class names not UTF-8", "label.labels.txt", b"cat\n\xff\n", "expected class names in UTF-8"),
+        ("a class name twice", "label.labels.txt", b"cat\ncat\n", "expected each class name once"),
         (
             "a path that leads out",
             "dataset_info.json",
@@ -600,6 +629,14 @@ def test_a_description_that_is_damaged(tmp_path, tfds_directory, case, file, con
     files = {path.name: path.read_bytes() for path in tfds_directory.iterdir()}
     made_images.write_files(tmp_path, {**files, file: contents})
     with pytest.raises(UserError, match=message):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["features.json", "manifest.json"])
+def test_a_description_that_cannot_be_read(tmp_path, name):
+    made_images.write_files(tmp_path, {name: b"", **({"dataset_info.json": b"{}"} if name == "features.json" else {})})
+    os.truncate(tmp_path / name, 2 << 30)  # takes no room
+    with pytest.raises(UserError, match=f"{name} cannot be read: {2 << 30} bytes; expected at most"):
         open_source(tmp_path)
 
 
@@ -668,6 +705,78 @@ def test_our_own_data_set_keeps_everything(tmp_path):
     assert source.label_names() == {"label": ("cat", "dog", "owl"), "tags": ("x", "y"), "objects/label": ("a", "b")}
     (renamed,) = list_all(open_source(tmp_path, key_column="note"))
     assert renamed.key == "n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"kind": "tensor", "shape": (None, 2), "dtype": "int8"}, "feature 'x' of kind tensor and shape .None, 2. can't be prepared again"),
+        ({"kind": "integer", "shape": (2, 2)}, "feature 'x' of kind integer and shape .2, 2. can't be prepared again"),
+        ({"name": "image", "kind": "tensor", "shape": (None, None, 3), "dtype": "int8"}, "images of int8 in different sizes can't be prepared again"),
+    ],
+)
+def test_what_of_ours_cannot_be_prepared_again_is_told(tmp_path, schema, message):
+    make_own(tmp_path, [{"name": "key", "kind": "text"}, {"name": "x", **schema}], example(key="a"), targets=())
+    with pytest.raises(UserError, match=message):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "message"),
+    [
+        ({"objects__label": [2]}, "bad_label", "feature 'objects/label' has 2; expected 0 to 1"),
+        ({"key": b"\xff"}, "bad_key", "feature 'key' has"),
+        ({"key": "a\nb"}, "bad_key", "expected text on one line"),
+        ({"key": ["a", "b"]}, "bad_key", "expected text on one line"),
+        ({"words": [b"\xff", b"a"]}, "bad_value", "feature 'words' is not UTF-8"),
+        ({"mask": [made_images.png()] * 2}, "bad_mask", "column 'mask' is empty; expected one mask"),
+    ],
+)
+def test_a_record_of_ours_that_does_not_fit_is_a_dead_letter(tmp_path, changes, reason, message):
+    schema = [
+        *({"name": "image", "kind": "image"}, {"name": "key", "kind": "text"}, {"name": "mask", "kind": "mask"}),
+        *({"name": "words", "kind": "text", "shape": (None,)}, {"name": "age", "kind": "float", "shape": (2,)}),
+        *({"name": "objects/bbox", "kind": "bbox", "shape": (None, 4)},),
+        {"name": "objects/label", "kind": "class_label", "shape": (None,), "label_names": ("a", "b")},
+    ]
+    good = {"image": JPEG, "key": "a", "mask": made_images.png(), "words": ["x", "y"], "age": [1.0, 2.0]}
+    good |= {"objects__bbox": [0.0, 0.25, 0.5, 1.0], "objects__label": [1]}
+    make_own(tmp_path, schema, example(**good), targets=("objects",))
+    write(tmp_path / "made-train.tfrecord-00000-of-00001", example(**good), example(**{**good, **changes}))
+    listed, letter = list_all(open_source(tmp_path, features=["age:float"]))
+    assert (listed.key, listed.values["age"]) == ("a", (1.0, 2.0))
+    assert (letter.stage, letter.reason) == ("list", reason) and message in letter.message
+
+
+def test_another_image_of_the_same_records_may_be_the_one(tmp_path):
+    write(tmp_path / "x.tfrecord", example(image=JPEG, label=1, picture=made_images.png()))
+    source = open_source(tmp_path, image_column="picture")
+    (listed,) = list_all(source)
+    assert bytes_of(source, listed) == made_images.png() and listed.label == "1"
+    with pytest.raises(UserError, match="--image_column: no 'pictures' in the first 1 records; expected one of image, label, picture"):
+        open_source(tmp_path, image_column="pictures")
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "message"),
+    [
+        ("image=image,x=x:int16[2,2]", {"x": bytes(7)}, "7 bytes in feature 'x'; expected 2x2, of int16"),
+        ("image=image,mask=x:uint8,height=h,width=w", {"x": bytes(4), "h": []}, "0 values"),
+    ],
+)
+def test_numbers_that_are_not_of_their_shape_are_a_dead_letter(tmp_path, layout, changes, message):
+    good = {"image": JPEG, "x": bytes(8), "h": 2, "w": 4}
+    write(tmp_path / "x.tfrecord", example(**good), example(**{**good, **changes}))
+    listed, letter = list_all(open_source(tmp_path, layout=layout))
+    assert isinstance(listed, LabeledImage) and (letter.stage, letter.reason) == ("list", "bad_record") and message in letter.message
+
+
+def test_a_file_that_is_gone_once_it_is_listed_is_named(tmp_path):
+    path = write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
+    source = open_source(tmp_path)
+    path.unlink()
+    with pytest.raises(UserError, match="x.tfrecord cannot be read: No such file"):
+        list_all(source)
 
 
 def test_our_own_pixels(tmp_path):

@@ -288,6 +288,18 @@ def test_what_is_no_file_is_not_followed(tmp_path, kind):
     assert (a.key, c.key, b.path, b.reason) == ("a", "c", "x.tar:b", "not_a_file")
 
 
+def test_a_file_that_is_a_link_out_or_gone_is_named(tmp_path):
+    outside = write(tmp_path / "outside.tar", GOOD)
+    path = write(tmp_path / "in/x.tar", GOOD)
+    (tmp_path / "in/link.tar").symlink_to(outside)
+    source = open_source(tmp_path / "in")
+    letter, good = list_all(source)
+    assert (letter.path, letter.stage, letter.reason) == ("link.tar", "list", "outside") and good.key == "a"
+    path.unlink()
+    with pytest.raises(UserError, match="x.tar cannot be read: No such file"):
+        list_all(source)
+
+
 def test_a_text_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(tar_samples, "MAX_TEXT_BYTES", 100)
     write(tmp_path / "x.tar", [*GOOD, ("b.jpg", JPEG), ("b.cls", b"1" * 101)])
@@ -419,6 +431,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),
         ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "no array"),
         ("unlabeled", {"layout": "slim"}, "layout"),
+        ("unlabeled", {"labels": ["none"], "has_images": False}, "no --feature is given .*; the first sample has jpg, json, n; expected --feature with one"),
     ]
     for folder, options, message in cases:
         with pytest.raises(UserError, match=message):
