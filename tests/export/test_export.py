@@ -1,5 +1,6 @@
 """`recordmill export`: other formats hold the same keys, labels and bytes, are whole or not there, and lead nowhere else."""
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -14,16 +15,21 @@ from array_record.python.array_record_module import ArrayRecordReader
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.export_config import FORMATS
+from beam_pipelines.errors import DataError, StorageError, UserError
+from beam_pipelines.export.dali_index import index_lines
 from beam_pipelines.export.examples import ExportedExample
 from beam_pipelines.export.export_job import EXPORT
+from beam_pipelines.export.export_objects import ExportedValues
+from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.parquet import parquet_pieces
 from beam_pipelines.export.webdataset import tar_pieces
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.tfrecord.example_encoder import encode_pieces
-from beam_pipelines.tfrecord.example_reader import ExampleReader
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.shard_records import shard_records
 from engines import digest, has_go, prism
 from made_images import jpeg, png, write_files
+from made_records import example
 from made_rich import analyzed_rich
 from object_stores import put, reached, shared_server
 from tf_input.dataset_format import CARD, MANIFEST, Feature, Manifest, read_manifest, stored_features
@@ -255,6 +261,68 @@ def _encode(schema: tuple[Feature, ...], row: dict) -> bytes:
         else:
             values[feature.name] = value
     return b"".join(encode_pieces(stored_features(schema), values))
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "message"),
+    [
+        (Feature("image", "image"), {"image": b"<html>"}, "feature 'image' is neither JPEG, PNG, WebP, GIF nor BMP"),
+        (Feature("image", "image"), {"image": [b"a", b"b"]}, "feature 'image' has 2 values; expected one of bytes"),
+        (Feature("image", "image"), {"image": 5}, "feature 'image' has 1 values; expected one of bytes"),
+        (Feature("city", "text"), {"city": b"\xff"}, "feature 'city' is no text in UTF-8"),
+        (Feature("city", "text"), {"city": 5}, "feature 'city' is no text in UTF-8"),
+        (Feature("cities", "text", (2,)), {"cities": "a"}, "feature 'cities' has 1 texts; expected 2"),
+        (Feature("label", "class_label", (), ("a", "b")), {"label": 2}, "feature 'label' has a class out of 0 to 1"),
+        (Feature("pose", "float", (2, 2)), {"pose": [0.5] * 3}, "feature 'pose' has 3 numbers; expected shape [2, 2]"),
+        (Feature("depth", "tensor", (None,), dtype="uint16"), {"depth": bytes(3)}, "feature 'depth' has 3 bytes; expected numbers of 2"),
+        (Feature("depth", "tensor", (3,), dtype="uint8"), {"depth": bytes(2)}, "feature 'depth' has 2 numbers; expected shape [3]"),
+    ],
+)
+def test_a_value_that_is_not_what_the_schema_says_is_named_with_its_record(feature: Feature, values: dict, message: str) -> None:
+    data = example(values)
+    with pytest.raises(BadExampleError) as error:
+        ExportedExample(7, "key", data, ExampleReader(data)).value(feature)
+    assert str(error.value) == f"record 7: {message}"
+
+
+BOXES = (Feature("objects/bbox", "bbox", (None, 4)),)
+
+
+def test_boxes_are_in_pixels_of_the_image_whether_its_size_is_stated_or_not() -> None:
+    """As after `recordmill prepare --check=none`, and of pixels."""
+    boxes = {"objects/bbox": [0.25, 0.5, 0.75, 1.0]}
+    for image, value in ((Feature("image", "image"), png(0, 8, 16)), (Feature("image", "pixels", (8, 16, 3)), bytes(8 * 16 * 3))):
+        data = example({**boxes, "image": value})
+        of_data = ExportedExample(0, "key", data, ExampleReader(data))
+        assert ExportedValues(Manifest("made", 0, (image, *BOXES), {}, 1, 0, ())).of(BOXES[0], of_data).tolist() == [[8, 2, 8, 4]]
+    data = example({**boxes, "image": jpeg()[:20]})
+    values = ExportedValues(Manifest("made", 0, (Feature("image", "image"), *BOXES), {}, 1, 0, ()))
+    with pytest.raises(BadExampleError, match="record 3: JPEG: truncated"):
+        values.of(BOXES[0], ExportedExample(3, "key", data, ExampleReader(data)))
+    with pytest.raises(UserError, match="examples have boxes and no image"):
+        ExportedValues(Manifest("made", 0, BOXES, {}, 1, 0, ()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ([Feature("label", "class_label", (), ("a",))], "examples have no image"),
+        ([Feature("image", "pixels", (2, 2, 3)), Feature("label", "class_label", (), ("a",))], "examples have images without a format"),
+        ([Feature("image", "image"), Feature("label", "class_label", (None,), ("a",))], "examples have several classes"),
+        ([Feature("image", "image"), Feature("label", "float")], "examples have targets label"),
+    ],
+)
+def test_folders_of_images_are_of_images_with_one_class(schema: list[Feature], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        class_feature(Manifest("made", 0, tuple(schema), {}, 1, 0, ("label",)))
+
+
+def test_an_index_that_is_gone_or_of_another_shard_is_named(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    first, *_, last = (info for infos in read_manifest(made).splits.values() for info in infos)
+    with pytest.raises(StorageError, match=f"{first.index}: No such file"):
+        list(index_lines(str(tmp_path), first))
+    with pytest.raises(DataError, match=f"has {last.num_examples} rows that do not fit the shard; expected {first.num_examples}"):
+        list(index_lines(str(made), dataclasses.replace(first, index=last.index)))
 
 
 HOSTILE = ("../up", "a/b", "<script>", ".hidden", "__x__", "%2E", "x" * 250, "שלום", "a\\b")
