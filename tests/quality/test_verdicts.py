@@ -219,7 +219,14 @@ def test_what_is_no_data_set_or_is_damaged_is_refused_in_one_line(
     index.write_bytes(index.read_bytes()[:-3])
     lost = shutil.copytree(prepared, tmp_path / "lost")
     next((lost / "catalog").iterdir()).unlink()
-    for path in (tmp_path / "empty", tmp_path / "text.tfrecord", tmp_path / "none.tfrecord", tmp_path / "not-there", damaged, lost):
+    other = shutil.copytree(prepared, tmp_path / "other")
+    (index, larger) = sorted((other / "index").iterdir(), key=lambda path: path.stat().st_size)[:: len(list((other / "index").iterdir())) - 1]
+    shutil.copy(larger, index)
+    capfd.readouterr()
+    for label, expected in (("lable", "expected a feature with classes; those of"), ("height", "expected a feature with classes")):
+        code, _, err = quality(capfd, prepared, "--label", label)
+        assert code == 2 and expected in err and err.count("\n") == 1 and ("did you mean 'label'?" in err) == (label == "lable")
+    for path in (other, tmp_path / "empty", tmp_path / "text.tfrecord", tmp_path / "none.tfrecord", tmp_path / "not-there", damaged, lost):
         code, found, err = quality(capfd, path)
         assert (code, found) == (2, []) and err.count("\n") == 1 and "\x1b" not in err and "--input" not in err, (path, err)
 
@@ -246,6 +253,25 @@ def test_ours_are_judged_by_catalogs_as_their_records_are(
         assert ours["measures"][name]["found"] == pytest.approx(theirs["measures"][name]["found"]), name
     assert "source_correlation" in ours["measures"] and "source_correlation" not in {**theirs["measures"], **without_catalog["measures"]}
     assert "it has no catalog" in without_catalog["notes"][0] and without_catalog["labels"] == "size, in 16 parts"
+
+
+def test_damaged_records_and_those_that_are_no_examples_are_told_and_left_out(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    texts = np.random.default_rng(0).permutation(np.repeat([b"a" * 100, b"b" * 100, b"c" * 100], 500))
+    records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/text": bytes(text)}) for text in texts]
+    path = write_records(tmp_path / "x.tfrecord", [*records, b"no example"])
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    code, (found,), _ = quality(capfd, path, "--label=image/class/text")
+    split = found["splits"]["all"]
+    assert (code, found["verdict"], split["records"], split["labels"]) == (0, "shuffled", 1500, "image/class/text")
+    assert split["notes"] == ["1 damaged records are left out"]
+    flags = [example({"image": b"\xff\xd8\xff", "label": [index % 2, 1, index % 3 == 0]}) for index in range(60)]
+    assert quality(capfd, write_records(tmp_path / "flags.tfrecord", flags))[1][0]["splits"]["all"]["labels"] == "label"
+    path.unlink()
+    path.symlink_to("/dev/null/no")
+    code, found, err = quality(capfd, path)
+    assert (code, found) == (2, []) and err.count("\n") == 1, err
 
 
 @pytest.mark.slow(2)
