@@ -17,7 +17,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.export_config import FORMATS
 from beam_pipelines.errors import DataError, StorageError, UserError
 from beam_pipelines.export.dali_index import index_lines
-from beam_pipelines.export.examples import ExportedExample
+from beam_pipelines.export.examples import ExportedExample, read_examples
 from beam_pipelines.export.export_job import EXPORT
 from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
@@ -31,6 +31,7 @@ from engines import digest, has_go, prism
 from made_images import jpeg, png, write_files
 from made_records import example
 from made_rich import analyzed_rich
+from made_shards import write_shard
 from object_stores import put, reached, shared_server
 from tf_input.dataset_format import CARD, MANIFEST, Feature, Manifest, read_manifest, stored_features
 
@@ -285,6 +286,14 @@ def test_a_value_that_is_not_what_the_schema_says_is_named_with_its_record(featu
     assert str(error.value) == f"record 7: {message}"
 
 
+def test_a_record_that_is_no_example_is_named(tmp_path: pathlib.Path) -> None:
+    info = write_shard(tmp_path, "made", [example({"key": "a"}), b"no example"])
+    found = read_examples(str(tmp_path / "made"), "train", 0, Manifest("made", 0, (Feature("key", "text"),), {"train": (info,)}, 2, 0, ()))
+    assert next(found).key == "a"
+    with pytest.raises(BadExampleError, match="record 1: "):
+        next(found)
+
+
 BOXES = (Feature("objects/bbox", "bbox", (None, 4)),)
 
 
@@ -330,13 +339,14 @@ HOSTILE = ("../up", "a/b", "<script>", ".hidden", "__x__", "%2E", "x" * 250, "ש
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["image_folder", "webdataset"])
-def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to: str) -> None:
-    rows = [{"image": "i.png", "key": f"{name}/../{number}.x", "label": name} for number, name in enumerate(HOSTILE)]
+def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to: str, capfd: pytest.CaptureFixture) -> None:
+    rows = [{"image": "i.png", "key": f"{name}/../{number}.x", "label": name, "note": "n"} for number, name in enumerate(HOSTILE)]
     files = {"i.png": png(), "rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()}
     write_files(tmp_path / "in", files)
     command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1", "--num_shards=1"]
-    assert main(command) == 0
+    assert main([*command, "--feature=note"]) == 0
     exported = export(tmp_path / "out", tmp_path / "exported", to)
+    assert ("left out:  note, which folders of images have no place for" in capfd.readouterr().out) == (to == "image_folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "in", "out"]
     if to == "webdataset":
         (path,) = exported.glob("*.tar")
