@@ -19,10 +19,10 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.quality import measures
 from beam_pipelines.quality.measures import SIGNIFICANCE, LabelOrder, assess
 from made_images import write_class_folders
-from made_records import example, write_records
-from made_sources import write_coco, write_jsonl
+from made_records import example, write_data_set, write_records
+from made_sources import made_case, write_coco, write_jsonl
 from object_stores import put, reached, shared_server
-from tf_input.dataset_format import MANIFEST
+from tf_input.dataset_format import MANIFEST, Feature
 
 NUM, NUM_CLASSES, NUM_SHARDS = 600, 6, 4
 RESHUFFLED = 6_000
@@ -220,13 +220,16 @@ def test_what_is_no_data_set_or_is_damaged_is_refused_in_one_line(
     lost = shutil.copytree(prepared, tmp_path / "lost")
     next((lost / "catalog").iterdir()).unlink()
     other = shutil.copytree(prepared, tmp_path / "other")
-    (index, larger) = sorted((other / "index").iterdir(), key=lambda path: path.stat().st_size)[:: len(list((other / "index").iterdir())) - 1]
+    index, *_, larger = sorted((other / "index").iterdir(), key=lambda path: path.stat().st_size)
     shutil.copy(larger, index)
+    swapped = shutil.copytree(prepared, tmp_path / "swapped")
+    shutil.copy(swapped / "catalog" / larger.name.replace(".idx", ".parquet"), swapped / "catalog" / index.name.replace(".idx", ".parquet"))
     capfd.readouterr()
     for label, expected in (("lable", "expected a feature with classes; those of"), ("height", "expected a feature with classes")):
         code, _, err = quality(capfd, prepared, "--label", label)
         assert code == 2 and expected in err and err.count("\n") == 1 and ("did you mean 'label'?" in err) == (label == "lable")
-    for path in (other, tmp_path / "empty", tmp_path / "text.tfrecord", tmp_path / "none.tfrecord", tmp_path / "not-there", damaged, lost):
+    no_records = (tmp_path / name for name in ("empty", "text.tfrecord", "none.tfrecord", "not-there"))
+    for path in (*no_records, damaged, lost, other, swapped):
         code, found, err = quality(capfd, path)
         assert (code, found) == (2, []) and err.count("\n") == 1 and "\x1b" not in err and "--input" not in err, (path, err)
 
@@ -272,6 +275,24 @@ def test_damaged_records_and_those_that_are_no_examples_are_told_and_left_out(tm
     path.symlink_to("/dev/null/no")
     code, found, err = quality(capfd, path)
     assert (code, found) == (2, []) and err.count("\n") == 1, err
+
+
+def test_the_reason_of_a_verdict_is_told(
+    tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
+) -> None:
+    for labels, code, reason in (
+        (np.repeat([0, 1], 60), 1, "100% of the way from chance to sorted; p = 0.001 of all together"),
+        (np.zeros(8, int), 0, "even sorted records would look like chance"),
+    ):
+        path = write_labels(tmp_path / f"{len(labels)}", labels)
+        assert main(["quality", str(path)]) == code and reason in capfd.readouterr().out
+    made = made_case(tmp_path_factory, "table csv, two heads")
+    _, (found,), _ = quality(capfd, made.output, "--label=ground")
+    splits = found["splits"].values()
+    assert {split["labels"] for split in splits} == {"ground"} and sum(split["records"] for split in splits) == 20
+    write_data_set(tmp_path / "none", [Feature("x", "float")], {"train": []})
+    code, _, err = quality(capfd, tmp_path / "none")
+    assert code == 2 and "it has no example; expected some" in err and err.count("\n") == 1
 
 
 @pytest.mark.slow(2)
