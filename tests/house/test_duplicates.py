@@ -6,15 +6,18 @@ import shutil
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image, ImageOps
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.images import look_alikes
+from beam_pipelines.leaks.image_table import catalog_names
 from beam_pipelines.shards import shard_writer
 from beam_pipelines.shards.catalog import read_catalog
 from engines import digest
 from made_images import encode, noise, write_files
+from made_records import example, write_data_set, write_records
 from tf_input import dataset_format
 
 pytestmark = pytest.mark.slow(3)
@@ -151,6 +154,18 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, tmp_pa
     (apart,) = found[0]["apart"]
     rows = rows_of(kept)
     assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
+    capfd.readouterr()
+    assert main(["leaks", str(kept)]) == 1
+    assert f"pairs: {apart['num_images'][0]} images of train and {apart['num_images'][1]} of test, such as" in capfd.readouterr().out
+    without = shutil.copytree(plain, tmp_path / "without")
+    manifest = json.loads((without / dataset_format.MANIFEST).read_text())
+    for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
+        shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
+    (without / dataset_format.MANIFEST).write_text(json.dumps(manifest))
+    assert main(["leaks", str(without), "--json"]) == 1 and json.loads(capfd.readouterr().out)["apart"] == found[0]["apart"]
+    one, other = sorted((plain / "catalog").iterdir())[:2]
+    shutil.copy(one, other)
+    assert main(["leaks", str(plain)]) == 2 and f"{other.name} is not of its shard" in capfd.readouterr().err
     # Another's records, which have no manifest: what is in the one is in the other.
     (tmp_path / "foreign").mkdir()
     for name in shards:
@@ -175,11 +190,53 @@ def test_twins_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
     told = capfd.readouterr().err
     assert told.count("\n") == 1 and "2 clusters of images that are alike are in different splits already, such as" in told and "--move_to SPLIT" in told
     assert main([*call, "--move_to=trian"]) == 2 and "did you mean 'train'?" in capfd.readouterr().err
+    assert main([*call, "--move_to=train", SPLITS, "--split_folders=no"]) == 2
+    assert "the inputs name no splits; expected no --move_to" in capfd.readouterr().err
     assert main([*call, "--move_to=train"]) == 0
     assert "2 moved to another split" in capfd.readouterr().out
     rows = rows_of(tmp_path / "out")
     assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_mirror.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
     assert leaks_of(tmp_path / "out")["now"]["num_pairs_apart"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
+
+
+def test_images_that_cannot_be_compared_are_dead_letters_and_too_many_fail_the_run(source, tmp_path, capfd):
+    call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--duplicates=drop", SPLITS]
+    assert main([*call, "--max_bad_fraction=0"]) == 2
+    assert "1 of 32 inputs are dead letters, more than --max_bad_fraction=0 allows" in capfd.readouterr().err
+    names = [f"{name}/{index}.jpg" for name in ("ant", "bee") for index in range(3)]
+    broken = write_files(tmp_path / "broken", dict.fromkeys(names, b"\xff\xd8\xff no more"))
+    call[2:5] = [str(broken), "--output", str(tmp_path / "none")]
+    assert main([*call, "--max_bad_fraction=1"]) == 2
+    assert "no input has a readable image; among the dead letters:" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists() and not (tmp_path / "none").exists()
+
+
+def test_records_that_cannot_be_compared_are_told_in_one_line(tmp_path, capfd):
+    image = to_png(Image.fromarray(noise(0, 8, 8)))
+    cases = {
+        "two": ([example({"image": image}), example({"image": [image, image]})], "record 1 has 2 values of 'image'; expected one image"),
+        "none": ([example({"a": b"text", "b": 5})], "no feature of its first record is an image file (of a, b); expected one"),
+        "no example": ([example({"image": image}), b"no example"], "no example.tfrecord: "),
+    }
+    for name, (records, message) in cases.items():
+        path = write_records(tmp_path / f"{name}.tfrecord", records)
+        assert main(["leaks", str(path)]) == 2
+        told = capfd.readouterr().err
+        assert message in told and told.count("\n") == 1, told
+    path.write_bytes(path.read_bytes().replace(b"IDAT", b"IDAU"))
+    assert main(["leaks", str(path)]) == 2 and "expected sound records" in capfd.readouterr().err
+    write_data_set(tmp_path / "numbers", [dataset_format.Feature("x", "float")], {"train": [{"x": 1.0}]})
+    assert main(["leaks", str(tmp_path / "numbers")]) == 2 and "its examples have no image; expected images" in capfd.readouterr().err
+    twice = [example({"image": to_png(Image.fromarray(noise(index % 150, 8, 8)))}) for index in range(300)]
+    many = write_records(tmp_path / "many.tfrecord", twice)
+    assert main(["leaks", str(many), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["num_pairs"] == 150
+
+
+def test_several_classes_are_one_label_where_images_are_compared():
+    nothing = pa.array([None, None], pa.string())
+    catalog = pa.table({"key": ["a", "b"], "label": [["ant", "bee"], []], "group": nothing})
+    assert catalog_names(catalog)[1].to_pylist() == ["ant|bee", ""]
 
 
 def test_groups_that_share_a_twin_are_one_and_only_the_same_bytes_are_if_so_asked(source, tmp_path):

@@ -2,6 +2,8 @@
 
 import pathlib
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.__main__ import main
@@ -21,6 +23,8 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     (folder / "half.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,\n")
     (folder / "odd.csv").write_text("key,split\nant/000.jpg,a split\n")
     (folder / "columns.csv").write_text("name,split\nant/000.jpg,train\n")
+    (folder / "given.csv").write_text("image,label,part\nimages/00.jpg,a,train\nimages/01.jpg,b,test\n")
+    pq.write_table(pa.table({"name": ["ant/000.jpg"], "split": ["train"]}), folder / "columns.parquet")
     return folder
 
 
@@ -42,6 +46,8 @@ CASES = {
     "no earlier splits": ("classes", ["--splits_from=nowhere"], "nowhere: is no data set, and not named .csv or .parquet; expected"),
     "no such file": ("classes", ["--splits_from=nowhere.csv"], "No such file or directory; expected a data set prepared earlier"),
     "a table of something else": ("classes", ["--splits_from=columns.csv"], "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"),
+    "a Parquet file of something else": ("classes", ["--splits_from=columns.parquet"], "has the columns name, split, and no 'key'"),
+    "splits in a column": ("given.csv", ["--split_column=part", "--stratify"], "no --split_column, or --split_column=''"),
     "keys without a split": ("classes", ["--splits_from=half.csv"], "has rows without a key or a split: 1"),
     "no name of a split": ("classes", ["--splits_from=odd.csv"], "has split 'a split'; expected names of letters"),
     "duplicates of what is not decoded": ("classes", ["--duplicates=drop", "--check=header"], "--check=header decodes none; expected --check=strict or decode, or --exact_only"),

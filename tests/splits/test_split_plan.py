@@ -19,12 +19,14 @@ from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.reference_runs import write_run
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.images.annotations import Objects
 from beam_pipelines.splits import run_facts
 from beam_pipelines.splits.assign_splits import Mark
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
 from beam_pipelines.splits.split_bounds import find_candidates, place, settle_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
+from made_records import write_data_set
 from made_references import make_config, make_references
 from tf_input.dataset_format import Feature
 
@@ -39,12 +41,18 @@ def folder() -> Iterator[pathlib.Path]:
         yield pathlib.Path(name)
 
 
-def settle(images: Sequence[LabeledImage], num_runs: int = 1, directory: pathlib.Path | None = None, **options: Any) -> tuple[dict[str, str], SplitPlan]:
+def settle(
+    images: Sequence[LabeledImage],
+    num_runs: int = 1,
+    directory: pathlib.Path | None = None,
+    features: Sequence[Feature] = LABEL,
+    **options: Any,
+) -> tuple[dict[str, str], SplitPlan]:
     """Key -> split, as the stage settles it; and its plan."""
     with folder() as own:
         config = make_config(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
-        runs = [write_run([make_references(batch, config, LABEL)], config.spool_directory) for batch in batches]
+        runs = [write_run([make_references(batch, config, features)], config.spool_directory) for batch in batches]
         earlier = load_earlier_splits(config.splits_from)
         marked, facts = zip(*(mark_run(run, config, earlier) for run in runs))
         plan = plan_splits(merge_facts(facts[::-1]), config)
@@ -229,3 +237,33 @@ def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_
     (told,) = plan.division.warnings()
     (lacking,) = {"train", "validation", "test"} - {found[one.key] for one in images[100:110]}
     assert told == f"label: 'rare' has 2 inputs or groups, fewer than the 3 splits: nothing of it is in {lacking}; 1 other stratum has too few as well"
+
+
+def test_strata_may_be_of_several_classes_and_of_objects():
+    features = [Feature("tags", "class_label", (None,)), Feature("objects/label", "class_label", (None,))]
+    kinds = [("a",), ("b", "a"), ("a", "b")]
+    images = []
+    for number in range(60):
+        tags = kinds[number % 3]
+        objects = Objects(((0.0, 0.0, 1.0, 1.0),) * len(tags), tags, {}, None, True)
+        images.append(image(number, "")._replace(values={"tags": tags, "objects": objects}))
+    for feature in features:
+        found, _ = settle(images, stratify=(feature.name,), features=[feature])
+        counts = counts_by(found, [one._replace(label="".join(sorted(one.values["tags"]))) for one in images])
+        assert {label: dict(some) for label, some in counts.items()} == {
+            "a": {"train": 14, "validation": 4, "test": 2},
+            "ab": {"train": 28, "validation": 8, "test": 4},
+        }, feature.name
+
+
+def test_more_splits_than_there_may_be_are_refused():
+    images = [image(number, "a", split=f"s{number}" if number < 250 else "train") for number in range(260)]
+    shares, divided = {f"fold{number}": Fraction(1, 10) for number in range(10)}, SourceConfig("image_folder", divide=("train",))
+    with pytest.raises(UserError, match="there would be 260 splits; expected at most 256"):
+        settle(images, splits=shares, source=divided)
+
+
+def test_earlier_splits_of_a_data_set_without_catalogs_are_refused_in_one_line(tmp_path):
+    write_data_set(tmp_path / "made", [Feature("x", "float")], {"train": [{"x": 1.0}]})
+    with pytest.raises(UserError, match="was made by `recordmill transform`, and has no catalog"):
+        load_earlier_splits(str(tmp_path / "made"))
