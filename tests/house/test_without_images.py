@@ -18,7 +18,11 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.shuffle_keys import shuffle_key
+from beam_pipelines.sources.tables.text_lines import TextLines
 from made_images import jpeg, write_files
 from tf_input.dataset_format import RUN, decode_index, read_manifest
 
@@ -298,7 +302,12 @@ def test_lines_of_text(tmp_path, capsys):
     output = prepare(source, tmp_path / "out", *options)
     rows = [one for path in (output / "catalog").iterdir() for one in pq.read_table(path).to_pylist()]
     assert len(rows) == 3 and all(one["group"] == one["path"] == one["key"].split(":")[0] for one in rows)
-    for option, message in (("--group=text", "--group: a line has no 'text'; expected file, or --group_pattern"), ("--key_column=text", "no use for it")):
+    for option, message in (
+        ("--group=text", "--group: a line has no 'text'; expected file, or --group_pattern"),
+        ("--key_column=text", "no use for it"),
+        ("--feature=texts", "--label or --feature: a line has no 'texts'; expected text or file; did you mean 'text'?"),
+        ("--feature=m=text:mask", "--label or --feature: a line is no mask; expected a text, a class, numbers or a list of them"),
+    ):
         assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "x"), *options[:-1], option]) == 2
         assert message in capsys.readouterr().err
     found = {one["key"][0].decode(): (one["text"][0].decode(), read_manifest(output).label_names[one["label"][0]]) for one in stored(output, "train")}
@@ -307,6 +316,15 @@ def test_lines_of_text(tmp_path, capsys):
         "poems.txt:6": ("the last", "poems"),
         "prose.txt:2": ("zwölf\tBoxkämpfer", "prose"),
     }
+
+
+def test_lines_that_are_no_text_are_dead_letters(tmp_path):
+    path = write_files(tmp_path, {"notes.txt": b"caf\xe9\n7\nx\n"}) / "notes.txt"
+    config = SourceConfig("text_lines", features=(Column("text", ("text",), "integer"),))
+    source = TextLines(PrepareJob(str(path), "out", "made", source=config))
+    first, good, last = source.list("notes.txt")
+    assert (first.path, first.stage, first.reason) == ("notes.txt:1", "list", "bad_row") and "not UTF-8" in first.message
+    assert good.values == {"text": 7} and (last.path, last.reason) == ("notes.txt:3", "bad_value")
 
 
 ERRORS = {

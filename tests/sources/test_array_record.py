@@ -85,6 +85,13 @@ def test_no_flipped_bit_gives_other_records(tmp_path: pathlib.Path) -> None:
             assert len(listed) == 3 and all(one in whole or isinstance(one, DeadLetter) for one in listed), place
 
 
+def test_a_record_that_is_too_large_is_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1), example(image=made_images.jpeg(0, 99, 99), label=2))
+    monkeypatch.setattr(array_record_reader, "MAX_FILE_BYTES", 2 * len(JPEG))
+    good, letter = list_all(open_source(tmp_path))
+    assert good.label == "1" and letter.reason == "bad_record" and f"expected at most {2 * len(JPEG)}" in letter.message
+
+
 def test_what_is_no_array_record_is_told_in_one_line(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1)).read_bytes()
     cases = [

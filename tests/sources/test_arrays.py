@@ -366,7 +366,8 @@ def test_what_a_type_cannot_be(tmp_path: pathlib.Path) -> None:
         source=SourceConfig(labels=parse_labels(["one_hot:multi_label"]), label_names=("a", "b", "c")),
     )
     assert_refused(Arrays, save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4)), "--label none")
-    large = save_npz(tmp_path / "c.npz", x=make_pixels(2, 4, 4), row=np.arange(4).reshape(2, 2), long=np.zeros((2, (1 << 17) + 1)), ids=arrays["ids"])
+    others = {"row": np.arange(4).reshape(2, 2), "long": np.zeros((2, (1 << 17) + 1)), "ids": arrays["ids"]}
+    large = save_npz(tmp_path / "c.npz", x=make_pixels(2, 4, 4), **others)
     kept = {
         "row:integer[3]": "'row' is of int64[2], which can't be integer[3]; expected a list of such values for each example",
         "ids:integer[]": "'ids' is of int64[4, 4], which can't be integer[]; expected a list",

@@ -399,6 +399,16 @@ def test_a_relative_path(tmp_path, monkeypatch):
     assert set(Listed(pathlib.Path("instances_train2017.json")).images) == {"train2017/a.jpg"}
 
 
+def test_a_file_that_is_gone_once_it_is_found_is_named(tmp_path):
+    path = write_json(write_files(tmp_path, {"a.jpg": IMAGE}) / "instances.json", instances())
+    source = Coco(PrepareJob(os.fspath(tmp_path / "instances.json"), "out", "made", source=SourceConfig("coco")))
+    (part,) = source.parts()
+    (tmp_path / "instances.json").unlink()
+    for look in (source.held_bytes, lambda part: list(source.list(part))):
+        with pytest.raises(UserError, match="instances.json cannot be read: No such file"):
+            look(part)
+
+
 def test_files_are_splits(tmp_path):
     names = {"train2017": "train", "val2017": "validation", "test": "test"}
     for name in names:

@@ -1,6 +1,7 @@
 """The sources that are folders of several files list in an object store what they list on disk."""
 
 import json
+import pathlib
 from typing import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile
-from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path
@@ -131,3 +132,12 @@ def test_a_note_beside_lists_is_no_list(tmp_path):
     source = open_source(PrepareJob(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig("text")))
     found = [image for part in source.parts() for image in source.list(part)]
     assert sorted((image.path, image.split) for image in found) == [("1.jpg", "train"), ("2.jpg", "validation")]
+
+
+def test_paths_below_a_root_are_told_from_others(tmp_path: pathlib.Path) -> None:
+    root = Root(str(tmp_path))
+    for path in ("a/b.jpg", f"{tmp_path}/a/b.jpg", "./a//b.jpg", r"a\b.jpg", "c/../a/b.jpg"):
+        assert root.relative(path) == "a/b.jpg", path
+    for path in ("", ".", "..", "../x", "/etc/passwd", "s3://bucket/a.jpg", "gs://bucket", "a\0b", "\ud800.jpg"):
+        with pytest.raises(OutsideError, match="is no path below"):
+            root.relative(path)

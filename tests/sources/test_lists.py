@@ -24,6 +24,7 @@ from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_text
+from beam_pipelines.sources.cells.class_cells import read_one_class
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.tables.table import Table
 from beam_pipelines.sources.tables.text import TextList
@@ -103,6 +104,7 @@ def test_what_a_cell_may_hold():
         (None, read_float, None, ()),
         (7, read_integer, None, (7,)),
         (np.array([1.5, 2]), read_float, None, (1.5, 2.0)),
+        ((1, 2), read_integer, None, (1, 2)),
         ("a|b c|", read_text, "|", ("a", "b c", "")),
         ('["a|b", 3]', read_text, "|", ("a|b", "3")),
         (["a", "b"], read_text, "|", ("a", "b")),
@@ -128,6 +130,14 @@ def test_what_is_no_list_is_refused_with_what_was_found():
         assert message in str(caught.value), cell
     with pytest.raises(Refusal, match="expected 2 numbers"):
         read_list("1 2 3", read_integer, 2)
+
+
+def test_what_is_no_class_is_told_with_the_kinds_that_would_read_it():
+    several = (["a", "b"], "c:multi_label reads several classes")
+    for cell, kinds in ((0.5, "c:float reads a number"), several, ([0, 1], "c:multi_hot[2]"), (["a", 1], "")):
+        with pytest.raises(Refusal) as caught:
+            read_one_class("c", cell, ())
+        assert kinds in str(caught.value) and bool(kinds) == ("reads" in str(caught.value)), cell
 
 
 def test_lists_on_the_command_line():

@@ -416,6 +416,7 @@ def test_a_pattern_means_the_tables_that_fit(tmp_path: pathlib.Path) -> None:
         "*": "found a-0.csv, a-1.csv, b.csv, other.parquet; expected files of one format",
         "x*.csv": "found no file; expected files of one format",
         "**/*.csv": "'a' is not named like a split",
+        "[z-a].csv": "bad character range z-a .*; expected a pattern as a shell has it, such as",
         "{..,a}/*.csv": "",
     }.items():
         with pytest.raises(UserError, match=message):
@@ -641,6 +642,8 @@ def test_lines_above_the_header_and_comments_are_left_out(tmp_path: pathlib.Path
     assert r"'x\n#y'" in listed.dead_letters["labels.csv:7"].message
     rows = b'skipped\n// comment\n{"image": "a.jpg", "label": "1"}\n'
     assert Listed(write_csv(tmp_path, rows, "a.jsonl"), skip_lines=1, comment="//").labels == {"a.jpg": "1"}
+    with pytest.raises(UserError, match="a.jsonl: its columns have names .image, label.; expected no --column_names"):
+        open_table(tmp_path / "a.jsonl", column_names=("a", "b"))
     with pytest.raises(UserError, match="Parquet has no lines"):
         open_table(write_csv(tmp_path, to_parquet(ROWS), "a.parquet"), skip_lines=1)
 

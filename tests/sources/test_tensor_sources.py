@@ -14,6 +14,10 @@ import tensorflow_datasets as tfds
 
 import tf_input
 from beam_pipelines.__main__ import main
+from beam_pipelines.config.columns import parse_column
+from beam_pipelines.errors import Refusal
+from beam_pipelines.sources.cells.array_cells import read_array_cell, read_tensor_cell, settle_array
+from beam_pipelines.sources.folders.roots import Root
 from made_images import encode, write_files
 from made_records import example, write_records
 from tf_input.dataset_format import DEAD_LETTERS, TENSOR_DTYPES
@@ -425,8 +429,38 @@ def test_what_is_no_tensor_is_said_in_one_line(tmp_path, capsys):
         "--image_encoding=raw": "which are stored as they are",
         "--keep_depth": "which are stored as they are",
         "--check=none": "are looked into; expected header, or more",
+        "--feature=x:tensor[float32,2]": "'x' is of uint32[2]; expected one of bool",
     }
     for option, message in arrays.items():
         command = ["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", option]
         assert main(command) == 2, option
         assert message in capsys.readouterr().err, option
+    np.savez(tmp_path / "b.npz", images=pictures(), other=numbers("uint8", NUM, 3, 3))
+    kinds = {f"kinds/{dtype}/x.npy": npy(numbers(dtype, 3, 4, 4)) for dtype in ("float32", "float64")}
+    write_files(tmp_path, {**kinds, "bad/a/x.npy": b"", "bad/b/y.npy": b"no array", "gone.csv": b"image,label\n1.npy,a\n"})
+    other = ["--image_column=images", "--feature=other:image", "--image_encoding=raw"]
+    inputs = {
+        "b.npz": (other, "images of 'other' may differ in size; expected --image_size=exact="),
+        "kinds": (["--source=arrays"], "images are arrays of float32 in 1 channels, float64 in 1 channels; expected one type"),
+        "bad": ([], "the first images in .npy files are none: "),
+        "gone.csv": ([], "the first images in .npy files are none: "),
+    }
+    for name, (options, message) in inputs.items():
+        assert main(["prepare", "--input", str(tmp_path / name), "--output", str(tmp_path / "out"), "--label=none", *options]) == 2, name
+        assert message in capsys.readouterr().err, name
+    assert not (tmp_path / "out").exists()
+
+
+def test_lists_of_numbers_that_are_no_such_array_are_refused(tmp_path):
+    root, column = Root(str(tmp_path)), parse_column("--feature", "x:tensor[uint8,2]", "text")
+    cases = [
+        (lambda: read_array_cell([[1.0, 2.0]], (2, 2)), "has an array of shape .1, 2.; expected .2, 2."),
+        (lambda: read_array_cell(["a", "b"], (2,)), "has no list of numbers, or an empty one"),
+        (lambda: read_array_cell([[1], [2, 3]], (2, 2)), "has lists that differ in length"),
+        (lambda: read_tensor_cell([1, 300], column, root), "has lists of int64 with a number that uint8 has not"),
+        (lambda: settle_array(parse_column("--feature", "x:tensor", "text"), [[1.0]]), "lists of numbers, whose type is not known"),
+    ]
+    for make, message in cases:
+        with pytest.raises(Refusal, match=message):
+            make()
+    assert read_array_cell([1, 2, 3, 4], (2, 2)).tolist() == [[1, 2], [3, 4]]

@@ -182,6 +182,9 @@ def test_a_list_may_be_compressed_begin_with_a_mark_and_lie_elsewhere(tmp_path: 
 def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> None:
     write_list(tmp_path, "bad\na.jpg a.npy\n")
     np.save(tmp_path / "a.npy", np.zeros((4, 5), np.float32))
+    with pytest.raises(UserError, match="array"):
+        Listed(write_list(tmp_path, "bad\n", "bad.txt"), ["maps:array"])
+    (tmp_path / "bad.txt").unlink()
     listed = Listed(tmp_path / "list.txt", ["maps:array"])
     assert listed.source.features == (Feature("label", "float", (4, 5)),)
     assert listed.images["a.jpg"].values == {"label": FilePart("a.npy")}

@@ -480,7 +480,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("arrays", {"features": ["x:array"]}, "the first 'x' is no array: 2 values; expected one, a .npy file"),
         ("numbers", {"features": ["x:float"]}, "records have no 'label'; expected --label with one of their features, or --label none"),
         ("values", {"layout": "image=image,x=y:float32"}, "its first record has no shape beside y; expected shape=FEATURE, or y:float32"),
-        ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes, and no class of one; expected --label none, which keeps the images alone"),
+        ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes, and no class of one; expected --label none"),
         ("a", {"split_folders": True}, "not named like a split"),
     ]
     for folder, options, message in cases:
@@ -588,7 +588,9 @@ def features_of(**features: str | dict) -> dict:
 
 NESTED = json.dumps(functools.reduce(lambda inner, _: features_of(x=inner), range(22), features_of(x="Text"))).encode()
 TWO_IMAGES = json.dumps(features_of(left="Image", right="Image")).encode()
-NO_CLASS = json.dumps(features_of(image="Image", boxes={"pythonClassName": "x.Sequence", "sequence": {"feature": features_of(bbox="BBoxFeature")}})).encode()
+BOXES = {"pythonClassName": "x.Sequence", "sequence": {"feature": features_of(bbox="BBoxFeature")}}
+NO_CLASS = json.dumps(features_of(image="Image", boxes=BOXES)).encode()
+NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardLengths": [1]}]}
 
 
 @pytest.mark.parametrize(
@@ -610,7 +612,7 @@ NO_CLASS = json.dumps(features_of(image="Image", boxes={"pythonClassName": "x.Se
             b'{"name": "x", "splits": [{"name": "a/b", "shardLengths": ["1"]}]}',
             "split",
         ),
-        ("a split's name that is none", "dataset_info.json", b'{"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardLengths": [1]}]}', "two names"),
+        ("a split's name that is none", "dataset_info.json", json.dumps(NUMBERED).encode(), "expected two names"),
         ("no shard", "dataset_info.json", b'{"name": "x", "splits": []}', "a data set without a shard"),
         ("features in one another", "features.json", NESTED, "more than 20 features in one another"),
         ("two images", "features.json", TWO_IMAGES, "several images, and not one in supervisedKeys; expected --layout=image=NAME"),
@@ -712,7 +714,7 @@ def test_our_own_data_set_keeps_everything(tmp_path):
     [
         ({"kind": "tensor", "shape": (None, 2), "dtype": "int8"}, "feature 'x' of kind tensor and shape .None, 2. can't be prepared again"),
         ({"kind": "integer", "shape": (2, 2)}, "feature 'x' of kind integer and shape .2, 2. can't be prepared again"),
-        ({"name": "image", "kind": "tensor", "shape": (None, None, 3), "dtype": "int8"}, "images of int8 in different sizes can't be prepared again"),
+        ({"name": "image", "kind": "tensor", "shape": (None, None, 3), "dtype": "int8"}, "images of int8 in different sizes can't be"),
     ],
 )
 def test_what_of_ours_cannot_be_prepared_again_is_told(tmp_path, schema, message):

@@ -213,6 +213,15 @@ def test_two_images_of_one_name(tmp_path):
     assert listed.reasons == {name: "no_annotation" for name in ("a.jpg", "b.jpg", "b.png")} | {"b.xml": "ambiguous"}
 
 
+def test_two_annotations_of_one_name_and_one_that_leads_nowhere(tmp_path):
+    files = {"annotations/a.xml": xml(obj("cat")), "annotations/a.XML": xml(obj("dog")), "images/a.jpg": IMAGE}
+    root = write_files(tmp_path, {**files, "images/b.jpg": IMAGE})
+    (root / "annotations/b.xml").symlink_to("nowhere.xml")
+    listed = Listed(root)
+    assert set(listed.images) == {"images/a.jpg"}
+    assert listed.reasons == {"annotations/a.xml": "missing", "annotations/b.xml": "symlink", "images/b.jpg": "no_annotation"}
+
+
 def test_nothing_is_dropped(tmp_path):
     """Each annotation and each image that is left over is one input."""
     files = {

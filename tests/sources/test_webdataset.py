@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import pathlib
+import re
 import tarfile
 from typing import Any
 
@@ -292,9 +293,9 @@ def test_a_file_that_is_a_link_out_or_gone_is_named(tmp_path):
     outside = write(tmp_path / "outside.tar", GOOD)
     path = write(tmp_path / "in/x.tar", GOOD)
     (tmp_path / "in/link.tar").symlink_to(outside)
-    source = open_source(tmp_path / "in")
-    letter, good = list_all(source)
-    assert (letter.path, letter.stage, letter.reason) == ("link.tar", "list", "outside") and good.key == "a"
+    for source in (open_source(tmp_path / "in"), open_source(tmp_path / "in/*.tar")):
+        letter, good = list_all(source)
+        assert (letter.path, letter.stage, letter.reason) == ("link.tar", "list", "outside") and good.key == "a"
     path.unlink()
     with pytest.raises(UserError, match="x.tar cannot be read: No such file"):
         list_all(source)
@@ -431,7 +432,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),
         ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "no array"),
         ("unlabeled", {"layout": "slim"}, "layout"),
-        ("unlabeled", {"labels": ["none"], "has_images": False}, "no --feature is given .*; the first sample has jpg, json, n; expected --feature with one"),
+        ("unlabeled", {"labels": ["none"], "has_images": False}, "no --feature is given .*; the first sample has jpg, json, n"),
     ]
     for folder, options, message in cases:
         with pytest.raises(UserError, match=message):
@@ -440,6 +441,22 @@ def test_what_is_refused_as_a_whole(tmp_path):
         list_all(open_source(tmp_path / "mixed"))
     with pytest.raises(NoTarError):
         list(TarReader(io.BytesIO(b"x" * 600), True))
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "message"),
+    [
+        ("n:array[2]", "a text", "column 'n' has 'a text'; expected one array"),
+        ("n:array[2]", [1, 2, 3], "an array of shape .3,.; expected .2,."),
+        ("n:tensor[float32,2]", [1, 2, 3], "expected float32.2."),
+    ],
+)
+def test_numbers_in_json_are_of_the_shape_that_is_asked_for(tmp_path, feature, value, message):
+    bad = [("b.jpg", JPEG), ("b.cls", b"1"), ("b.json", json.dumps({"n": value}).encode())]
+    write(tmp_path / "x.tar", [*GOOD, ("a.json", b'{"n": [1, 2]}'), *bad])
+    good, letter = list_all(open_source(tmp_path, features=[feature]))
+    assert np.asarray(good.values["n"]).tolist() == [1, 2]
+    assert letter.reason.startswith("bad_") and re.search(message, letter.message), letter.message
 
 
 def test_many_labels_of_a_sample(tmp_path):
