@@ -5,6 +5,7 @@ import os
 import pathlib
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,12 @@ def round_trip(values: list, spool: str) -> tuple[list[bytes], list]:
         encoded = [writer.encode(one) for one in values]
     with contextlib.closing(SpoolReader(spool)) as reader:
         return encoded, [decode_values(data, reader) for data in reversed(encoded)][::-1]
+
+
+def test_numbers_of_numpy_keep_their_type(spool):
+    _, (found,) = round_trip([{"half": np.float16(1.5), "rows": np.arange(6, dtype=">i2").reshape(2, 3)}], spool)
+    assert type(found["half"]) is np.float16 and found["half"] == 1.5
+    assert found["rows"].dtype == ">i2" and found["rows"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @given(values=st.lists(VALUES, max_size=4))

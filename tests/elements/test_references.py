@@ -184,6 +184,12 @@ def test_a_piece_that_claims_to_hold_none_is_noticed():
         unpack_pieces(first[:4] + bytes(4) + first[8:] + second)
 
 
+def test_a_piece_that_claims_to_hold_more_is_noticed():
+    (piece,) = make_references(3).pieces()
+    with pytest.raises(ValueError, match="3 references in a piece; expected 4"):
+        unpack_pieces(piece[:4] + b"\x04" + piece[5:])
+
+
 @pytest.mark.slow
 @given(references().filter(len), st.data())
 def test_a_piece_that_is_cut_off_is_noticed(some, data):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
-from beam_pipelines.elements.split_hashes import SplitByGroup
+from beam_pipelines.elements.split_hashes import SplitByGroup, hash_bounds
 from made_references import make_config, make_references
 
 NINE_TO_ONE = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
@@ -40,6 +40,11 @@ def test_a_split_depends_on_its_key_alone_not_on_other_examples_nor_the_seed(tmp
     ]
     for case, some, seed in cases:
         assert listed_splits(tmp_path, some, seed) == {key: everything[key] for key in some}, case
+
+
+def test_shares_that_are_not_all_are_refused():
+    with pytest.raises(ValueError, match="do not add up to 1"):
+        hash_bounds({"train": Fraction("0.5"), "test": Fraction("0.4")})
 
 
 def test_what_belongs_together_comes_into_one_split_and_a_group_is_like_a_key(tmp_path):

@@ -126,6 +126,7 @@ REFUSED = {
     "PNG, animated": (make_png(some_ids(4), 2, 0, (b"acTL", bytes([0, 0, 0, 3]))), "animated, 3 frames"),
     "PNG, cut": (FILES["PNG, grey, 8 bits"][0][:-20], "PNG: "),
     "PNG, damaged": (FILES["PNG, grey, 8 bits"][0].replace(b"IDAT", b"IDAU"), "PNG: "),
+    "PNG, another chunk first": (make_png(some_ids(4), 2, 0)[:8] + make_png(some_ids(4), 2, 0)[33:], "PNG: begins with the chunk"),
     "PNG, no header": (b"\x89PNG\r\n\x1a\n" + bytes(40), "PNG: "),
     "BMP, RGB": (encode(RGB, "BMP"), "BMP: in colour"),
     "BMP, bomb": (make_bmp(some_ids(2), 1).replace(b"\x15\0\0\0\x0d\0\0\0", b"\0\0\1\0\0\0\1\0"), "BMP: 65536 x 65536"),

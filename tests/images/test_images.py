@@ -403,6 +403,14 @@ def test_turns_pngs_upright_and_loses_nothing(case, orientation, check):
         assert checked.pixels.shape == (*stored.size[::-1], 3), case
 
 
+def test_refuses_to_turn_colours_of_16_bits_that_are_to_keep_them():
+    header, pixels = struct.pack(">IIBBBBB", 5, 4, 16, 2, 0, 0, 0), zlib.compress(bytes(4 * 31))
+    turned = make_png(header, (b"eXIf", exif(6)[6:]), (b"IDAT", pixels), (b"IEND", b""))
+    with pytest.raises(Refusal, match="PNG: 16 bits in 3 channels and EXIF orientation 6; expected one that is upright"):
+        check_image(turned, "strict", images=ImageConfig(keep_depth=True))
+    assert check_image(turned, "strict").encoded is not None
+
+
 def test_finds_the_orientation_wherever_a_png_may_have_it():
     data, chunk = FIT["PNG"], make_png(b"", (b"eXIf", exif(6)[6:]))[20:]
     for case, position in {"before the pixels": 33, "behind them": len(data) - 12}.items():
@@ -424,6 +432,7 @@ def test_exif_that_means_nothing_changes_nothing(check, capfd):
         "orientation 0": exif(0),
         "orientation 9": exif(9),
         "an orientation of another type": exif(6).replace(b"\x12\x01\x03", b"\x12\x01\x07"),
+        "another tag alone": exif(6).replace(b"\x12\x01", b"\x13\x01"),
         "two orientations": exif(6).replace(b"\x12\x01\x03\0\x01", b"\x12\x01\x03\0\x02"),
         "cut off": exif(6)[:20],
         "a wild offset": exif(6).replace(b"\x08\0\0\0", b"\xff\xff\xff\xff"),

@@ -11,7 +11,7 @@ from PIL import Image
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.images.thumbnails import make_thumbnail, make_thumbnail_of_refused, measure_brightness
+from beam_pipelines.images.thumbnails import check_thumbnail, make_thumbnail, make_thumbnail_of_refused, measure_brightness
 from made_images import encode, noise
 
 
@@ -77,6 +77,18 @@ def test_of_what_was_refused_is_shown_what_can_be_seen():
             across = np.linspace(0, 1, 20)
             seen, wanted = (np.quantile(row, across, method="nearest") for row in (pixels[5, :, 0], expected[5, :, 0]))
             assert np.abs(seen - wanted).mean() < 12, case
+
+
+def test_what_no_run_writes_is_no_thumbnail():
+    for data, message in (
+        (bytes(30 << 10), "30720 bytes; expected at most 24576"),
+        (encode(picture(20, 30), "PNG"), "no JPEG"),
+        (encode(picture(200, 100), "JPEG"), "100 x 200 pixels; expected at most 112 x 112"),
+        (encode(picture(20, 30), "JPEG")[:-60], "JPEG: "),
+    ):
+        with pytest.raises(Refusal, match=message):
+            check_thumbnail(data)
+    check_thumbnail(make_thumbnail(encode(picture(200, 100), "PNG")).encoded)
 
 
 def test_brightness():

@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 from beam_pipelines.tfrecord import example_reader
 from beam_pipelines.tfrecord.example_encoder import varint
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.index_row import IndexRows
+from beam_pipelines.tfrecord.record_reader import Record
+from listings import make_schema
 
 tf = pytest.importorskip("tensorflow")
 
@@ -159,6 +162,22 @@ def test_floats_of_a_wrong_length_are_refused_when_they_are_asked_for():
     example = ExampleReader(make(field(2, field(1, b"\0\0\0"))))
     with pytest.raises(BadExampleError, match="3 bytes"):
         example.values("x")
+
+
+def test_numbers_that_are_not_are_refused_when_they_are_asked_for():
+    example = ExampleReader(make(field(3, b"\x0d\0\0\x80\x3f")))
+    with pytest.raises(BadExampleError, match="wire type 5 at byte .*; expected integers"):
+        example.values("x")
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [({"image": ("bytes", [b"a", b"b"]), "label": ("int64", [1])}, "2 images"), ({"image": ("bytes", [b"a"])}, "0 labels")],
+)
+def test_an_index_has_a_row_of_one_image_and_one_label(values, message):
+    rows, data = IndexRows(make_schema("ant", "bee")), serialize(values)
+    with pytest.raises(BadExampleError, match=f"{message}; expected one"):
+        rows.of(Record(0, data, b"", b""), ExampleReader(data))
 
 
 def test_much_of_little_is_refused(monkeypatch):
