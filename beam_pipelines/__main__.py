@@ -10,13 +10,20 @@ import importlib
 import json
 import logging
 import os
+import re
 import sys
 from types import ModuleType
 from typing import Iterator, NoReturn
 
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import RunError, StillRunningError, StorageError, UserError, printable
+from beam_pipelines.errors import (
+    RunError,
+    StillRunningError,
+    StorageError,
+    UserError,
+    printable,
+)
 from beam_pipelines.lean import without_optional_parts
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
@@ -42,16 +49,19 @@ from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
 from tf_input.dataset_format import MANIFEST
 
-
 # Whether this process is the command's alone; else whoever calls `main` may have other uses for what it imports.
 _is_command = False
+
+# Shells put in a home for `~/out`, and most not for `--output=~/out`: that would make a folder of this name.
+_HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/|$)")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again; of a signal see `interrupts`."""
     interrupts.listen()
     log.set_format(None)
-    error_json = error_file(sys.argv[1:] if argv is None else argv)
+    argv = [_HOME.sub(_expand_home, argument) for argument in (sys.argv[1:] if argv is None else argv)]
+    error_json = error_file(argv)
 
     def tell_interrupt(told: str, in_place: str) -> None:
         log.say(told, "error")
@@ -217,7 +227,9 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
-    from tf_input.benchmark import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
+    from tf_input.benchmark import (
+        benchmark,  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
+    )
 
     options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
     with _reading():
@@ -240,6 +252,10 @@ def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
 
     with _reading():
         inspection.run(parse_directory("OUT", arguments.directory), **options)
+
+
+def _expand_home(found: re.Match[str]) -> str:
+    return (found["option"] or "") + os.path.expanduser("~")
 
 
 def _tell(summary: str) -> None:

@@ -143,7 +143,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     listing = make_listing(config, source, found)
     for split in listing.splits:
         if split not in num_examples and not (config.stratify or config.splits_from):
-            raise empty_split(split, num_examples.total())
+            raise empty_split(split, num_examples.total(), config.folds, config.splits_from)
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)
         num_bytes = Counter({split: count * example_bytes for split, count in num_examples.items()})

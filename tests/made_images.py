@@ -20,6 +20,13 @@ def encode(pixels: np.ndarray, image_format: str, **options: Any) -> bytes:
     return encoded.getvalue()
 
 
+def exif(orientation: int) -> Image.Exif:
+    """For `encode`: how a viewer is to turn the image."""
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return tags
+
+
 def jpeg(seed: int = 0, height: int = 16, width: int = 16) -> bytes:
     return encode(noise(seed, height, width), "JPEG", quality=90)
 

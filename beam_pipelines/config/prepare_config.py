@@ -24,6 +24,7 @@ DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation"
 REST = "rest"
 
 BAD_BOXES = ("refuse", "clip")
+DRAWN_ON = ("file", "upright")
 
 DUPLICATES = ("keep", "group", "drop")
 MAX_DUPLICATE_DISTANCE = 8  # of 64 bits: what is further apart is often another picture
@@ -67,6 +68,8 @@ class SourceConfig:
         first_label_names: Feature -> class names that come first, in this order; others follow.
         label_separator: What stands between the class names in one text; None: "|".
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
+        drawn_on: On which image boxes and masks were drawn where their size does not tell: one of `DRAWN_ON`: as its file has it, or upright by
+            its EXIF orientation; None: nobody knows, and it is taken for the first.
         has_masks: Whether to draw a mask from a source's outlines.
         layout: Of foreign records: the name of a layout or a mapping; of fixed-length records: their fields.
         header_bytes: Of fixed-length records: how many bytes stand before the first.
@@ -93,6 +96,7 @@ class SourceConfig:
     first_label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     label_separator: str | None = None
     bad_boxes: str = "refuse"
+    drawn_on: str | None = None
     has_masks: bool = False
     layout: str | None = None
     header_bytes: int = 0
@@ -103,6 +107,7 @@ class SourceConfig:
     def __post_init__(self) -> None:
         require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
         require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
+        require(self.drawn_on is None or self.drawn_on in DRAWN_ON, "--drawn_on", self.drawn_on, f"one of {', '.join(DRAWN_ON)}")
         for split in self.divide:
             check_name("--divide", split, f"splits that the inputs name, or {REST}: those without one")
         if len(set(self.divide)) < len(self.divide):
@@ -268,7 +273,7 @@ class PrepareConfig:
         """Of examples without an image nothing is to be said of images."""
         of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
         depth = [("keep_depth", "keep_depth")]
-        of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "has_masks"))
+        of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "drawn_on", "has_masks"))
         options = ((self.images, of_images), (self.images, depth), (self.source, of_source), (self, [("check", "check"), ("duplicates", "duplicates")]))
         for config, names in options:
             for name, option in names:

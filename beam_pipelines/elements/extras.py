@@ -38,6 +38,7 @@ class Extras(NamedTuple):
         mask_bits: Of a pixel of its masks, 8 or 16 at most; 0 where there is none.
         num_dropped_boxes: Boxes that were left out, because nothing of them is inside the image.
         num_clipped_boxes: Boxes of which a part was outside.
+        is_turn_guessed: Whether EXIF turned its image, and nobody said if its boxes or masks were drawn before that.
         images: Other image -> what is kept of it.
         tensors: Tensor -> its sums, of an example of the sample.
     """
@@ -49,5 +50,6 @@ class Extras(NamedTuple):
     mask_bits: int = 0
     num_dropped_boxes: int = 0
     num_clipped_boxes: int = 0
+    is_turn_guessed: bool = False
     images: Mapping[str, OtherImage] = {}
     tensors: Mapping[str, TensorSums] = {}

@@ -7,7 +7,7 @@ from typing import Iterable, Mapping
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.twins import Twins
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, printable
 from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 
@@ -88,9 +88,15 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
-def empty_split(split: str, num_examples: int) -> UserError:
-    """What to raise where no example falls into a split."""
-    return UserError(
-        f"split {split!r} would come out empty: none of the {num_examples} examples falls into it; "
-        "expected a larger share for it, or none (--splits train=1)"
-    )
+def empty_split(split: str, num_examples: int, folds: int | None, splits_from: str | None) -> UserError:
+    """What to raise where no example falls into a split.
+
+    Args:
+        split: Its name.
+        num_examples: Of all splits.
+        folds: As `--folds` says.
+        splits_from: As `--splits_from` says.
+    """
+    expected = f"fewer folds than --folds={folds}" if folds else "a larger share for it, or none (--splits train=1)"
+    placed = f", and --splits_from={printable(splits_from)} may have placed them" if splits_from else ""
+    return UserError(f"split {split!r} would come out empty: none of the {num_examples} examples falls into it{placed}; expected {expected}")

@@ -181,6 +181,7 @@ class ImageStatistics:
         mask_bits: Of a pixel of a mask.
         num_dropped_boxes: Boxes that were left out.
         num_clipped_boxes: Boxes that were made smaller.
+        num_turns_guessed: Images that EXIF turned, of which nobody said if their boxes or masks were drawn before that.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
@@ -190,6 +191,7 @@ class ImageStatistics:
     mask_bits: Range = dataclasses.field(default_factory=Range)
     num_dropped_boxes: int = 0
     num_clipped_boxes: int = 0
+    num_turns_guessed: int = 0
 
     @property
     def num_examples(self) -> int:
@@ -212,6 +214,7 @@ class ImageStatistics:
         split.add_tensors(extras.tensors)
         self.num_dropped_boxes += extras.num_dropped_boxes
         self.num_clipped_boxes += extras.num_clipped_boxes
+        self.num_turns_guessed += extras.is_turn_guessed
 
     def merge(self, other: "ImageStatistics") -> None:
         for position, split in other.splits.items():
@@ -223,6 +226,7 @@ class ImageStatistics:
         self.mask_bits.merge(other.mask_bits)
         self.num_dropped_boxes += other.num_dropped_boxes
         self.num_clipped_boxes += other.num_clipped_boxes
+        self.num_turns_guessed += other.num_turns_guessed
 
     def to_json(self) -> dict[str, Any]:
         """The parts of `statistics.json` about all images: of `image`, and of other features by name, if there are any."""

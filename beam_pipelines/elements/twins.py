@@ -23,7 +23,7 @@ class Twins:
         num_clusters: Clusters.
         num_images: Images in clusters.
         num_dropped: Those of them that are left out.
-        num_moved: Those whose source had them in another split.
+        num_moved: Images whose source had them in another split, also those that are in a group with one of a cluster.
         num_joined: Groups that became one with others, since images of theirs are alike.
         num_cut: Clusters that were too large, or whose images were too far apart, and were cut.
         largest_cut: An image in the largest of these; empty where there is none.

@@ -3,9 +3,9 @@
 Boxes were drawn on the image as it is found, or on the upright one; the size that a source states tells which:
 
     stated size                     boxes
-    that of the image as found      are turned with it, also where the upright image has the same size
-    none, or 0 x 0                  are turned with it
+    that of the image as found      are turned with it
     that of the upright image       stay: whoever drew them saw it upright
+    both, or none, or 0 x 0         are as `SourceConfig.drawn_on` says
     another                         are refused, `size_mismatch`
 
 Resizing changes nothing, since boxes are stored relative to the image. A side up to one pixel outside is moved to the edge
@@ -68,7 +68,7 @@ class PlacedObjects(NamedTuple):
     num_dropped: int
 
 
-def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str) -> PlacedObjects:
+def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on: str | None = None) -> PlacedObjects:
     """The boxes relative to the image as it is stored.
 
     Args:
@@ -76,13 +76,14 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str) -> Place
         geometry: How the image became what is stored.
         bad_boxes: `refuse`: a box that has no area, or is not inside the image, is an error; `clip`: it is cut to what is
             inside, and the object dropped if that has no area.
+        drawn_on: See `follows_turn`.
 
     Raises:
         Refusal: `size_mismatch`, `bad_box`.
     """
     if bad_boxes not in ("refuse", "clip"):
         raise ValueError(f"bad_boxes={bad_boxes!r}; expected refuse or clip")
-    is_turned = follows_turn(objects.image_size, geometry, "boxes were")
+    is_turned = follows_turn(objects.image_size, geometry, "boxes were", drawn_on)
     height, width = geometry.found if is_turned else geometry.upright
     sides = np.array([height, width, height, width], np.float64)
     found = np.array(objects.boxes, np.float64).reshape(-1, 4)
@@ -101,15 +102,25 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str) -> Place
     return PlacedObjects(boxes[has_area], kept, num_clipped, len(has_area) - num_kept)
 
 
-def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str) -> bool:
+def is_ambiguous(size: tuple[int, int] | None, geometry: Geometry) -> bool:
+    """Whether an image is turned, and the (height, width) on which something was drawn does not tell whether that was before or after."""
+    return geometry.orientation != 1 and (size is None or 0 in size or tuple(size) == geometry.found == geometry.upright)
+
+
+def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, drawn_on: str | None = None) -> bool:
     """Whether what was drawn on an image of this (height, width) is turned with it; else it is upright already.
 
     Args:
+        size: As the source states it.
+        geometry: Of the image.
         what: With a verb, for the message.
+        drawn_on: What holds where that is ambiguous, as `SourceConfig` has it.
 
     Raises:
         Refusal: `size_mismatch`: it was drawn on neither.
     """
+    if is_ambiguous(size, geometry):
+        return drawn_on != "upright"
     if size is None or 0 in size or tuple(size) == geometry.found:
         return True
     if tuple(size) == geometry.upright:

@@ -96,14 +96,14 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
     return ids.reshape(ids.shape[:2]).astype(np.uint8 if ids.dtype.itemsize == 1 else np.uint16)
 
 
-def place_mask(mask: np.ndarray, geometry: Geometry) -> np.ndarray:
-    """The mask of an image as that is stored: turned and resized with it.
+def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
+    """The mask of an image as that is stored: turned and resized with it, by `annotations.follows_turn`.
 
     Raises:
         Refusal: `size_mismatch`.
     """
     height, width = mask.shape
-    if follows_turn((height, width), geometry, "a mask"):
+    if follows_turn((height, width), geometry, "a mask", drawn_on):
         mask = _turn_mask(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask

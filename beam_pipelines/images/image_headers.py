@@ -16,11 +16,14 @@ MAX_IMAGE_SIDE = 1_000_000  # libpng's limit, hence tf.io's
 JPEG_MAGIC, PNG_MAGIC, GIF_MAGIC = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", (b"GIF87a", b"GIF89a")
 # The kinds of JPEG that tf.io decodes: Huffman or arithmetic codes, sequential or progressive; no lossless ones.
 _FRAME_MARKERS = frozenset({0xFFC0, 0xFFC1, 0xFFC2, 0xFFC9, 0xFFCA})
+_PROGRESSIVE_MARKERS = frozenset({0xFFC2, 0xFFCA})
 # Tables, APPn, comments: what else libjpeg takes before the first scan.
 _OTHER_MARKERS = frozenset({0xFFC4, 0xFFCC, 0xFFDB, 0xFFDC, 0xFFDD, *range(0xFFE0, 0xFFF0), 0xFFFE})
 _unpack_segment, _unpack_frame = struct.Struct(">HH").unpack_from, struct.Struct(">BHHB").unpack_from
 _PNG_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})  # all that pixels depend on
 EXIF = b"Exif\0\0"
+_END_OF_IMAGE = b"\xff\xd9"  # as a scan, it can't stand among what is coded: a byte of 255 has a 0 behind it there
+_START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 100  # encoders write 10 to 20; each makes a decoder go through all pixels once more
 _FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer", b"II*": "a TIFF", b"MM\0*": "a TIFF"}
 
 
@@ -60,7 +63,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
 
     simplejpeg's own header function is no faster, does not tell a lossless JPEG, and raises KeyError on 4:4:1 chroma.
     """
-    position, frame, exif = 2, (0, 0, 0, 0), b""
+    position, frame, exif, is_progressive = 2, (0, 0, 0, 0), b"", False
     try:
         while True:
             marker, length = _unpack_segment(data, position)
@@ -68,7 +71,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
                 if marker == 0xFFE1 and not exif and data.startswith(EXIF, position + 4):
                     exif = data[position + 10 : position + 2 + length]
             elif marker in _FRAME_MARKERS:
-                frame = _unpack_frame(data, position + 4)
+                frame, is_progressive = _unpack_frame(data, position + 4), marker in _PROGRESSIVE_MARKERS
             elif marker == 0xFFDA:
                 break
             elif marker == 0xFFFF:  # padding
@@ -82,7 +85,16 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
     precision, height, width, num_components = frame
     if precision != 8 or num_components not in (1, 3, 4):
         raise Refusal("bad_image", f"JPEG: {num_components} components of {precision} bits; expected 1, 3 or 4 of 8 bits")
+    if is_progressive or data[position + 4 : position + 5] != bytes((num_components,)):  # else there is one scan
+        _check_num_scans(data, position)
     return JpegHeader(height, width, num_components, exif, position)
+
+
+def _check_num_scans(data: bytes, first: int) -> None:
+    """Some hundred bytes of scans without an end would otherwise keep a decoder at work for minutes."""
+    end = data.find(_END_OF_IMAGE, first)
+    if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:
+        raise Refusal("bad_image", f"JPEG: {num_scans} scans; expected at most {_MAX_SCANS}")
 
 
 def read_png_chunks(data: bytes, checksums: bool) -> tuple[bytes, dict[bytes, bytes]]:

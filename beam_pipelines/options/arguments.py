@@ -7,6 +7,7 @@ from beam_pipelines.config.columns import KINDS, parse_column, parse_labels
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.config.prepare_config import (
     BAD_BOXES,
+    DRAWN_ON,
     CHECKS,
     DEFAULT_SPLITS,
     DUPLICATES,
@@ -270,6 +271,12 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         help="an image with a box that is not inside it is refused (a dead letter), or the box is clipped, and left out where "
         "nothing of it remains (default: refuse)",
     )
+    add(
+        "--drawn_on",
+        choices=DRAWN_ON,
+        help="on which image boxes and masks were drawn, of those that EXIF turns and whose size does not tell: as the file has it, or upright, as "
+        "browsers and OpenCV show it (default: file, and the summary counts them)",
+    )
     add("--masks", action="store_true", help="coco: draw a mask from the outlines of the objects")
     add(
         "--layout",
@@ -362,6 +369,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         first_label_names={} if arguments.label_names_from is None else read_earlier_names(arguments.label_names_from),
         label_separator=arguments.label_separator,
         bad_boxes=arguments.bad_boxes,
+        drawn_on=arguments.drawn_on,
         has_masks=arguments.masks,
         layout=arguments.layout or arguments.record_layout,
         header_bytes=arguments.header_bytes,

@@ -178,7 +178,7 @@ def read_label_names(path: str) -> tuple[str, ...]:
         UserError: It can't be read, is not UTF-8, or has no names.
     """
     try:
-        text = files_at(path).read(path).decode()
+        text = files_at(path).read(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise UserError(f"--label_names={path}: {reason}; expected a file with a class name a line") from None

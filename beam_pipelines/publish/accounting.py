@@ -40,7 +40,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:
-            raise empty_split(split, images.num_examples)
+            raise empty_split(split, images.num_examples, config.folds, config.splits_from)
 
 
 def warnings(images: ImageStatistics, listing: Listing) -> list[str]:
@@ -55,6 +55,12 @@ def warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
             classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
             lines.append(f"{feature.name}: {classes} a number and no example, since no input of theirs came through: {names}{more}")
+    if num := images.num_turns_guessed:
+        found = "1 image with boxes or a mask was" if num == 1 else f"{num:,} images with boxes or masks were"
+        lines.append(
+            f"{found} turned by EXIF, and nothing says whether these were drawn before; they were turned with it: --drawn_on=file says that they were, "
+            "and --drawn_on=upright that they were not"
+        )
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
 
 

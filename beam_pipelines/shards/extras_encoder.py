@@ -5,11 +5,12 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.labeled_image import WHOLE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import Refusal, printable
-from beam_pipelines.images.annotations import Objects, Regions, place_objects
+from beam_pipelines.images.annotations import Objects, Regions, is_ambiguous, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
@@ -33,7 +34,7 @@ class ExtrasEncoder:
     Args:
         schema: Of the data set.
         root: The source's root.
-        bad_boxes: One of `config.BAD_BOXES`.
+        source: What becomes of bad boxes, and on which image boxes and masks were drawn.
         check: How far other images are checked: one of `config.CHECKS`.
         images: How they are stored.
 
@@ -43,11 +44,11 @@ class ExtrasEncoder:
     """
 
     def __init__(
-        self, schema: Sequence[Feature], root: str, bad_boxes: str, check: str = "strict", images: ImageConfig = ImageConfig()
+        self, schema: Sequence[Feature], root: str, source: SourceConfig, check: str = "strict", images: ImageConfig = ImageConfig()
     ) -> None:
         self.features = extra_features(schema)
         self._root = root
-        self._bad_boxes = bad_boxes
+        self._source = source
         self._check = check
         self._images = images
         self._by_name = {feature.name: feature for feature in schema}
@@ -93,7 +94,9 @@ class ExtrasEncoder:
             if name == OBJECTS:
                 self._place_objects(value, geometry, encoded, facts)
             elif self._by_name[name].kind == "mask":
-                mask = self._make_mask(value, geometry, files, spool)
+                mask = self._make_mask(value, files, spool)
+                self._note_turn(mask.shape, geometry, facts)
+                mask = place_mask(mask, geometry, self._source.drawn_on)
                 encoded[name] = encode_mask(mask)
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
@@ -138,24 +141,28 @@ class ExtrasEncoder:
         return tensor
 
     def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
-        placed = place_objects(value, geometry, self._bad_boxes)
+        placed = place_objects(value, geometry, self._source.bad_boxes, self._source.drawn_on)
         label = f"{OBJECTS}/{LABEL}"
         encoded[f"{OBJECTS}/bbox"] = placed.boxes
         encoded[label] = [self._positions[label][value.labels[index]] for index in placed.kept]
         for flag, numbers in value.flags.items():
             encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
         facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
+        if value.boxes:
+            self._note_turn(value.image_size, geometry, facts)
 
-    def _make_mask(
-        self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader
-    ) -> np.ndarray:
+    def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
+        """Of what was drawn on an image of that size."""
+        if self._source.drawn_on is None and is_ambiguous(size, geometry):
+            facts["is_turn_guessed"] = True
+
+    def _make_mask(self, value: FilePart | ArrayPart | Regions, files: Files, spool: SpoolReader) -> np.ndarray:
+        """As it was drawn."""
         if isinstance(value, Regions):
-            mask = draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
-        elif isinstance(value, ArrayPart):
-            mask = check_ids(self._read_numbers(value, files, spool))
-        else:
-            mask = read_mask(self._read(value, files, spool))
-        return place_mask(mask, geometry)
+            return draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
+        if isinstance(value, ArrayPart):
+            return check_ids(self._read_numbers(value, files, spool))
+        return read_mask(self._read(value, files, spool))
 
     def _make_image(self, feature: Feature, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
         """Its bytes as stored, and what is kept of it: checked, turned and resized as the example's own image is, for itself."""

@@ -57,7 +57,7 @@ class WriteContext:
     def extras(self) -> ExtrasEncoder:
         """What encodes an example's values beside its image."""
         config = self.config
-        return ExtrasEncoder(self.listing.schema, self.listing.root, config.source.bad_boxes, config.check, config.images)
+        return ExtrasEncoder(self.listing.schema, self.listing.root, config.source, config.check, config.images)
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:

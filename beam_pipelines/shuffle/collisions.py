@@ -129,6 +129,8 @@ def _advice(source: SourceConfig) -> str:
         return "expected each input once, and so each file under one name"
     if key_column:
         return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not, or none (--key_column='')"
+    if key_column is None and source.kind == "webdataset":  # of which a key is a sample's place
+        return "expected each sample once in its file, or --key_column: a field of unique keys"
     if key_column is None:
         return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"
     return "expected each input once, or --key_column: a column of unique keys"

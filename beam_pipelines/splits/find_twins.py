@@ -99,9 +99,9 @@ class FindTwins(beam.PTransform):
             settled.runs
             | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))  # Beam's integers have 64 bits with a sign
             | "SpreadChanges" >> beam.GroupByKey()
-            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(settled.renames), config).with_outputs("counts", main="runs")
+            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(settled.renames), config).with_outputs("counts", "moved", main="runs")
         )
-        listing = self.listed.listing | "TakeTwins" >> beam.Map(take_twins, AsSingleton(settled.twins))
+        listing = self.listed.listing | "TakeTwins" >> beam.Map(take_twins, AsSingleton(settled.twins), AsIter(changed.moved))
         dead_letters = (self.listed.dead_letters, self.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
         return Listed(changed.runs, changed.counts, listing, dead_letters)
 
@@ -202,14 +202,15 @@ def _changes_of(settled: SettledTwins, members: np.ndarray, start: int, stop: in
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Renames, config: PrepareJob) -> Iterator[Any]:
-    """A run -> the same as it goes on; and the counts of its keys."""
+    """A run -> the same as it goes on; the counts of its keys; and how many of its images are in another split now."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
     changes = changed.changes
     is_changed = bool(len(changes.dropped) or len(changes.grouped) or renames.groups or renames.moved)
     if is_changed:
-        references = apply_changes(references, changes, renames, config.move_to)
+        references, num_moved = apply_changes(references, changes, renames, config.move_to)
+        yield TaggedOutput("moved", num_moved)
     counts = KeyCounts()
     counts.add_references([references])
     if len(references):
@@ -217,10 +218,10 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Renames, config: P
     yield TaggedOutput("counts", counts.pack())
 
 
-def take_twins(listing: Listing, found: tuple[Twins, DeadLetterCount]) -> Listing:
+def take_twins(listing: Listing, found: tuple[Twins, DeadLetterCount], nums_moved: Iterable[int]) -> Listing:
     """What is known of the inputs, once their images were compared."""
     twins, refused = found
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
     dead_letters.merge(refused)
-    return dataclasses.replace(listing, dead_letters=dead_letters, twins=twins)
+    return dataclasses.replace(listing, dead_letters=dead_letters, twins=dataclasses.replace(twins, num_moved=sum(nums_moved)))

@@ -52,8 +52,9 @@ class Changes(NamedTuple):
     groups: Texts
 
 
-def apply_changes(references: References, changes: Changes, renames: Renames, move_to: str | None) -> References:
-    """A run's references as they go on."""
+def apply_changes(references: References, changes: Changes, renames: Renames, move_to: str | None) -> tuple[References, int]:
+    """A run's references as they go on, and how many of them are in another split now."""
+    num_moved = 0
     if not references.groups.blob and len(changes.grouped):  # only those that come into a group have one
         lengths = np.zeros(len(references), np.uint32)
         lengths[changes.grouped] = changes.groups.lengths
@@ -65,12 +66,13 @@ def apply_changes(references: References, changes: Changes, renames: Renames, mo
         references = dataclasses.replace(references, groups=Texts.of(groups))
     if renames.moved:
         splits = references.splits if move_to in references.splits else (*references.splits, move_to)
-        rows = references.rows.copy()
-        rows["split"][[group in renames.moved for group in references.groups]] = splits.index(move_to)
+        rows, place = references.rows.copy(), splits.index(move_to)
+        moves = np.array([group in renames.moved for group in references.groups]) & (rows["split"] != place)
+        rows["split"][moves], num_moved = place, int(np.count_nonzero(moves))
         references = dataclasses.replace(references, rows=rows, splits=splits)
     if len(changes.dropped):
         references = references.take(np.setdiff1d(np.arange(len(references)), changes.dropped))
-    return references
+    return references, num_moved
 
 
 class SettledTwins:
@@ -188,7 +190,6 @@ class SettledTwins:
             num_clusters=len(self._starts),
             num_images=len(self.members),
             num_dropped=int(np.count_nonzero(self.is_dropped)),
-            num_moved=self._num_moved(),
             num_joined=len(self.renames.groups),
             num_cut=len(clusters.cut),
             largest_cut=list(keys.take(np.array(clusters.cut[:1], np.int64)))[0].decode() if clusters.cut else "",
@@ -196,11 +197,6 @@ class SettledTwins:
             num_conflicts=len(conflicting),
             conflicts=tuple(map(self._show_conflict, conflicting[:_NUM_SHOWN])),
         )
-
-    def _num_moved(self) -> int:
-        if not self.renames.moved:
-            return 0
-        return sum(self._split_of(place) != self._config.move_to for place, group in enumerate(self.groups) if group in self.renames.moved)
 
     def _lines(self) -> Iterator[bytes]:
         """Of JSON, put together by hand: a line of each image in a cluster, of which there may be as many as images."""

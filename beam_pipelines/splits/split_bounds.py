@@ -92,7 +92,8 @@ def place(marked: Marked, plan: SplitPlan, bounds: SettledBounds) -> References:
         has_one = found.is_valid().to_numpy(zero_copy_only=False)
         splits[has_one] = plan.group_splits[found.drop_null().to_numpy()]
     is_settled = marked.settled != OPEN
-    places = np.array([plan.names.index(name) for name in marked.splits] or [0], np.uint16)
+    # Of a split without an input the plan does not know: all were moved to another one.
+    places = np.array([plan.names.index(name) if name in plan.names else 0 for name in marked.splits] or [0], np.uint16)
     splits[is_settled] = places[marked.settled[is_settled]]
     rows = references.rows.copy()
     rows["split"] = splits

@@ -228,7 +228,7 @@ class _Planner:
                     "none fits into its share; expected a larger share for it, or smaller groups"
                 )
             if not num:
-                raise empty_split(split, sum(reached))
+                raise empty_split(split, sum(reached), self._config.folds, self._config.splits_from)
         units = self._singles + np.bincount(self._open[:, 1], minlength=len(facts.strata))
         for stratum, _, num in self._placed():
             units[stratum] += num

@@ -72,6 +72,7 @@ CONFIG = PrepareJob(
         first_label_names={"label": ("dog",)},
         label_separator=";",
         bad_boxes="clip",
+        drawn_on="upright",
         has_masks=True,
         layout="images=…",
         header_bytes=1,

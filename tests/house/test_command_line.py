@@ -175,6 +175,14 @@ def test_no_option_with_one_value_is_replaced_in_silence(command, words, tmp_pat
         assert f"recordmill: {option}: given twice, as " in capsys.readouterr().err, option
 
 
+def test_a_home_is_meant_where_a_shell_does_not_say_so(folder, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir(folder)
+    assert main(["prepare", "--input=~/flowers", "--output=~/out"]) == 0 and main(["verify", "~/out"]) == 0
+    assert (folder / "out/manifest.json").exists() and not (folder / "~").exists()
+    assert main(["prepare", "--input=~elsewhere/in", "--output=x"]) == 2 and "~elsewhere/in" in capsys.readouterr().err
+
+
 def test_options_with_several_values_are_given_as_often_as_there_are(folder):
     (folder / "flowers/rose/notes.txt").write_text("hello")
     (folder / "flowers/rose/notes.done").write_text("hello")

@@ -197,6 +197,15 @@ def test_twins_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
     rows = rows_of(tmp_path / "out")
     assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_mirror.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
     assert leaks_of(tmp_path / "out")["now"]["num_pairs_apart"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
+    # With their clusters move whole groups, of which all are counted.
+    shutil.move(given / "train/ant/05.jpg", given / "test/ant/05.jpg")
+    shutil.move(given / "train/ant/06.jpg", given / "test/ant/06.jpg")
+    grouped = [*call, "--move_to=train", "--overwrite"]
+    assert main([*grouped, "--group_pattern=(ant|bee/[^/]*)"]) == 0
+    told, rows = capfd.readouterr().out, rows_of(tmp_path / "out")
+    assert [key for key, row in rows.items() if row["split"] == "test"] == ["test/bee/20.jpg"]
+    assert "4 moved to another split" in told and leaks_of(tmp_path / "out")["found"]["num_moved"] == 4
+    assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would come out empty" in capfd.readouterr().err
 
 
 def test_images_that_cannot_be_compared_are_dead_letters_and_too_many_fail_the_run(source, tmp_path, capfd):

@@ -19,7 +19,8 @@ def tables(output: pathlib.Path) -> dict[str, tuple[str, ...]]:
 
 
 def write_names(path: pathlib.Path, *names: str) -> pathlib.Path:
-    path.write_text("".join(f"{name}\n" for name in names))
+    """With the mark that editors of Windows begin a text file with."""
+    path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8-sig")
     return path
 
 

@@ -277,6 +277,24 @@ def damaged(data: bytes) -> dict[str, bytes]:
 
 PHOTOGRAPH = encode(noisy(), "JPEG", quality=92)
 GREY_PHOTOGRAPH = encode(noisy().convert("L"), "JPEG", quality=92)
+def with_scans(data: bytes, number: int) -> bytes:
+    """A progressive JPEG whose last scan comes so many times more."""
+    start, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    return data[:end] + data[start:end] * number + data[end:]
+
+
+def test_scans_without_an_end_are_refused_before_they_are_decoded():
+    many = with_scans(encode(smooth(), "JPEG", progressive=True), 5000)
+    for check in ("strict", "decode", "header"):
+        with pytest.raises(Refusal, match="^JPEG: 50[0-9]{2} scans; expected at most 100") as refused:
+            check_image(many, check)
+        assert refused.value.reason == "bad_image"
+    trailing = encode(smooth(), "JPEG", progressive=True) + b"\xff\xda" * 1000  # as a film behind a photograph may have
+    assert check_image(trailing, "header").height == check_image(encode(smooth(), "JPEG"), "header").height
+    one_scan = encode(smooth(), "JPEG")
+    assert check_image(one_scan[:-2] + b"\xff\xda" * 1000 + one_scan[-2:], "header").format == "jpeg", "no decoder goes on to another one"
+
+
 TURNED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
 
 

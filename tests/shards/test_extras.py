@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal
@@ -26,7 +27,7 @@ NAMES = ("ant", "bee", "cow")
 
 def encode_values(root: pathlib.Path, schema: list[Feature], values: dict, geometry: Geometry | None = AS_IT_IS) -> Extras:
     spool = SpoolReader(str(root / "spool"))
-    return ExtrasEncoder(schema, str(root), "refuse").encode(values, geometry, files_at(str(root)), spool)
+    return ExtrasEncoder(schema, str(root), SourceConfig()).encode(values, geometry, files_at(str(root)), spool)
 
 
 def parsed(extras: Extras) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def test_values_are_read_back(tmp_path, feature, value, expected, labels):
 
 def test_a_reference_has_columns_for_the_rest(tmp_path):
     schema = [Feature("height", "integer"), Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label", (), NAMES)]
-    assert ExtrasEncoder(schema, str(tmp_path), "refuse").features == ()
+    assert ExtrasEncoder(schema, str(tmp_path), SourceConfig()).features == ()
 
 
 def test_an_array_is_read_from_its_file(tmp_path):
@@ -113,7 +114,7 @@ def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_ha
         Feature("objects/label", "class_label", (None,), NAMES),
     ]
     objects = Objects(((-20, 0, 20, 30), (50, 70, 60, 80), (0, 0, 4, 6)), NAMES, {"is_crowd": (1, 2, 3)})
-    encoder, spool = ExtrasEncoder(schema, str(tmp_path), "clip"), SpoolReader(str(tmp_path / "spool"))
+    encoder, spool = ExtrasEncoder(schema, str(tmp_path), SourceConfig(bad_boxes="clip")), SpoolReader(str(tmp_path / "spool"))
     extras = encoder.encode({"objects": objects}, AS_IT_IS, files_at(str(tmp_path)), spool)
     found = parsed(extras)
     assert (found["objects/label"], found["objects/is_crowd"], len(found["objects/bbox"])) == ([0, 2], [1, 3], 8)

@@ -104,6 +104,7 @@ def test_no_key_of_two_inputs_is_no_collision(tmp_path):
         ([("k", "a", None)] * 3, {}, ["1 key is of", "'k': 'a' is listed 3 times", "'' for each input's own place"]),
         ([("k", "a", "train"), ("k", "a", "test")], {}, ["'a' in split 'test' and 'a' in split 'train'"]),
         ([("k", name, None) for name in "abc"], {"key_column": "id"}, ["'a' and 'b', and 1 more", "'id' is not, or none"]),
+        ([("k", "a", None)] * 2, {"kind": "webdataset"}, ["expected each sample once in its file, or --key_column"]),
         ([("k", "a", None), ("k", "b", None)], {"key_column": ""}, ["expected each input once, or --key_column: a column"]),
         ([("é", "é", None), ("é", "e\u0301", None)], {"kind": "image_folder"}, [r"'\xe9'", r"'e\u0301'", "normal form", "one name"]),
         ([("k\n\x1b", "a\n", None), ("k\n\x1b", "b\x1b", None)], {}, [r"'k\n\x1b': 'a\n' and 'b\x1b'"]),
@@ -143,7 +144,8 @@ def test_the_same_keys_in_two_splits_are_refused_whatever_the_source(kind, tmp_p
     command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]
     assert main(command) == 2
     message = capsys.readouterr().err
-    assert ": 6 keys are each of more than one input; expected each input once, or --key_column" in message
+    once = "sample once in its file" if kind == "webdataset" else "input once"
+    assert f": 6 keys are each of more than one input; expected each {once}, or --key_column" in message
     assert message.count(" in split 'train'") == message.count(" in split 'test'") == 6 and "Traceback" not in message
     if kind != "table":  # one image is one image there, and its own place the same in both
         assert main([*command, "--key_column="]) == 0

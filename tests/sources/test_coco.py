@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
+import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
@@ -27,7 +28,7 @@ from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco import Coco
 from beam_pipelines.sources.annotated.json_sections import read_sections
 from beam_pipelines.sources.cells.left_out import LeftOut
-from made_images import jpeg, write_files
+from made_images import encode, exif, jpeg, write_files
 
 IMAGE = b"not looked at"
 SQUARE = [[1, 1, 5, 1, 5, 5, 1, 5]]
@@ -572,6 +573,28 @@ def test_class_names_can_be_given(tmp_path):
     assert (set(listed.images), listed.reasons) == ({"b.jpg"}, {"a.jpg": "bad_label"})
     assert listed.label_names == [("dog", "bird")]
     assert "'cat'; expected one of the 2 label names" in listed.letters["a.jpg"].message
+
+
+def test_boxes_and_masks_drawn_on_an_image_that_exif_turned_by_half(tmp_path, capfd):
+    """Nothing tells whether that was before or after: it is said, and can be said otherwise."""
+    pixels = np.zeros((50, 60, 3), np.uint8)
+    pixels[2:12, 1:31] = 255  # of the image as its file has it; upright they are from (38, 29) to (48, 59)
+    drawn = {"file": (1, 2, 30, 10), "upright": (29, 38, 30, 10)}
+    for name, orientation in (("a.png", 3), ("b.png", 1)):
+        (tmp_path / name).write_bytes(encode(pixels, "PNG", exif=exif(orientation)))
+    for drawn_on, said in ((None, None), ("file", None), ("upright", None)):
+        x, y, width, height = drawn[drawn_on or "file"]
+        outline = [[x, y, x + width, y, x + width, y + height, x, y + height]]
+        content = instances([image(file_name="a.png"), image(2, "b.png")], [annotation(box=(x, y, width, height), segmentation=outline)])
+        (tmp_path / "x.json").write_text(json.dumps(content))
+        out = tmp_path / f"out {drawn_on}"
+        options = [f"--drawn_on={drawn_on}"] * bool(drawn_on)
+        assert main(["prepare", f"--input={tmp_path}/x.json", f"--output={out}", "--masks", "--splits=train=1", *options]) == 0
+        assert ("1 image with boxes or a mask was turned by EXIF" in capfd.readouterr().err) == (drawn_on is None)
+        (found,) = [one for one in tf_input.open(out)["train"] if one["key"] == "a.png"]
+        ymin, xmin, ymax, xmax = np.round(found["objects"]["bbox"][0] * [50, 60, 50, 60]).astype(int)
+        assert (ymin, xmin, ymax, xmax) == (38, 29, 48, 59), drawn_on
+        assert np.array_equal(found["mask"][..., 0] == 1, np.rot90(pixels[..., 0], 2) > 0), drawn_on
 
 
 @pytest.mark.parametrize(

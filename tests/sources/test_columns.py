@@ -1,6 +1,7 @@
 """Columns and cells: every kind, in every form in which a source has it, and what is refused."""
 
 import dataclasses
+import decimal
 import math
 import os
 import pathlib
@@ -67,6 +68,7 @@ CELLS = [
     ("multi_label of an empty list", "x:multi_label", [], ()),
     ("float of a str", "x:float", " -1.5e3 ", -1500.0),
     ("float of an int", "x:float", 2, 2.0),
+    ("float of a decimal", "x:float", decimal.Decimal("1.50"), 1.5),
     ("float of NumPy's", "x:float", np.float32(0.5), 0.5),
     ("floats of a str", "x:float[3]", "1 2.5  -3", (1.0, 2.5, -3.0)),
     ("floats of a list", "x:float[2]", [1, 2.5], (1.0, 2.5)),

@@ -412,6 +412,13 @@ def test_a_compressed_file_that_is_cut_off(tmp_path):
     assert [one.reason for one in listed[:-2] if isinstance(one, DeadLetter)] == []
 
 
+def test_a_file_without_a_byte_is_damaged(tmp_path):
+    """It is what a download leaves that never began; what has no member ends with blocks of zeros."""
+    made_images.write_files(tmp_path, {"a.tar": make_tar(GOOD), "b.tar": b"", "c.tar": bytes(1024)})
+    listed = list_all(open_source(tmp_path))
+    assert [(one.path, one.reason, one.message) for one in listed if isinstance(one, DeadLetter)] == [("b.tar@0", "bad_tar", "the file is empty")]
+
+
 def test_what_is_refused_as_a_whole(tmp_path):
     files = {
         "html/x.tar": b"<html>" * 200,

@@ -24,6 +24,8 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     (folder / "odd.csv").write_text("key,split\nant/000.jpg,a split\n")
     (folder / "columns.csv").write_text("name,split\nant/000.jpg,train\n")
     (folder / "given.csv").write_text("image,label,part\nimages/00.jpg,a,train\nimages/01.jpg,b,test\n")
+    names = [f"{name}/{number:03d}.jpg" for name in ("ant", "bee") for number in range(12)]
+    (folder / "all.csv").write_text("key,split\n" + "".join(f"{name},train\n" for name in names))
     pq.write_table(pa.table({"name": ["ant/000.jpg"], "split": ["train"]}), folder / "columns.parquet")
     return folder
 
@@ -35,6 +37,7 @@ CASES = {
     "a column of folders": ("classes", ["--group=patient"], "has no use for it; expected --group_pattern, which finds groups in the keys"),
     "no such column": ("rows.csv", ["--group=pateint"], "no column 'pateint' in it (--group)"),
     "rows without a group": ("rows.csv", ["--group=patient"], "3 of 40 rows have no group, as rows.csv:2: column 'patient' is empty"),
+    "folds without an example": ("classes", ["--folds=40"], "expected fewer folds than --folds=40"),
     "a bad pattern": ("classes", ["--group_pattern=("], "--group_pattern=(: missing ), unterminated subpattern"),
     "keys without a group": ("classes", ["--group_pattern=ant"], "finds no group in 12 of 24 keys: 'bee/000.jpg', 'bee/001.jpg', 'bee/002.jpg' and 9 more"),
     "no such feature": ("rows.csv", ["--feature=city", "--stratify=ctiy"], "--stratify=ctiy: there is no such label or feature; expected one of label, city, or --feature ctiy; did you mean 'city'?"),
@@ -74,6 +77,7 @@ def test_what_does_not_go_together_is_one_line(case, inputs, monkeypatch, capsys
     ("options", "message"),
     [
         (["--splits_from=other.csv"], "none of the inputs has its key there"),
+        (["--splits_from=all.csv"], "split 'validation' would come out empty: none of the 24 examples falls into it, and --splits_from="),
         (["--splits_from=twice.csv"], "1 input has two splits, one there and another there or here: 'ant/000.jpg'"),
     ],
 )

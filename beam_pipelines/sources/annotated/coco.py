@@ -72,7 +72,7 @@ class Coco:
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
-        refuse_options(source, ("labels", "label_names", "bad_boxes", "has_masks", "image_root"))
+        refuse_options(source, ("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"))
         if source.labels:
             raise UserError(
                 "--label: a source of kind coco has boxes, and no columns; expected --label=none, or no --label"

@@ -52,7 +52,7 @@ class Masks:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, ("labels",))
+        refuse_options(config.source, ("labels", "drawn_on"))
         if config.source.labels:
             raise UserError(
                 "--label: a source of kind masks has masks, and no columns; expected --label=none, or no --label"

@@ -53,7 +53,7 @@ class Voc:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, ("labels", "label_names", "bad_boxes"))
+        refuse_options(config.source, ("labels", "label_names", "bad_boxes", "drawn_on"))
         if config.source.labels:
             raise UserError(
                 "--label: a source of kind voc has boxes, and no columns; expected --label=none, or no --label"

@@ -4,6 +4,7 @@ A cell is a str, as CSV has them, or what JSON, Parquet and records have: number
 arrays, and bytes, which are UTF-8. A list of one is as good as the one.
 """
 
+import decimal
 import json
 import re
 import reprlib
@@ -41,7 +42,7 @@ def read_float(cell: Any) -> float:
     """
     cell = plain(cell, "bad_value")
     expected = "a finite number of 32 bits"
-    if isinstance(cell, bool) or not isinstance(cell, (int, float, str)):
+    if isinstance(cell, bool) or not isinstance(cell, (int, float, str, decimal.Decimal)):
         raise bad_cell("bad_value", cell, expected)
     try:
         value = float(cell)

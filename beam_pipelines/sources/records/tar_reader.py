@@ -95,7 +95,7 @@ class TarReader:
             BadTarError: Something is wrong with the file; members before that have been told.
         """
         if not self._size:
-            return
+            raise BadTarError(0, "the file is empty")
         offset = 0
         said: dict[str, str] = {}  # by the headers before a member's own
         while True:

@@ -61,7 +61,7 @@ _NAME = re.compile(
 _Part = TypeVar("_Part", FilePart, ArrayPart, LabeledImage)
 _OPTIONS = (
     *"has_images image_column key_column split_column group weight_column".split(),
-    *"labels features label_names label_separator bad_boxes layout".split(),
+    *"labels features label_names label_separator bad_boxes drawn_on layout".split(),
 )
 
 

@@ -53,7 +53,7 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
-_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes".split()
+_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
 _ARRAY = "npy"
 _NO_IMAGES = frozenset({"cls", "txt", "json"})  # whether they are read or not

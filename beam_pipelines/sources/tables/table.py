@@ -55,7 +55,7 @@ Listed = LabeledImage | DeadLetter
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group", "weight_column"),
     *("has_images", "column_names", "labels", "features", "label_names", "label_separator"),
-    *("image_root", "image_suffix", "bad_boxes", "skip_lines", "comment"),
+    *("image_root", "image_suffix", "bad_boxes", "drawn_on", "skip_lines", "comment"),
 )
 
 
