@@ -97,9 +97,15 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "raw in a format": ([*given, "--image_encoding=raw", "--image_format=png"], "exclude each other"),
         "raw of any size": ([*given, "--image_encoding=raw"], "expected images of one size, as in --image_size=exact=32x32"),
         "class names": ([*given, "--label_names=nowhere.txt"], "--label_names=nowhere.txt: No such file"),
+        "no class names": ([*given, "--label_names=blank.txt"], "--label_names=blank.txt: it is empty; expected a class name a line"),
+        "a class name twice": ([*given, "--label_names=twice.txt"], "--label_names: expected each class name once"),
+        "a split divided twice": ([*given, "--divide=a,a"], "--divide=a,a: expected each split once"),
+        "layouts of two sources": ([*given, "--layout=a", "--record_layout=b"], "--layout is of --source=tfrecord, --record_layout of"),
         "empty input": (["--input", "empty", "--output", "out"], "--input=empty: the folder is empty"),
         "no images": (["--input", "hollow", "--output", "out"], "no image in it"),
         "unknown extension": (["--input", "notes", "--output", "out"], "1 file of 1 unknown extension (.txt): rose/notes.txt; expected"),
+        "a pattern in no folder": (["--input=nowhere/*.csv", *given[2:]], "--input=nowhere/*.csv: its folder does not exist"),
+        "a place that is taken": ([*given[:3], "twins", "--overwrite"], "twins.replaced exists, where an old data set steps aside"),
         "output exists": (["--input", "flowers", "--output", "taken"], "--output=taken exists"),
         "overwriting no data set": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a data set"),
         "output in the input": ([*given[:3], "flowers/out"], "expected a path outside the input"),
@@ -134,6 +140,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt is not a folder; expected a path in one"),
         "unknown option": ([*given, "--shards", "2"], "unknown option --shards"),
         "unknown word": ([*given, "more"], "unknown option more"),
+        "no setup file": ([*given, "--setup_file=no.py"], "/no.py does not exist; expected the path of a setup.py"),
         "wrong Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
         "empty class": (["--input", "gap", "--output", "out"], "--ignore='FOLDER' to leave it out"),
         "two inputs": (["--input=gap", *given], "--input: given twice, as gap and as flowers; expected one input: a folder that holds both"),
@@ -147,8 +154,10 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
 
 def write_wrong_inputs() -> None:
     here = pathlib.Path(".")
-    for name in ("empty", "hollow/rose", "taken", "gap/tulip"):
+    for name in ("empty", "hollow/rose", "taken", "gap/tulip", "twins", "twins.replaced"):
         (here / name).mkdir(parents=True)
+    (here / "blank.txt").write_text("\n \n")
+    (here / "twice.txt").write_text("rose\nrose\n")
     (here / "taken/file").write_text("mine")
     (here / "flowers.txt").write_text("mine")
     write_class_folders(here / "gap", {"rose": 3})

@@ -7,7 +7,7 @@ import pytest
 from beam_pipelines.__main__ import main
 from made_images import write_files
 from made_sources import PNGS, ROWS, write_csv, write_voc
-from tf_input.dataset_format import read_manifest
+from tf_input.dataset_format import Feature, Manifest, read_manifest
 
 
 def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> int:
@@ -52,7 +52,9 @@ def test_each_head_has_its_own_names(tmp_path, capsys):
         (named, f"--label_names_from={tmp_path / 'out'}"): "both name the classes of weather",
         (f"--label_names_from={tmp_path / 'single'}", f"--label_names=ground={ground}"): "both name the classes of ground",
         (f"--label_names_from={tmp_path / 'in'}",): "expected a data set that was prepared earlier",
+        (f"--label_names_from={tmp_path / 'plain'}",): "plain: nothing there has class names; expected a data set with classes",
     }
+    write_files(tmp_path, {"plain/manifest.json": Manifest("plain", 0, (Feature("image", "image"),), {}, 0, 0).to_json().encode()})
     capsys.readouterr()
     for options, message in refused.items():
         assert prepare(path, tmp_path / "bad", *HEADS, *options) == 2, options

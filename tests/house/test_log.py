@@ -188,6 +188,28 @@ def test_after_success_there_is_no_such_file(source, tmp_path, monkeypatch, caps
     assert capsys.readouterr().err == "recordmill: --error_json=nowhere/error.json: expected a path in a folder that is there\n"
 
 
+# What cannot be written, and what is there instead -> what is told, before the command begins or beside its own failure
+UNWRITABLE = {
+    "a folder": (["--error_json=there"], ["--error_json=there: Is a directory; expected the path of a file"]),
+    "no value": (["--error_json"], ["argument --error_json: expected one argument"]),
+    "a folder beside it": (
+        ["--error_json=new"],
+        ["no data set is there, and no run has left anything", "warning: --error_json=new could not be written: Is a directory"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNWRITABLE)
+def test_a_failures_file_that_cannot_be_written_is_said_and_changes_no_exit_code(tmp_path, monkeypatch, capsys, case):
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path, {"there/mine": b"", "new.tmp/mine": b""})
+    options, expected = UNWRITABLE[case]
+    assert main(["status", "nowhere", *options]) == 2
+    for line, part in zip(capsys.readouterr().err.splitlines(), expected, strict=True):
+        assert line.startswith("recordmill: ") and part in line, line
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("mine")) == ["new.tmp/mine", "there/mine"]
+
+
 def test_what_a_worker_process_logs_names_the_run():
     code = (
         "import logging; from beam_pipelines.log import name_run_in_messages as name; logging.basicConfig(format='%(message)s')\n"
