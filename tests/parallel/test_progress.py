@@ -45,6 +45,8 @@ def test_totals_are_shown_only_once_they_are_known():
     }
     for case, (counts, expected) in cases.items():
         assert [(stage.done, stage.total) for stage in progress._stages(counts)] == expected, case
+        hashed = progress.stages_with_hashing(counts._replace(hashed=4))[1]
+        assert (hashed.name, hashed.done, hashed.total) == ("hashed", 4, expected[0][1]), case
     assert progress._stages(Counts(dead_letters=2))[1].note == "2 dead letters"
 
 

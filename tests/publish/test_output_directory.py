@@ -12,10 +12,11 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, RunError, UserError
 from beam_pipelines.publish import publishing as publish
+from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.publish.output_directory import working_directory
-from beam_pipelines.publish.publishing import move_into_place
+from beam_pipelines.publish.publishing import check_files, move_into_place
 from beam_pipelines.storage.lease import LEASE
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, remove_directory
 from made_images import write_class_folders, write_files
 
 
@@ -147,6 +148,35 @@ def test_two_runs_do_not_write_to_one_output(tmp_path):
         with pytest.raises(BusyError, match="another run is writing"), working_directory(make_config(tmp_path / "out")):
             pass
         assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
+
+
+def test_who_goes_on_where_another_has_come_to_the_end_is_told_so(tmp_path):
+    gone_on = pytest.raises(BusyError, match="--output=.*out: another run has gone on from what was there meanwhile")
+    with gone_on, working_directory(make_config(tmp_path / "out"), OnLeft.RESUME):
+        pass
+    with working_directory(make_config(tmp_path / "out")):  # which nothing is in the way of
+        pass
+    assert names(tmp_path) == []
+
+
+def test_a_place_that_is_no_folder_is_told_and_stays(tmp_path):
+    (tmp_path / "out.incomplete").write_text("mine")
+    with pytest.raises(UserError, match="--output=.*out: .*out.incomplete: File exists"), working_directory(make_config(tmp_path / "out")):
+        pass
+    remove_directory(str(tmp_path / "out.incomplete"))
+    assert names(tmp_path) == ["out.incomplete"] and (tmp_path / "out.incomplete").read_text() == "mine"
+
+
+def test_files_that_are_not_there_as_they_were_written_are_named_before_any_manifest_is(tmp_path):
+    config = make_config(tmp_path / "out")
+    write_files(pathlib.Path(config.working_directory), {"made-0": b"whole", "made-1": b"hal"})
+    check_files(config, [("made-0", 5)])
+    for expected, files in {
+        "made-1 was written with 5 bytes, and has 3 bytes": [("made-0", 5), ("made-1", 5)],
+        "made-2 was written with 7 bytes, and is gone": [("made-2", 7)],
+    }.items():
+        with pytest.raises(RunError, match=f"^{expected}$"):
+            check_files(config, files)
 
 
 def test_a_run_that_is_done_does_not_remove_what_the_next_one_has_begun(tmp_path):

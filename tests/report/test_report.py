@@ -32,6 +32,7 @@ from tf_input.dataset_format import (
     TWINS,
     Manifest,
     ShardInfo,
+    encode_index,
     read_manifest,
 )
 
@@ -182,6 +183,17 @@ def test_a_bad_shuffle_is_told(classes, tmp_path):
     assert "runs are longer than chance makes them" in page.rows["shuffle"][1][-1] and "9.50 examples" in page.sections["summary"]
 
 
+def test_boxes_that_were_changed_are_told_and_a_split_without_examples_has_no_shuffle(classes, tmp_path):
+    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
+    statistics = json.loads((copy / STATISTICS).read_text())
+    statistics["splits"]["test"]["shuffle"]["label"] = None
+    (copy / STATISTICS).write_text(json.dumps(statistics | {"boxes": {"num_clipped": 1234, "num_dropped": 5}}))
+    assert main(["report", str(copy)]) == 0
+    page = Page(copy / REPORT)
+    assert "1,234 boxes were clipped to their image, 5 outside it left out" in page.sections["summary"]
+    assert [row[0] for row in page.rows["shuffle"][1:]] == ["train", "validation"]
+
+
 def test_the_code_that_is_shown_is_code(classes):
     text = html.unescape((classes / REPORT).read_text())
     *blocks, check = re.findall(r"<pre[^>]*><code>(.*?)</code>", text, re.DOTALL)
@@ -315,13 +327,18 @@ def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
         "no statistics": (lambda path: (path / STATISTICS).unlink(), STATISTICS),
         "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), "not such as are written"),
         "no JSON": (lambda path: (path / "run.json").write_text("{"), "run.json: no JSON"),
+        "a list": (lambda path: (path / "run.json").write_text("[]"), "run.json: a list; expected an object"),
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
         "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
+        "a thumbnail": (lambda path: damage(path, DEAD_LETTER_THUMBNAILS, lambda text: text.replace('"thumbnail": "', '"thumbnail": "?')), "no base64"),
         "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), TWINS),
         "newer format": (lambda path: damage(path, MANIFEST, lambda text: text.replace('version": 2', 'version": 3')), "version 3"),
+        "another place": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, "made-none.tfrecord")), "its manifest has a shard 'made-none"),
+        "another catalog": (lambda path: damage(path, MANIFEST, lambda text: text.replace("g/made-train", "g/made-none")), "has a catalog 'catalog/made-none"),
         "outside": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
         "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
         "an index": (lambda path: [one.write_bytes(b"") for one in (path / "index").iterdir()], "an index of 0 bytes"),
+        "no rows": (lambda path: [one.write_bytes(encode_index([])) for one in (path / "index").iterdir()], "has 0 rows; expected "),
         "shards": (lambda path: [one.write_bytes(bytes(10_000)) for one in path.glob("*.tfrecord-*")], "not such as are written"),
     }
     for case, (change, expected) in cases.items():
@@ -431,8 +448,10 @@ def test_only_what_was_left_out_is_called_so(alike, tmp_path):
     assert main(["prepare", "--input", str(alike), "--output", str(out), "--duplicates=keep", "--splits=train=1", "--quiet"]) == 0
     twins = out / TWINS
     twins.write_text(twins.read_text().replace("a/0 again.jpg", "a/gone.jpg"))
+    damage(out, LEAKS, lambda text: text.replace('"num_cut": 0', '"num_cut": 2').replace('"num_pairs_cut": 0', '"num_pairs_cut": 7'))
     assert main(["report", str(out)]) == 0
-    assert ("a: a/gone.jpg (not found)", False) in Page(out / REPORT).figures["leaks"]
+    page = Page(out / REPORT)
+    assert ("a: a/gone.jpg (not found)", False) in page.figures["leaks"] and "2: 7 pairs are in two parts" in page.sections["leaks"]
 
 
 @hypothesis.settings(max_examples=15, deadline=None)

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import threading
 from unittest import mock
 
 import pytest
@@ -129,6 +130,36 @@ def test_after_an_error_of_the_disk_any_place_can_be_read(files, monkeypatch):
         is_broken = False
         file.seek(20 * block)
         assert file.read() == data[20 * block :]
+
+
+def test_where_no_thread_is_to_be_had_a_file_is_read_all_the_same(files):
+    before = len(os.listdir("/dev/fd"))
+    threading.stack_size(1 << 50)  # more than there are addresses
+    try:
+        with open_direct(str(files[MIB + 1])) as file:
+            assert file.read() == files[MIB + 1].read_bytes()
+    finally:
+        threading.stack_size(0)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_file_that_has_become_shorter_ends_where_it_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(direct_file, "_BLOCK_BYTES", 1 << 16)
+    path, data = tmp_path / "file", os.urandom(3 * MIB)
+    path.write_bytes(data)
+    with open_direct(str(path)) as file:
+        start = file.read(1)
+        os.truncate(path, MIB + 5)
+        assert start + file.read() == data[: MIB + 5]
+
+
+def test_what_is_closed_twice_closes_nothing_of_others(files):
+    raw = open_direct(str(files[MIB])).detach()
+    raw.close()
+    other = os.open(files[1], os.O_RDONLY)  # which has its number now
+    raw.close()
+    assert os.read(other, 1) == files[1].read_bytes()
+    os.close(other)
 
 
 def test_what_is_not_there_is_told(tmp_path):

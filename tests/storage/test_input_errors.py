@@ -18,7 +18,7 @@ from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.files import files_at, write_file, write_pieces
 from beam_pipelines.storage.input_errors import describe_fact, kind_of, listing_error, size_on_disk
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.spool import SpoolReader
@@ -49,6 +49,25 @@ def test_only_what_a_path_would_say_again_tomorrow_is_a_fact(number):
             with pytest.raises(RunError, match=f"^{path} could not be read: .*; run again"):
                 describe_fact(error, path)
             assert isinstance(listing_error(error, path, "told"), RunError)
+
+
+def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path):
+    for write in (lambda path: write_file(path, b"mine"), lambda path: write_pieces(path, [b"mi", b"ne"])):
+        with pytest.raises(StorageError, match="^mine.json could not be written: No such file or directory$"):
+            write(str(tmp_path / "nowhere" / "mine.json"))
+    assert not os.listdir(tmp_path)
+
+
+def test_many_pieces_become_one_file(tmp_path):
+    pieces = [bytes([number]) * 400_000 for number in range(7)]
+    assert write_pieces(str(tmp_path / "file"), pieces) == 2_800_000
+    assert (tmp_path / "file").read_bytes() == b"".join(pieces) and os.listdir(tmp_path) == ["file"]
+
+
+def test_no_file_has_a_name_that_no_file_can_have(tmp_path):
+    for name in ("a\0b", "a" * 300, "file/below"):
+        (tmp_path / "file").write_bytes(b"")
+        assert not files_at(str(tmp_path)).exists(f"{tmp_path}/{name}"), name
 
 
 def test_an_error_without_a_number_is_no_fact_about_an_image():

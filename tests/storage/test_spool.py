@@ -3,10 +3,12 @@
 import concurrent.futures
 import contextlib
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import threading
+from typing import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.files import files_at
-from beam_pipelines.storage.spool import SpoolReader, SpoolWriter, own_spool, read_whole
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
 from tf_input.storage.local_files import LocalFiles
 
 
@@ -212,6 +214,32 @@ def test_a_closed_reader_holds_no_file_open(tmp_path):
     assert reader.read(writer.spool, 1, 2) == b"in" and num_open_files(tmp_path) == 1
     reader.close()
     assert num_open_files(tmp_path) == 0
+
+
+@contextlib.contextmanager
+def no_file_larger_than(num_bytes: int) -> Iterator[None]:
+    """As where a disk is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_takes_no_more_is_told_wherever_it_comes_to_light(tmp_path):
+    told = pytest.raises(RunError, match="the spool could not be written: File too large")
+    large, small = SpoolWriter(str(tmp_path)), SpoolWriter(str(tmp_path))
+    assert small.append(b"it waits in memory") == 0
+    with no_file_larger_than(5):
+        with told:
+            large.append(bytes(3 << 20))
+        for late in (small.flush, small.close):
+            with told:
+                late()
+    gone = pytest.raises(RunError, match="the spool could not be written: No such file")
+    with ObjectSpoolWriter(str(tmp_path / "removed")) as writer, gone:
+        writer.append(b"mine")
 
 
 @pytest.mark.parametrize("at_most", [1, 7, 4096])
