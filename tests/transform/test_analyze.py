@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
+from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.publish.output_directory import Jobs
@@ -29,10 +30,12 @@ from made_rich import COUNT, SIZE, analyzed_rich
 from prepared import picture, prepare_images
 from tf_input.dataset_format import Feature, read_manifest
 from tf_input.decoding.schema import parse_examples
-from tf_input.transform.transform_format import TRANSFORM, TransformInfo, decode_transform
+from tf_input.transform.transform_format import TRANSFORM, TransformInfo, decode_transform, manifest_digest
 
 if importlib.util.find_spec("tensorflow_transform") is None:
     pytest.skip("the extra `transform` is not installed", allow_module_level=True)
+
+from beam_pipelines.transform.analyze import Analysis
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -131,7 +134,9 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
     finally:
         os.close(descriptor)
     two_workers = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
-    assert analyze(mixed, "--image_size=20", "--fit=pad", "--splits=train,validation", "--overwrite", *two_workers) == 0
+    assert analyze(mixed, "--image_size=20", "--fit=pad", "--splits=train,validation", "--overwrite", "--progress=json", *two_workers) == 0
+    (stage,) = json.loads(capsys.readouterr().err.splitlines()[-1])["stages"]
+    assert (stage["name"], stage["done"], stage["total"]) == ("analysed", 39, 39), "each pass reads all"
     assert not working.exists()
     reader = tf_input.open(mixed)
     options = {"batch_size": 100, "image_size": 20, "fit": "pad", "shuffle": False}
@@ -276,9 +281,18 @@ BUGS = {
         "line 2: output 'y' has shape (); expected [batch, ...]",
     ),
     "an unknown side": (
-        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n"
-        "    return {'y': tf.map_fn(tf.io.decode_image, inputs['image'], fn_output_signature=tf.uint8)}\n",
-        "line 2: output 'y' ",
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = tf.reshape(inputs['label'], [-1, 1])\n"
+        "    return {'y': tf.tile(y, [1, tf.size(y)])}\n",
+        "line 2: output 'y' has shape (None, None); expected known sides, or one that is ragged",
+    ),
+    "unknown sides": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = inputs['label']\n"
+        "    return {'y': tf.reshape(y, tf.cast(y, tf.int32))}\n",
+        "line 2: output 'y' has unknown dimensions; expected a known shape",
+    ),
+    "a callable that is no function": (
+        "class Process:\n    def __call__(self, inputs):\n        return 3\npreprocessing_fn = Process()\n",
+        "my.py: preprocessing_fn returned a int; expected a dict",
     ),
     "sparse": (
         "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y': tf.sparse.from_dense(inputs['label'])}\n",
@@ -416,6 +430,30 @@ def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert (run.stdout, run.stderr) == ("True\n", "")
+    code = code.replace("signal.raise_signal(signal.SIGTERM)", "raise ValueError('a bug')")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.stdout == "False\n" and run.stderr.endswith("ValueError: a bug\n"), "anything else is shown"
+
+
+def test_a_signal_that_was_ignored_before_stays_so_and_an_interrupt_is_told_once():
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    told: list[tuple[str, str]] = []
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+        interrupts.listen()
+        interrupts.tell_by(lambda *what: told.append(what))
+        signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and not interrupts.received()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        for _ in range(2):
+            interrupts.tell("interrupted", "")
+        assert interrupts.received() and interrupts.exit_code() == 143 and told == [("interrupted", "")]
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        interrupts.tell_by(lambda *unused: None)
+        interrupts.forget()
 
 
 def test_publishing_that_fails_leaves_the_old_analysis(tmp_path):
@@ -564,13 +602,48 @@ def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
     assert sorted(path.name for path in made.iterdir()) == before
 
 
+def changed(directory: pathlib.Path, copy: pathlib.Path, **fields: object) -> pathlib.Path:
+    """A copy of a data set, of whose manifest some fields are others."""
+    shutil.copytree(directory, copy)
+    (copy / "manifest.json").write_text(json.dumps(json.loads((copy / "manifest.json").read_text()) | fields))
+    return copy
+
+
+def test_an_analysis_of_what_has_become_another_data_set_is_not_published(mixed, tmp_path):
+    config = AnalyzeConfig(str(changed(mixed, tmp_path / "made", seed=5)), ("train",))
+    analysis = Analysis(config, read_manifest(mixed), UserPreprocessing("my.py", "my.py", ""), 1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with analysis_directory(config.directory, True, "mine") as working:
+        write_files(pathlib.Path(working, "whole/transform_fn"), {"file": b"new"})
+        with pytest.raises(RunError, match="made became another data set while it was analysed"):
+            analysis.publish(TransformInfo(manifest_digest(read_manifest(mixed)), ("train",), 30, (), ()), working, "mine")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_bad_input_is_one_line(mixed, tmp_path, capsys):
     starred = pathlib.Path(shutil.copytree(mixed, tmp_path / "st*r", ignore=shutil.ignore_patterns("*fn", "*metadata")))
     bare = pathlib.Path(shutil.copytree(starred, tmp_path / "bare", ignore=shutil.ignore_patterns("statistics.json")))
+    latin = pathlib.Path(shutil.copytree(starred, tmp_path / os.fsdecode(b"\xe9t\xe9")))
+    manifest = json.loads((mixed / "manifest.json").read_text())
+    folds = changed(starred, tmp_path / "folds", splits={"one": manifest["splits"]["train"], "two": manifest["splits"]["validation"]})
+    ragged = {"name": "wave", "kind": "tensor", "shape": [None, None], "dtype": "float32"}
+    waves = changed(starred, tmp_path / "waves", schema=[*manifest["schema"], ragged])
+    for split, num in (("train", 1 << 40), ("validation", 0)):
+        for shard in manifest["splits"][split]["shards"]:
+            shard["num_examples"] = num
+    counted = changed(starred, tmp_path / "counted", splits=manifest["splits"])
+    (tmp_path / "image.py").write_bytes(encode(picture(1), "PNG"))
     cases = {
         "no data set": ([str(tmp_path)], "is not a data set: it has no manifest.json"),
         "nothing": ([str(tmp_path / "none")], "is not a data set"),
         "a pattern": ([str(starred)], "st*r: TensorFlow opens no SavedModel where a path has one of * ? [ "),
+        "a path of Latin-1": ([str(latin)], "is not UTF-8; expected another path"),
+        "no training split": ([str(folds)], "--splits: which split is to be trained with? Expected the name of one of one, two"),
+        "no examples": ([str(counted), "--splits=validation"], "--splits=validation: there is no example in them"),
+        "too many pixels": ([str(counted), "--image_size=9999"], "too many pixels for sums of 64 bits; expected a smaller --image_size"),
+        "ragged twice": ([str(waves)], "'wave': examples differ in shape, (None, None), which no preprocessing takes"),
+        "a size of words": ([str(mixed), "--image_size=large"], "--image_size=large: expected PIXELS or HEIGHTxWIDTH, such as 224"),
+        "no Python": ([str(mixed), f"--preprocessing_module={tmp_path}/image.py"], "image.py: invalid or missing encoding declaration"),
         "no statistics": ([str(bare)], f"{bare}/statistics.json: No such file or directory; expected what"),
         "a URL": (["gs://bucket/out"], "works on a mounted directory"),
         "no such split": ([str(mixed), "--splits=test"], "the data set has no split 'test'; expected one of train, validation"),

@@ -103,6 +103,9 @@ def test_damage_is_named(tmp_path):
     read_batch(pointers[0])
     with pytest.raises(RunError, match=rf"made: record 2, at byte {pointers[1].offset}: checksum"):
         read_batch(pointers[1])
+    (tmp_path / "made").write_bytes(bytes(1 << 16))
+    with pytest.raises(RunError, match=rf"made: record 2, at byte {pointers[1].offset}: no TFRecord file"):
+        read_batch(pointers[1])
     (tmp_path / "made").unlink()
     with pytest.raises(RunError, match="made: No such file"):
         read_batch(pickle.loads(pickle.dumps(pointers[0])))

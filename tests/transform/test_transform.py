@@ -1,5 +1,6 @@
 """`recordmill transform`: what it writes is what the reader's graph gives, in the same order and shards, as a whole data set."""
 
+import dataclasses
 import gc
 import json
 import os
@@ -18,14 +19,19 @@ import tensorflow_datasets as tfds
 import tf_input
 from analysed import SIZE, analysed_images
 from beam_pipelines.__main__ import main
+from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
+from beam_pipelines.transform.transform_job import make_job
+from beam_pipelines.transform.transform_metadata import publish_transformed, transformed_statistics
+from beam_pipelines.transform.transform_shards import transform_shard
 from made_images import encode, write_files
 from made_rich import SIZE as RICH_SIZE
 from made_rich import analyzed_rich
 from made_shards import flip
 from prepared import picture, prepare_images
-from tf_input.dataset_format import Feature, decode_index, read_manifest
+from tf_input.dataset_format import Feature, Manifest, decode_index, read_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -344,7 +350,9 @@ def test_it_is_replaced_only_when_asked(analyzed, transformed, tmp_path, capsys)
     (output / "label.labels.txt").write_text("")
     assert main(["transform", str(analyzed), str(output)]) == 2
     assert f"OUT2={output} exists; expected a new path, or --overwrite" in capsys.readouterr().err
-    transform(analyzed, output, "--overwrite")
+    transform(analyzed, output, "--overwrite", "--progress=json")
+    (stage,) = json.loads(capsys.readouterr().err.splitlines()[-1])["stages"]
+    assert (stage["name"], stage["total"]) == ("written", sum(map(read_manifest(analyzed).num_examples, SPLITS)))
     assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
 
 
@@ -421,6 +429,31 @@ def test_a_damaged_transform_fails_the_run_and_leaves_nothing(copied, tmp_path, 
     told = capsys.readouterr().err
     assert told.startswith(f"recordmill: {copied}/transform_fn can't be applied: ") and told.count("\n") == 1, told
     assert os.listdir(tmp_path) == ["copied"]
+
+
+def test_what_is_no_more_what_it_was_or_cannot_be_written_is_told_and_publishes_nothing(copied, tmp_path):
+    job = make_job(TransformConfig(str(copied), str(tmp_path / "out"), "made"))
+    manifest = (copied / "manifest.json").read_text()
+    (copied / "manifest.json").write_text(manifest.replace("made", "other"))
+    with pytest.raises(RunError, match="copied became another data set while it was transformed"):
+        publish_transformed(job, {}, [])
+    (copied / "manifest.json").write_text(manifest)
+    with pytest.raises(RunError, match="the transform of .*copied was replaced while it was applied"):
+        transform_shard(dataclasses.replace(job, transform_digest="of another"), "train", 0)
+    with pytest.raises(StorageError, match="made-train.tfrecord-00000-of-00003 could not be written: No such file or directory"):
+        transform_shard(job, "train", 0)
+    assert os.listdir(tmp_path) == ["copied"]
+
+
+def test_what_is_known_of_other_images_and_masks_stays_where_these_do():
+    features = (Feature("image", "image"), Feature("left", "image"), Feature("mask", "mask"), Feature("right", "image"))
+    source = Manifest("made", 0, features, {"train": ()}, 0, 0)
+    manifest = dataclasses.replace(source, schema=(features[0], Feature("left", "float", (8, 8, 3)), *features[2:]))
+    others = {"left": {"num_images": 5}, "right": {"num_images": 7}}
+    known = {"images": {"num_images": 7}, "other_images": others, "mask": {"counts": [3, 4]}}
+    facts = transformed_statistics(manifest, {"train": ()}, source, {**known, "splits": {"train": {"image_bytes": 9}}})
+    assert {name: facts[name] for name in known} == {**known, "other_images": {"right": {"num_images": 7}}}
+    assert facts["splits"]["train"]["image_bytes"] == 9
 
 
 def run_command(command: list[str]) -> subprocess.CompletedProcess:
