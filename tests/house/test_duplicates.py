@@ -112,7 +112,7 @@ def test_twins_come_into_one_group_and_one_split(grouped, capfd):
     assert "6 pairs alike, 0 of them apart" in told and "3 images compared by bytes alone" in told
 
 
-def test_a_shard_and_a_catalog_are_made_again(grouped, tmp_path):
+def test_a_shard_and_a_catalog_are_made_again(grouped, tmp_path, capfd):
     copy = shutil.copytree(grouped, tmp_path / "out")
     before = digest(copy)
     info, other = (shards[0] for shards in dataset_format.read_manifest(copy).splits.values())
@@ -120,6 +120,9 @@ def test_a_shard_and_a_catalog_are_made_again(grouped, tmp_path):
     (copy / other.catalog).unlink()
     assert main(["repair", str(copy)]) == 0 and digest(copy) == before
     (copy / other.catalog).unlink()
+    twins = (copy / dataset_format.TWINS).read_bytes()
+    (copy / dataset_format.TWINS).write_bytes(twins.replace(b'"group"', b'"family"'))
+    assert main(["repair", str(copy)]) == 1 and "says no groups any more ('group'); prepare the data set again" in capfd.readouterr().err
     (copy / dataset_format.TWINS).unlink()
     assert main(["verify", str(copy), "--quick"]) == 1 and main(["repair", str(copy)]) == 1
 

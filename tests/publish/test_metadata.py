@@ -1,12 +1,27 @@
 """The metadata files that others read: TensorFlow Metadata's schema, and what TensorFlow Datasets insists on."""
 
+import dataclasses
 import json
+import re
+from typing import Sequence
 
 import pytest
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.plan import ShardAddress
+from beam_pipelines.elements.statistics import ImageStatistics
+from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.publish import metadata
+from beam_pipelines.publish.accounting import check_sums
+from beam_pipelines.publish.write_metadata import write_metadata
+from beam_pipelines.shards.shard_files import finish_shard
+from listings import make_listing
+from made_images import png
+from made_plan import PlannedInput
+from made_references import make_config
 from tf_input.dataset_format import Feature, Manifest, ShardInfo
 
 
@@ -49,6 +64,38 @@ def test_every_kind_of_feature_has_a_word_in_tensorflow_datasets(manifest):
     for kind in FEATURE_KINDS:
         one = Manifest("x", 0, (Feature("f", kind, dtype="float64" if kind == "tensor" else ""),), {}, 0, 0)
         assert "pythonClassName" in metadata.features(one)["featuresDict"]["features"]["f"], kind
+
+
+def test_a_class_without_an_example_has_no_shares():
+    counts = {"train": {"ant": 3, "bee": 0}, "test": {"ant": 1, "bee": 0}}
+    statistics = {"splits": {split: {"label_counts": of_split} for split, of_split in counts.items()}}
+    assert metadata.class_shares(statistics) == {"ant": {"train": 0.75, "test": 0.25}}
+
+
+def test_shards_that_are_not_there_are_no_data_set(tmp_path):
+    planned = PlannedInput(tmp_path, {"ant/0.png": png(0), "ant/1.png": png(1)}, num_shards=2)
+
+    def write(config: PrepareJob, addresses: Sequence[ShardAddress]) -> None:
+        write_metadata(b"", addresses, config, {}, lambda *unused: {})
+
+    addresses = [shard.address for shard in planned.shards]
+    finish_shard(planned.context, planned.shards[0], planned.write_parts())
+    missing = addresses[1]
+    for expected, config, written in (
+        ("1 shards were written; expected 2: the runner lost or repeated some", planned.config, addresses[:1]),
+        (f"what is known of shard {missing} is gone", planned.config, addresses),
+        ("the plan of the run is gone", dataclasses.replace(planned.config, run_id="another"), addresses),
+    ):
+        with pytest.raises(RunError, match=re.escape(expected)):
+            write(config, written)
+    assert not (tmp_path / "out").exists() and not list(tmp_path.rglob("manifest.json"))
+
+
+def test_inputs_that_are_all_refused_make_no_data_set(tmp_path):
+    images = ImageStatistics()
+    images.dead_letters.add([DeadLetter("ant/0.png", "check", "bad_image", "no image")])
+    with pytest.raises(UserError, match="^no input .*; among the dead letters:\n  - ant/0.png: no image \\(check\\)"):
+        check_sums(images, make_listing("ant", num_inputs=1), make_config(tmp_path))
 
 
 def test_a_manifest_survives_its_file(manifest):

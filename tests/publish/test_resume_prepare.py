@@ -251,6 +251,11 @@ def test_with_resume_the_same_command_again_is_always_right(source, left, capsys
     assert capsys.readouterr().err == f"recordmill: --output={left} exists; expected a new path, or --overwrite\n"
     assert main(call(source, left, "--resume", "--restart")) == 2
     assert "--restart: not allowed with argument --resume" in capsys.readouterr().err
+    (left / "run.json").write_text("{")
+    assert main(call(source, left, "--resume")) == 2
+    assert f"--output={left}: the run.json that a run has left there is damaged" in capsys.readouterr().err
+    assert main(call(source, left, "--overwrite")) == 0
+    assert os.listdir(left.parent) == ["out"] and main(call(source, left, "--resume")) == 0
 
 
 def test_what_is_to_replace_a_data_set_is_gone_on_from_too(source, left, unbroken):
@@ -341,6 +346,9 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
         assert error.startswith(f"recordmill: --output={left}: {told}") and error.endswith("; expected --restart, which begins anew\n"), error
         assert main(call(source, left)) == 2 and "--restart begins anew" in capsys.readouterr().err, case
         assert finished_files(left) == before, case
+        assert main(["status", str(left)]) == 0
+        told = capsys.readouterr().out
+        assert case == "another version" or "next:     the same command begins anew" in told, told
     assert main(call(source, left, "--restart")) == 0
 
 

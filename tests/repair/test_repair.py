@@ -21,6 +21,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.sources import listed_runs
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
+from made_records import example
 from made_sources import made_case
 from tf_input.dataset_format import ShardInfo, read_manifest
 
@@ -425,7 +426,7 @@ def test_another_text_is_told_of_where_nothing_of_the_shard_is_left(copied, caps
         "another file": b"a letter to somebody" * 99,
         "a compressed one": gzip.compress(original),
         "half of that": gzip.compress(original)[:999],
-        "records of others": frame(b"no example") + frame(b""),
+        "records of others": frame(b"no example") + frame(b"") + frame(example({"key": 7})),
     }
     for case, data in remains.items():
         edit_table(folder / "in" / "rows.csv", lambda row: row.update(note="another"), keys[0])
@@ -547,6 +548,17 @@ def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
         assert told in capsys.readouterr().err
     assert main(["repair", str(output), "--dryrun"]) == 2
     assert "unknown option --dryrun" in capsys.readouterr().err
+
+
+def test_sums_that_no_file_ever_had_are_told_beside_those_that_it_would_have(made, tmp_path, capsys):
+    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+    manifest = json.loads((output / "manifest.json").read_text())
+    shard = manifest["splits"]["train"]["shards"][0]
+    shard["index_crc32c"] ^= 1
+    (output / "manifest.json").write_text(json.dumps(manifest))
+    num_bytes, crc = shard["index_bytes"], shard["index_crc32c"]
+    told = f"would have {num_bytes} bytes with CRC-32C {crc ^ 1:08x}; expected {num_bytes} with {crc:08x}; every image and label is what it was"
+    expect_refusal(output, capsys, f"{shard['index']} {told}")
 
 
 def test_a_transformed_data_set_is_refused(made, tmp_path, capsys):

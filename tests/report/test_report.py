@@ -183,15 +183,28 @@ def test_a_bad_shuffle_is_told(classes, tmp_path):
     assert "runs are longer than chance makes them" in page.rows["shuffle"][1][-1] and "9.50 examples" in page.sections["summary"]
 
 
-def test_boxes_that_were_changed_are_told_and_a_split_without_examples_has_no_shuffle(classes, tmp_path):
+def test_a_thumbnail_that_is_no_picture_is_not_shown(classes, tmp_path):
+    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
+    damage(copy, DEAD_LETTER_THUMBNAILS, lambda text: re.sub(r'"thumbnail": ".*?"', '"thumbnail": "bm90aGluZw=="', text))
+    assert main(["report", str(copy)]) == 0
+    page = Page(copy / REPORT)
+    assert "ant/cut.jpg" in page.sections["dead-letters"] and not [one for one in page.all("img") if one["alt"].startswith("ant/cut.jpg")]
+
+
+def test_an_image_that_nobody_can_decode_is_neither_dark_nor_bright(tmp_path):
+    write_files(tmp_path / "in", {**{f"ant/{index}.jpg": jpeg(index) for index in range(3)}, "ant/cut.jpg": jpeg(3)[:-60]})
+    page = Page(prepare(tmp_path, "in", "--check=header", "--splits=train=1") / REPORT)
+    shown = {caption.rpartition(": ")[2] for caption, _ in page.figures["oddest"] if "of white" in caption}
+    assert shown == {"ant/0.jpg", "ant/1.jpg", "ant/2.jpg"} and "ant/cut.jpg" in page.sections["oddest"]
+
+
+def test_a_split_without_examples_has_no_shuffle(classes, tmp_path):
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
     statistics = json.loads((copy / STATISTICS).read_text())
     statistics["splits"]["test"]["shuffle"]["label"] = None
-    (copy / STATISTICS).write_text(json.dumps(statistics | {"boxes": {"num_clipped": 1234, "num_dropped": 5}}))
+    (copy / STATISTICS).write_text(json.dumps(statistics))
     assert main(["report", str(copy)]) == 0
-    page = Page(copy / REPORT)
-    assert "1,234 boxes were clipped to their image, 5 outside it left out" in page.sections["summary"]
-    assert [row[0] for row in page.rows["shuffle"][1:]] == ["train", "validation"]
+    assert [row[0] for row in Page(copy / REPORT).rows["shuffle"][1:]] == ["train", "validation"]
 
 
 def test_the_code_that_is_shown_is_code(classes):
@@ -278,6 +291,15 @@ def test_boxes_masks_several_heads_and_no_classes(tmp_path):
     assert "samples" in page.sections and not any(name.startswith("classes") for name in page.sections)
 
 
+def test_boxes_that_were_clipped_or_left_out_are_told(tmp_path, capsys):
+    boxes = [[5, 4, 100, 8], [50, 50, 3, 3]]
+    source = table(tmp_path, 12, lambda index: {"objects": {"bbox": boxes[: 1 + index % 2], "categories": ["a", "b"][: 1 + index % 2]}})
+    command = ["prepare", "--input", str(tmp_path / source), "--output", str(tmp_path / "out"), "--label=objects", "--splits=train=1"]
+    assert main([*command, "--bad_boxes=clip"]) == 0
+    assert "boxes:        12 clipped to their image, 6 outside it left out\n" in capsys.readouterr().out
+    assert "12 boxes were clipped to their image, 6 outside it left out." in Page(tmp_path / "out" / REPORT).sections["summary"]
+
+
 def png_mask(height: int, width: int) -> bytes:
     mask = np.zeros((height, width), np.uint8)
     mask[4:12, 5:15] = 1
@@ -320,6 +342,10 @@ def damage(path: pathlib.Path, name: str, change) -> None:
     (path / name).write_text(change((path / name).read_text()))
 
 
+def replaced(name: str, old: str, new: str):
+    return lambda path: damage(path, name, lambda text: text.replace(old, new))
+
+
 def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
     other = "made-train.tfrecord"
     cases = {
@@ -330,11 +356,11 @@ def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
         "a list": (lambda path: (path / "run.json").write_text("[]"), "run.json: a list; expected an object"),
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
         "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
-        "a thumbnail": (lambda path: damage(path, DEAD_LETTER_THUMBNAILS, lambda text: text.replace('"thumbnail": "', '"thumbnail": "?')), "no base64"),
+        "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "a thumbnail is no base64"),
         "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), TWINS),
         "newer format": (lambda path: damage(path, MANIFEST, lambda text: text.replace('version": 2', 'version": 3')), "version 3"),
-        "another place": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, "made-none.tfrecord")), "its manifest has a shard 'made-none"),
-        "another catalog": (lambda path: damage(path, MANIFEST, lambda text: text.replace("g/made-train", "g/made-none")), "has a catalog 'catalog/made-none"),
+        "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "its manifest has a shard 'made-none"),
+        "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "its manifest has a catalog 'catalog/made-none"),
         "outside": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
         "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
         "an index": (lambda path: [one.write_bytes(b"") for one in (path / "index").iterdir()], "an index of 0 bytes"),

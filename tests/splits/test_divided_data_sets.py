@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from collections import Counter
 
 import pyarrow as pa
@@ -49,10 +50,10 @@ def test_classes_have_their_shares_and_keep_their_splits_when_data_grow(tmp_path
     assert prepare(source, tmp_path / "table", *options, f"--splits_from={tmp_path / 'splits.parquet'}") == from_data_set
 
 
-def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path):
+def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path, capsys):
     write_files(tmp_path / "in", {f"{index:03d}.jpg": jpeg(index) for index in range(90)})
-    rows = [f"{index:03d}.jpg,{'well' if index % 3 else 'ill'},p{index // 6}" for index in range(90)]
-    (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,label,patient", *rows]) + "\n")
+    rows = [f"{index:03d}.jpg,{'well' if index % 3 else 'ill'},p{index // 6},{'large' if index < 40 else index}" for index in range(90)]
+    (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,label,patient,ward", *rows]) + "\n")
     found = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--folds=5", "--stratify", "--group=patient")
     folds: dict[str, set[str]] = {}
     for split, _, group in found.values():
@@ -63,6 +64,9 @@ def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path):
         **{(f"fold{fold}", "well"): 12 for fold in range(5)},
     }
     assert division(tmp_path / "out")["num_groups"] == 15 and division(tmp_path / "out")["largest_excess"] is None
+    prepare(tmp_path / "in" / "rows.csv", tmp_path / "by ward", "--folds=5", "--stratify", "--group=ward")
+    told = r"fold\d has 26 inputs of 'well', where its share is 12\.0: group 'large' has 26 of them"
+    assert re.search(told, capsys.readouterr().out)
 
 
 def test_a_validation_split_is_cut_from_train_and_a_damaged_shard_of_it_is_made_again(tmp_path, capsys):
