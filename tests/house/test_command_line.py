@@ -106,6 +106,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "unknown extension": (["--input", "notes", "--output", "out"], "1 file of 1 unknown extension (.txt): rose/notes.txt; expected"),
         "a pattern in no folder": (["--input=nowhere/*.csv", *given[2:]], "--input=nowhere/*.csv: its folder does not exist"),
         "a place that is taken": ([*given[:3], "twins", "--overwrite"], "twins.replaced exists, where an old data set steps aside"),
+        "a split of bad images": (["--input=spoilt", *given[2:], "--max_bad_fraction=0.5"], "split 'test' would come out empty"),
         "output exists": (["--input", "flowers", "--output", "taken"], "--output=taken exists"),
         "overwriting no data set": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a data set"),
         "output in the input": ([*given[:3], "flowers/out"], "expected a path outside the input"),
@@ -163,6 +164,8 @@ def write_wrong_inputs() -> None:
     write_class_folders(here / "gap", {"rose": 3})
     write_class_folders(here / "notes", {"rose": 3})
     (here / "notes/rose/notes.txt").write_text("hello")
+    write_class_folders(here / "spoilt", {"train/rose": 3, "test/rose": 1})
+    (here / "spoilt/test/rose/000.jpg").write_bytes(b"no image")
     write_class_folders(here / "split", {"train/rose": 3, "test/rose": 3})
 
 

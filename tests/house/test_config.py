@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from beam_pipelines.config.label_lists import parse_list
 from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
@@ -143,6 +144,26 @@ def test_numbers_of_shards_that_cannot_be_parsed_are_refused():
             make_config(num_shards=parse_num_shards(text))
         for part in (f"--num_shards={text}", "expected a number"):
             assert part in str(caught.value), text
+
+
+def test_lists_in_a_text_are_read_as_json_and_python_write_them():
+    cases = {
+        '["a", "b|c"]': ["a", "b|c"],
+        "['a', 'it\\'s']": ["a", "it's"],
+        " (1, -2,) ": [1, -2],
+        "{'a'}": ["a"],
+        "[]": [],
+        '{"a": 1}': None,
+        "[a, b]": None,
+        "['a', open('b')]": None,
+        "a, b": None,
+        "[": None,
+        f"[{'1' * 5000}]": None,
+        "['\\x1']": None,
+        "[" * 100_000 + "]": None,
+    }
+    for text, expected in cases.items():
+        assert parse_list(text) == expected, text[:40]
 
 
 def test_sizes_are_parsed():

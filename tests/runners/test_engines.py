@@ -9,13 +9,14 @@ from typing import Iterator
 
 import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions
+from google.api_core.exceptions import ServiceUnavailable, TooManyRequests
 
 import beam_pipelines.runners.engine
 from beam_pipelines import launch
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.errors import StillRunningError
+from beam_pipelines.errors import EngineError, StillRunningError, UserError
 from beam_pipelines.launch import make_run_info
 from beam_pipelines.runners.engine import Job, output_digest
 from beam_pipelines.runners.flink import Flink
@@ -182,6 +183,23 @@ def test_a_job_is_found_by_its_output_whatever_its_data_set_run_and_prefix(tmp_p
     for name in ("DirectRunner", "PrismRunner", "PortableRunner"):
         engine = choose_engine(parse_pipeline_options([f"--runner={name}"]))
         assert engine.find_jobs("out") == []
+
+
+def test_what_an_engine_says_of_a_job_that_it_did_not_take_or_gave_up_is_one_line():
+    dataflow = choose_engine(parse_pipeline_options(["--runner=DataflowRunner", "--project=made", "--region=made"]))
+    flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner", "--flink_master=made:8081"]))
+    java = "java.util.concurrent.TimeoutException: no heartbeat\n\tat org.apache.flink.Task.run(Task.java:1)"
+    cases = [
+        (dataflow, ServiceUnavailable("try later,\nor not"), EngineError, "Dataflow did not take the job: try later, or not"),
+        (dataflow, TooManyRequests("too fast"), EngineError, "Dataflow did not take the job: too fast"),
+        (dataflow, RuntimeError("Pipeline has validations errors:\nno region"), UserError, "Pipeline has validations errors: no region"),
+        (dataflow, KeyError("a bug"), type(None), "None"),
+        (flink, RuntimeError(f"FAILED: {java}"), EngineError, f"--flink_master=made:8081: Flink gave up the job ({java.splitlines()[0]})"),
+        (flink, RuntimeError(f"{java}\nTraceback (most recent call last)"), type(None), "None"),
+    ]
+    for engine, error, cls, told in cases:
+        found = engine.explain(error)
+        assert (type(found), str(found)) == (cls, told), error
 
 
 def test_a_job_is_cancelled_once_its_end_was_seen(monkeypatch):

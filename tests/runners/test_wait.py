@@ -1,5 +1,6 @@
 """A job that nobody waits for any more is stopped before what it wrote is removed; where it cannot be, all of it stays."""
 
+import concurrent.futures
 import os
 import pathlib
 import signal
@@ -133,6 +134,14 @@ def test_a_job_that_takes_too_long_is_stopped_and_says_so(monkeypatch, is_swallo
 def test_a_job_that_is_done_in_time_is_not_interrupted_later():
     wait_for(Job(PipelineState.DONE, PipelineState.DONE), "--job_timeout=1")
     time.sleep(1.2)
+
+
+def test_another_thread_than_the_main_one_waits_too_but_for_as_long_as_it_takes():
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(wait_for, Job(PipelineState.DONE, PipelineState.DONE)).result()
+        with pytest.raises(UserError, match="--job_timeout=5: expected a call from the main thread, which alone can be interrupted"):
+            thread.submit(wait_for, Job(PipelineState.DONE, PipelineState.DONE), "--job_timeout=5").result()
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
 def test_a_limit_that_is_no_number_of_seconds_is_refused():

@@ -167,6 +167,12 @@ def test_a_feature_with_the_name_of_a_column_has_another_there(tmp_path):
         index = int(row["key"].removesuffix(".png"))
         found = (row["format"], row["label_format"], row["label_label_format"])
         assert found == ("png", CLASSES[index % 2], CLASSES[index % 3])
+    lines = [f"{index}.png,{(index + 1) % 6}.png,from the {index}th" for index in range(6)]
+    (tmp_path / "in" / "pairs.csv").write_text("\n".join(["image,right,right_path", *lines]))
+    options = ("--label=none", "--feature=right:image", "--feature=right_path", "--splits=train=1")
+    for row in rows_of(prepare(tmp_path / "in" / "pairs.csv", tmp_path / "pairs", *options)):
+        index = int(row["key"].removesuffix(".png"))
+        assert (row["right_path"], row["image_right_path"]) == (f"from the {index}th", f"{(index + 1) % 6}.png")
 
 
 def test_a_shard_without_an_example_has_a_catalog_without_a_row(tmp_path):

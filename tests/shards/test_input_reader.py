@@ -21,7 +21,7 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.shards import input_reader
-from beam_pipelines.shards.input_reader import InputReader, ReadImage
+from beam_pipelines.shards.input_reader import InputReader, ReadImage, SeenImage
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.local_files import LocalFiles
@@ -59,6 +59,10 @@ class Inputs:
 
     def read(self, path: str, is_sampled: bool = False, **fields: Any) -> ReadImage | DeadLetter:
         return self.reader.read(LabeledImage(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}), is_sampled)
+
+    def see(self, path: str, **fields: Any) -> SeenImage | DeadLetter:
+        """As it is hashed."""
+        return self.reader.see(LabeledImage(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}))
 
 
 @pytest.fixture
@@ -161,6 +165,14 @@ def test_a_part_that_its_file_has_not_is_a_dead_letter(tmp_path):
     for offset, message in ((90, "10 bytes at 90; expected 50"), (100, "0 bytes at 100; expected 50"), (5000, "0 bytes at 5000; expected 50")):
         letter = inputs.read("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
         assert (letter.stage, letter.reason, letter.message) == ("read", "unreadable", message)
+        assert letter == inputs.see("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
+
+
+def test_what_cannot_be_read_to_be_hashed_is_refused_with_the_same_words(tmp_path):
+    inputs = Inputs(tmp_path, {"cat/folder/1.jpg": b""})
+    for name in ("cat/none.jpg", "cat/folder", "cat/folder/1.jpg/2.jpg"):
+        letter = inputs.see(name)
+        assert isinstance(letter, DeadLetter) and letter == inputs.read(name), name
 
 
 def test_without_a_check_only_what_has_no_bytes_is_refused(tmp_path):
