@@ -112,14 +112,20 @@ def test_twins_come_into_one_group_and_one_split(grouped, capfd):
     assert "6 pairs alike, 0 of them apart" in told and "3 images compared by bytes alone" in told
 
 
-def test_a_shard_and_a_catalog_are_made_again(grouped, tmp_path, capfd):
+def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
     copy = shutil.copytree(grouped, tmp_path / "out")
     before = digest(copy)
     info, other = (shards[0] for shards in dataset_format.read_manifest(copy).splits.values())
     (copy / info.name).write_bytes(b"damaged")
     (copy / other.catalog).unlink()
     assert main(["repair", str(copy)]) == 0 and digest(copy) == before
+    key = read_catalog(f"{copy}/{other.catalog}").column("key")[0].as_py()
+    image = (source / key).read_bytes()
     (copy / other.catalog).unlink()
+    (source / key).write_bytes(b"<html>")
+    code, told = main(["repair", str(copy)]), capfd.readouterr().err
+    (source / key).write_bytes(image)
+    assert code == 1 and f"{other.name}: {key}: " in told and "which is no image that a record can hold" in told, told
     twins = (copy / dataset_format.TWINS).read_bytes()
     (copy / dataset_format.TWINS).write_bytes(twins.replace(b'"group"', b'"family"'))
     assert main(["repair", str(copy)]) == 1 and "says no groups any more ('group'); prepare the data set again" in capfd.readouterr().err
@@ -256,6 +262,10 @@ def test_groups_that_share_a_twin_are_one_and_only_the_same_bytes_are_if_so_aske
     joined = prepare(source, tmp_path / "joined", "--duplicates=group", "--group_pattern=^[a-z]+/[0-9pc]")
     groups = {row["group"] for row in rows_of(joined).values()}
     assert leaks_of(joined)["found"]["num_joined"] == 1 and groups == {"ant/0", "ant/1", "ant/p", "bee/1", "bee/2", "bee/p"}
+    before = digest(joined)
+    for path in joined.glob("made-*"):
+        path.unlink()
+    assert main(["repair", str(joined)]) == 0 and digest(joined) == before
     exact = prepare(source, tmp_path / "exact", "--duplicates=group", "--exact_only", "--check=header", pattern)
     assert {line["key"] for line in lines_of(exact)} == {*TWINS[0], *TWINS[3]}
     assert leaks_of(exact)["found"]["distance"] is None and rows_of(exact)["ant/04.jpg"]["perceptual_hash"] is None

@@ -531,6 +531,7 @@ def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
     edits = {
         "no options": ("run.json", "{}", "is not of `recordmill prepare`"),
         "damaged options": ("run.json", run[:100], "run.json: "),
+        "options of another type": ("run.json", '{"config": 5}', "run.json: not what was written: "),
         "another's options": ("run.json", json.dumps(other), "is of data set 'out' with seed 5"),
         "no data set": ("manifest.json", None, "is not a data set"),
         "a damaged manifest": ("manifest.json", "{", "manifest.json: "),
@@ -557,8 +558,8 @@ def test_sums_that_no_file_ever_had_are_told_beside_those_that_it_would_have(mad
     shard["index_crc32c"] ^= 1
     (output / "manifest.json").write_text(json.dumps(manifest))
     num_bytes, crc = shard["index_bytes"], shard["index_crc32c"]
-    told = f"would have {num_bytes} bytes with CRC-32C {crc ^ 1:08x}; expected {num_bytes} with {crc:08x}; every image and label is what it was"
-    expect_refusal(output, capsys, f"{shard['index']} {told}")
+    sums = f"{num_bytes} bytes with CRC-32C {crc ^ 1:08x}; expected {num_bytes} with {crc:08x}"
+    expect_refusal(output, capsys, f"{shard['index']} would have {sums}; every image and label is what it was")
 
 
 def test_a_transformed_data_set_is_refused(made, tmp_path, capsys):

@@ -296,7 +296,7 @@ def test_where_an_object_cannot_be_copied_the_last_one_is_not_and_the_sources_st
     assert not faulty_store.exists(f"{bucket}/new/manifest.json")
 
 
-def test_a_large_object_is_copied_in_parts(faulty_store, bucket, faults, monkeypatch):
+def test_a_large_object_is_copied_in_parts(faulty_store, server, bucket, faults, monkeypatch):
     monkeypatch.setattr(s3, "COPY_BYTES", 5 * MIB)
     data = os.urandom(12 * MIB + 5)
     faulty_store.write(f"{bucket}/old/large", data)
@@ -306,6 +306,19 @@ def test_a_large_object_is_copied_in_parts(faulty_store, bucket, faults, monkeyp
     assert contents(faulty_store, f"{bucket}/new") == {"large": data, "manifest.json": b"{}"}
     if bucket.startswith("s3://"):
         assert sum("partNumber=" in path for _, path, _ in faults.seen) == 3
+        faults.choose = lambda method, path, number: 403 if "partNumber=2" in path else None
+        with pytest.raises(PermissionError):
+            faulty_store.copy_all(f"{bucket}/old", f"{bucket}/refused", "manifest.json")
+        assert contents(faulty_store, f"{bucket}/refused") == {} and unfinished_uploads(server, bucket) == 0
+
+
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
+def test_an_upload_whose_last_answer_is_lost_is_there(faulty_store, bucket, faults):
+    data = os.urandom(2 * CHUNK_BYTES + 1)
+    faults.choose = lambda method, path, number: "lose" if method == "POST" and "uploadId=" in path and not faults.count("lose") else None
+    with faulty_store.create(f"{bucket}/shard") as file:
+        file.write(data)
+    assert faults.count("lose") == 1 and faulty_store.read(f"{bucket}/shard") == data
 
 
 def every(nth: int, *faults: int | str) -> Callable[[str, str, int], int | str | None]:
