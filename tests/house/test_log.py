@@ -1,5 +1,6 @@
 """What is told of a run to logs and to programs: `--log_format`, `--error_json`, `recordmill status`."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -19,6 +20,7 @@ from beam_pipelines import log
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import StorageError, UserError, find_user_facing
 from beam_pipelines.parallel import progress
+from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.lease import make_lease, write_lease
 from engines import finish, start_prepare
 from forked_runs import ForkedRun
@@ -85,6 +87,45 @@ def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, m
     line, *_, last = capsys.readouterr().err.splitlines()
     assert last.endswith("; job restarted 1 time"), last
     assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters; [\d,.]+ MB/s", line), line
+
+
+def test_requests_that_were_made_again_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
+    told, say = threading.Event(), log.say
+    monkeypatch.setattr(log, "say", lambda *args, **fields: (say(*args, **fields), told.set()))
+    counts = progress._COUNTS.pack(*progress.Counts(listed=3, retries=1234))  # of a worker that reads from a store
+    write_files(tmp_path / "progress", {"worker": counts, "one that begins": b""})
+    with progress.ProgressDisplay(str(tmp_path / "progress")):
+        assert told.wait(30)
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.endswith("; 1,234 requests made again") and "MB/s" not in line, line
+
+
+def test_progress_does_not_go_back_where_its_directory_goes_before_the_end(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "JSON_SECONDS", 0.05)
+    told, say = threading.Event(), log.say_progress
+    monkeypatch.setattr(log, "say_progress", lambda **fields: (say(**fields), told.set()))
+    progress.set_display("json")
+    progress.count(str(tmp_path / "progress"), written=40)
+    with progress.ProgressDisplay(str(tmp_path / "progress")):
+        assert told.wait(30)
+        shutil.rmtree(tmp_path / "progress")
+    assert {json.loads(line)["stages"][1]["done"] for line in capsys.readouterr().err.splitlines()} == {40}
+
+
+def test_what_is_said_during_an_import_is_shown_only_where_it_fails(tmp_path, monkeypatch, capfd):
+    """Also by C++, which writes to the descriptor."""
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
+    monkeypatch.syspath_prepend(tmp_path)
+    say = b"import os\nos.write(2, b'an old driver\\n')\n"
+    write_files(tmp_path, {"made_talkative.py": say, "made_broken.py": say + b"import made_nowhere\n"})
+    for name, expected in (("made_talkative", ""), ("made_broken", "an old driver\n")):
+        monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+        with contextlib.nullcontext() if not expected else pytest.raises(ModuleNotFoundError, match="made_nowhere"):
+            import_quietly(name)
+        assert capfd.readouterr().err == expected, name
+    with pytest.raises(UserError, match=r"made_nowhere is not installed; expected: pip install 'recordmill\[transform\]'"):
+        import_quietly("made_broken", "made_nowhere")
 
 
 def test_for_programs_progress_is_a_line_of_json_each_second(tmp_path, monkeypatch, capsys):

@@ -142,12 +142,15 @@ def test_a_job_whose_command_was_killed_may_publish_where_nobody_has_taken_over(
     assert names(tmp_path) == ["out"]
 
 
-def test_two_runs_do_not_write_to_one_output(tmp_path):
+def test_two_runs_do_not_write_to_one_output(tmp_path, capsys):
     with working_directory(make_config(tmp_path / "out")):
         (tmp_path / "out.incomplete" / "half").write_text("")
         with pytest.raises(BusyError, match="another run is writing"), working_directory(make_config(tmp_path / "out")):
             pass
         assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
+        assert main(["status", str(tmp_path / "out")]) == 0
+        told = capsys.readouterr().out
+        assert "run:      run: at work (process " in told and "next:" not in told, told
 
 
 def test_who_goes_on_where_another_has_come_to_the_end_is_told_so(tmp_path):
@@ -227,3 +230,7 @@ def test_the_old_data_set_steps_back_where_the_new_one_cannot_be_moved(tmp_path,
     with pytest.raises(error):
         move_into_place(new, output)
     assert (output / "data").read_text() == "old" and names(tmp_path) == ["out", "out.incomplete"]
+    shutil.rmtree(output)
+    with pytest.raises(error):
+        move_into_place(new, output)
+    assert names(tmp_path) == ["out.incomplete"]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.errors import StorageError
 from beam_pipelines.report import write_report
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import read_examples
@@ -405,6 +406,13 @@ def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tm
         if code == 0:
             check_safe(Page(copy / REPORT))
     assert secret.read_text() == "do not touch"
+
+
+def test_a_file_that_is_gone_as_a_run_makes_its_page_is_of_the_disk(classes, tmp_path):
+    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy", ignore=shutil.ignore_patterns(REPORT, STATISTICS)))
+    with pytest.raises(StorageError, match="^what report.html is made of could not be read: No such file or directory$"):
+        write_report.write_report(str(copy), read_manifest(copy))
+    assert not (copy / REPORT).exists()
 
 
 def test_a_data_set_without_catalogs_has_a_page(classes, tmp_path):

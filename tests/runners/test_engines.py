@@ -8,7 +8,7 @@ import threading
 from typing import Iterator
 
 import pytest
-from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, WorkerOptions
 from google.api_core.exceptions import ServiceUnavailable, TooManyRequests
 
 import beam_pipelines.runners.engine
@@ -158,6 +158,11 @@ def test_the_run_says_which_options_it_had_but_no_secret():
     options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
     told = str(make_run_info(PrepareJob("in", "out", "made"), options, "1a2b"))
     assert "s3_region_name" in told and "AKIA" not in told and "hush" not in told
+
+
+def test_workers_tell_of_warnings_alone_unless_more_is_asked_for():
+    for flags, expected in (([], "WARN"), (["--default_sdk_harness_log_level=DEBUG"], "DEBUG")):
+        assert parse_pipeline_options(flags).view_as(WorkerOptions).default_sdk_harness_log_level == expected
 
 
 def test_a_flink_job_is_named_by_data_set_output_and_run():

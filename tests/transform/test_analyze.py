@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.analyze_config import AnalyzeConfig
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.publish.output_directory import Jobs
 from beam_pipelines.storage.lease import read_lease
@@ -456,14 +456,26 @@ def test_a_signal_that_was_ignored_before_stays_so_and_an_interrupt_is_told_once
         interrupts.forget()
 
 
-def test_publishing_that_fails_leaves_the_old_analysis(tmp_path):
+@pytest.mark.parametrize("whole", ["transform_fn", "transformed_metadata"])
+def test_publishing_that_fails_leaves_the_old_analysis(tmp_path, whole):
     for name in ("transform_fn", "transformed_metadata"):
         write_files(tmp_path / name, {"file": name.encode()})
     old = {path: path.read_bytes() for path in tmp_path.rglob("file")}
     with pytest.raises(FileNotFoundError), analysis_directory(str(tmp_path), True, "mine") as working:
-        write_files(pathlib.Path(working, "whole/transformed_metadata"), {"file": b"new"})
-        publish_analysis(working, str(tmp_path), "mine")  # of which the last to be moved is not there
+        write_files(pathlib.Path(working, "whole", whole), {"file": b"new"})
+        publish_analysis(working, str(tmp_path), "mine")  # of which the other is not there
     assert {path: path.read_bytes() for path in tmp_path.rglob("file")} == old
+
+
+def test_an_earlier_analysis_that_cannot_be_brought_back_stays_where_it_is(tmp_path):
+    """After a run whose new one was removed by somebody, but for what it had moved."""
+    write_files(tmp_path, {"transformed_metadata/file": b"new"})
+    write_files(tmp_path / ".transform_fn.incomplete", {MARKER: MARKER_TEXT, "old_transform_fn/file": b"old"})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    told = "the earlier analysis could not be moved back from .*/.transform_fn.incomplete: No such file or directory"
+    with pytest.raises(StorageError, match=told), analysis_directory(str(tmp_path), True, "next"):
+        pass
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 class Engine(Jobs):
