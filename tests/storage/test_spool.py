@@ -237,6 +237,7 @@ def test_a_disk_that_takes_no_more_is_told_wherever_it_comes_to_light(tmp_path):
         for late in (small.flush, small.close):
             with told:
                 late()
+    large.close()
     gone = pytest.raises(RunError, match="the spool could not be written: No such file")
     with ObjectSpoolWriter(str(tmp_path / "removed")) as writer, gone:
         writer.append(b"mine")
