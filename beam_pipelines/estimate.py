@@ -13,7 +13,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
-from beam_pipelines.elements.listing import Listing, empty_split
+from beam_pipelines.elements.listing import Listing, empty_split, order_splits
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import MAX_HELD_BYTES
@@ -144,6 +144,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     for split in listing.splits:
         if split not in num_examples and not (config.stratify or config.splits_from):
             raise empty_split(split, num_examples.total(), config.folds, config.splits_from)
+    num_examples = Counter({split: num_examples[split] for split in order_splits(listing.splits, num_examples) if split in num_examples})
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)
         num_bytes = Counter({split: count * example_bytes for split, count in num_examples.items()})

@@ -5,6 +5,7 @@
     json        {"time": "2026-11-22T22:01:07Z", "run_id": "1a2b…", "stage": "write", "level": "warning", "message": "sky: …"}
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -130,6 +131,8 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
             json.dump(found, file, indent=1)
         os.replace(f"{path}.tmp", path)
     except OSError as failure:
+        with contextlib.suppress(OSError):
+            os.unlink(f"{path}.tmp")
         if not message.startswith("--error_json="):  # which says so already
             say(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
 

@@ -300,6 +300,8 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
     for split, fraction in splits.items():
         check_name("--splits", split, "split names of letters, digits and '_', a letter first")
         require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
+    if len({split.casefold() for split in splits}) < len(splits):
+        raise UserError(f"--splits: {', '.join(splits)}: some differ in case alone, and so would files; expected other names")
     total = sum(splits.values())
     if total != 1:
         text = ",".join(f"{split}={_decimal(fraction)}" for split, fraction in splits.items())

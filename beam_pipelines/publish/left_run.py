@@ -142,18 +142,18 @@ def is_done(config: PrepareJob) -> bool:
     store, whose = files_at(config.output), f"{config.output_option}={printable(config.output)}"
     if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
         return False
-    there = _written_options(config.output, whose)
+    there = _written_options(config.output, whose, "--overwrite, which replaces it")
     if differences := find_differences(there, plain_options(config)):
         raise UserError(f"{whose} exists, and {'; '.join(differences)}; expected a new path, or --overwrite")
     return True
 
 
-def _written_options(directory: str, whose: str) -> Mapping[str, Any]:
+def _written_options(directory: str, whose: str, expected: str = "--restart, which begins anew") -> Mapping[str, Any]:
     """Those of a run whose plan may be removed by now."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; expected --restart, which begins anew") from None
+        raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; expected {expected}") from None
 
 
 def _check_options(whose: str, there: Mapping[str, Any], config: PrepareJob) -> None:

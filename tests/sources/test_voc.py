@@ -219,7 +219,7 @@ def test_two_annotations_of_one_name_and_one_that_leads_nowhere(tmp_path):
     (root / "annotations/b.xml").symlink_to("nowhere.xml")
     listed = Listed(root)
     assert set(listed.images) == {"images/a.jpg"}
-    assert listed.reasons == {"annotations/a.xml": "missing", "annotations/b.xml": "symlink", "images/b.jpg": "no_annotation"}
+    assert listed.reasons == {"annotations/a.xml": "ambiguous", "annotations/b.xml": "symlink", "images/b.jpg": "no_annotation"}
 
 
 def test_nothing_is_dropped(tmp_path):

@@ -32,6 +32,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
 
 CASES = {
     "shares and folds": ("classes", ["--splits=train=1", "--folds=3"], "--splits and --folds exclude each other"),
+    "names that differ in case": ("classes", ["--splits=train=0.5,Train=0.5"], "--splits: train, Train: some differ in case alone"),
     "one fold": ("classes", ["--folds=1"], "--folds=1: expected a number from 2 to 256"),
     "a column and a pattern": ("rows.csv", ["--group=patient", "--group_pattern=x"], "--group and --group_pattern exclude each other"),
     "a column of folders": ("classes", ["--group=patient"], "has no use for it; expected --group_pattern, which finds groups in the keys"),

@@ -4,6 +4,7 @@ import posixpath
 from typing import Iterator, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.errors import printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import read_image_sets
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
@@ -125,7 +126,8 @@ def match_files(root: Root, files: FileListing, group: Group) -> Matched:
         if kind == "image":
             images.setdefault(name, []).append((*found, split))
         elif name in annotations:  # the case of its extension differs
-            matched.annotations.append((found.path, split))
+            message = f"its image has another annotation, {printable(annotations[name][0])}; expected only one of them"
+            matched.dead_letters.append(DeadLetter(found.path, "list", "ambiguous", message))
         else:
             annotations[name] = (found.path, split)
     _pair(matched, annotations, images)
