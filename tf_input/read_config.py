@@ -1,6 +1,7 @@
 """ReadConfig and its parts: frozen, checked on construction, no I/O and no TensorFlow."""
 
 import dataclasses
+import math
 from numbers import Integral, Real
 from typing import Any, Callable, Collection, Literal, Mapping, Sequence, get_args
 
@@ -45,13 +46,14 @@ class Augmentation:
     hue: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(0 < self.min_area <= 1, "min_area", self.min_area, "a share above 0, at most 1")
+        _require(_is_number(self.min_area) and 0 < self.min_area <= 1, "min_area", self.min_area, "a share above 0, at most 1")
         _require(isinstance(self.flip, bool), "flip", self.flip, "True or False")
         _require(isinstance(self.crop, bool), "crop", self.crop, "True or False")
         for name, most in _JITTERS.items():
             value = getattr(self, name)
-            is_share = isinstance(value, Real) and not isinstance(value, bool) and 0 <= value <= most
-            _require(is_share, name, value, f"a number from 0 to {most}")
+            _require(_is_number(value) and 0 <= value <= most, name, value, f"a number from 0 to {most}")
+        for name in ("min_area", *_JITTERS):  # numbers of NumPy are none that a backup could say
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
     def jitters(self) -> bool:
@@ -222,7 +224,7 @@ class ReadConfig:
         expected = "(number of folds, one of them from 0), or (number of folds, some of them)"
         _require(self.fold is None or fold is not None, "fold", self.fold, expected)
         object.__setattr__(self, "fold", fold)
-        is_share = isinstance(self.subset, Real) and not isinstance(self.subset, bool) and 0 < self.subset <= 1
+        is_share = _is_number(self.subset) and 0 < self.subset <= 1
         _require(self.subset is None or is_share, "subset", self.subset, "a share above 0, at most 1, or None")
         _require(self.take is None or _is_count(self.take), "take", self.take, "an integer above 0, or None")
         is_balance = self.balance is None or _is_one_of(self.balance, *get_args(Balancing)) or _is_shares(self.balance)
@@ -247,6 +249,7 @@ class ReadConfig:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
         if self.subset is not None:  # all of it is no choice
             object.__setattr__(self, "subset", None if self.subset == 1 else float(self.subset))
+        object.__setattr__(self, "class_weight", _plain_weights(self.class_weight))
         if isinstance(self.balance, Mapping):
             object.__setattr__(self, "balance", {name: float(share) for name, share in self.balance.items()})
         if self.on_error == "skip" and self.drop_remainder:
@@ -342,6 +345,23 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _plain_weights(weights: Any) -> Any:
+    """`class_weight` with the labels and weights of plain Python, which alone are what JSON knows.
+
+    What is neither a label nor a weight stays as it is, for who knows the classes to refuse it.
+    """
+    if isinstance(weights, Mapping):
+        return {int(key) if _is_integer(key) else key: _plain_weights(value) for key, value in weights.items()}
+    try:
+        return float(weights) if _is_number(weights) else weights
+    except OverflowError:  # which no weight is either
+        return math.inf
+
+
 def _is_host(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
 
@@ -360,8 +380,7 @@ def _folds(value: Any) -> tuple[int, int | tuple[int, ...]] | None:
 def _is_shares(value: Any) -> bool:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         return False
-    is_number = all(isinstance(share, Real) and not isinstance(share, bool) and share >= 0 for share in value.values())
-    return is_number and abs(sum(value.values()) - 1) < 1e-6
+    return all(_is_number(share) and 0 <= share <= 1 for share in value.values()) and abs(sum(value.values()) - 1) < 1e-6
 
 
 def _require(condition: bool, name: str, value: Any, expected: str) -> None:

@@ -1,5 +1,10 @@
 """ReadConfig: what it derives, and that a wrong value is refused by name."""
 
+import fractions
+import json
+import pickle
+import types
+
 import numpy as np
 import pytest
 
@@ -63,6 +68,7 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "balance={'cat': 0.4}: expected": {"balance": {"cat": 0.4}},
         "balance={'cat': 1.5, 'dog': -0.5}: expected": {"balance": {"cat": 1.5, "dog": -0.5}},
         "balance={0: 1}: expected": {"balance": {0: 1}},
+        f"balance={{'cat': {10**400}, 'dog': 0.5}}: expected": {"balance": {"cat": 10**400, "dog": 0.5}},
         "map_example='f': expected a function, or None": {"map_example": "f"},
         "map_batch=1: expected a function, or None": {"map_batch": 1},
         "drop_remainder=True: on_error='skip' leaves batches short": {"drop_remainder": True, "on_error": "skip"},
@@ -74,8 +80,8 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
 
 
 def test_a_wrong_augmentation_is_refused():
-    for min_area in (0, -0.1, 1.1):
-        with pytest.raises(ValueError, match=f"min_area={min_area}: expected a share above 0, at most 1"):
+    for min_area in (0, -0.1, 1.1, "0.3", None, True, float("nan")):
+        with pytest.raises(ValueError, match=f"min_area={min_area!r}: expected a share above 0, at most 1"):
             Augmentation(min_area=min_area)
     for option in ("flip", "crop"):
         with pytest.raises(ValueError, match=f"{option}=2: expected True or False"):
@@ -157,6 +163,31 @@ def test_integers_of_any_kind_are_the_same():
     config = ReadConfig(**{name: np.uint8(value) for name, value in options.items()})
     assert config == ReadConfig(**options)
     assert all(type(getattr(config, name)) is int for name in options)
+
+
+def test_numbers_of_any_kind_are_the_same():
+    shares = {"min_area": 0.25, "brightness": 0.5, "contrast": 1, "saturation": 0.75, "hue": 0.125}
+    for kind in (np.float16, np.float32, np.float64, fractions.Fraction):
+        some = Augmentation(**{name: kind(value) for name, value in shares.items()})
+        assert some == Augmentation(**shares) and repr(some) == repr(Augmentation(**shares)), kind
+        assert all(type(getattr(some, name)) is float for name in shares), kind
+
+
+CLASS_WEIGHTS = {
+    "labels of NumPy": {np.int64(0): 2.0, np.uint8(1): 0.5},
+    "weights of NumPy": {0: np.float32(2.0), 1: np.float16(0.5)},
+    "integers": {0: 2, 1: fractions.Fraction(1, 2)},
+    "not to be changed": types.MappingProxyType({0: 2.0, 1: 0.5}),
+}
+
+
+@pytest.mark.parametrize("case", CLASS_WEIGHTS)
+@pytest.mark.parametrize("target", [None, "label"])
+def test_class_weights_are_plain(case, target):
+    given, expected = (one if target is None else types.MappingProxyType({target: one}) for one in (CLASS_WEIGHTS[case], {0: 2.0, 1: 0.5}))
+    found = ReadConfig(8, class_weight=given).class_weight
+    assert found == expected and json.loads(json.dumps(found)) == json.loads(json.dumps(ReadConfig(8, class_weight=expected).class_weight))
+    assert pickle.loads(pickle.dumps(found)) == found
 
 
 def test_names_of_splits_say_which_are_shuffled():

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import threading
+from numbers import Integral, Real
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from tf_input.dataset_format import Manifest
@@ -157,5 +158,13 @@ def identify_mix(
 
 
 def _plain(value: Any) -> Any:
-    """Integers of NumPy; functions by their names, as their code can't be compared."""
-    return getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else int(value)
+    """Numbers of NumPy; functions by their names, as their code can't be compared.
+
+    Raises:
+        TypeError: It is neither: what it came to might be the same for another training.
+    """
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise TypeError(f"{value!r}: expected what JSON knows, a number or a function")

@@ -97,6 +97,7 @@ def test_wrong_weights_are_refused(heads, single):
         (single, {"class_weight": {"weather": {0: 1}}}, "class_weight='weather': expected one of label"),
         (single, {"class_weight": {0.5: 1.0}}, "class_weight: label has labels 0 to 2; got 0.5"),
         (single, {"class_weight": {1: None}}, "expected weights of 0 or more; label 1 of label has None"),
+        (single, {"class_weight": {1: 10**400}}, "expected weights of 0 or more; label 1 of label has inf"),
         (single, {"class_weight": {1: -1.0}}, "expected weights of 0 or more; label 1 of label has -1.0"),
         (single, {"class_weight": {"label": "even"}}, "class_weight='even': expected 'balanced' or weights by label, for label"),
         (heads, {"class_weight": {0: 1.0}}, "expected weights for each of weather, ground"),

@@ -169,6 +169,24 @@ def test_what_changes_no_batch_is_no_other_training(dataset):
     assert not any(found.values()), found
 
 
+def test_numbers_of_numpy_are_told_apart_as_those_of_python_are(dataset):
+    """Less than 1 as they are: cut to integers, all of them were the same training."""
+    cases = {
+        "augment": lambda number: tf_input.Augmentation(hue=number),
+        "class_weight": lambda number: {0: number},
+        "class_weight of labels of NumPy": lambda number: {np.int64(0): number},
+        "class_weight of a target": lambda number: {"label": {np.int64(0): number}},
+    }
+    for case, option in cases.items():
+
+        def identity(number: float) -> dict:
+            options = {**OPTIONS, "image_size": SIZE, case.partition(" ")[0]: option(number)}
+            return tf_input.Sequence(dataset, "train", **options).position.identity
+
+        assert identity(np.float32(0.25)) == identity(0.25), case
+        assert identity(np.float32(0.25)) != identity(np.float32(0.5)), case
+
+
 @pytest.mark.slow(4)
 def test_steps_per_execution_are_respected(dataset, tmp_path):
     """And an exact order goes on as the other one does."""
