@@ -249,6 +249,9 @@ class ReadConfig:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
         if self.subset is not None:  # all of it is no choice
             object.__setattr__(self, "subset", None if self.subset == 1 else float(self.subset))
+        if self.hosts is not None:
+            object.__setattr__(self, "hosts", tuple(map(int, self.hosts)))
+        object.__setattr__(self, "image_size", _plain_size(size))
         object.__setattr__(self, "class_weight", _plain_weights(self.class_weight))
         if isinstance(self.balance, Mapping):
             object.__setattr__(self, "balance", {name: float(share) for name, share in self.balance.items()})
@@ -347,6 +350,15 @@ def _is_integer(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _plain_size(size: Any) -> Any:
+    """`image_size` in plain integers: those of NumPy may be too small to be reckoned with."""
+    if isinstance(size, Mapping):
+        return {name: _plain_size(one) for name, one in size.items()}
+    if isinstance(size, (tuple, list)):
+        return tuple(map(int, size))
+    return int(size) if isinstance(size, Integral) else size
 
 
 def _plain_weights(weights: Any) -> Any:

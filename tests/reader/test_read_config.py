@@ -98,8 +98,17 @@ def test_whether_colours_vary():
 
 
 def test_numpy_integers_and_lists_will_do():
-    config = ReadConfig(batch_size=np.int64(8), image_size=[np.int32(20), 30], seed=np.int64(-1))
-    assert config.height_and_width == (20, 30)
+    config = ReadConfig(batch_size=np.int64(8), image_size=[np.int32(20), 30], seed=np.int64(-1), hosts=[np.int8(100), np.uint8(99)])
+    assert config.height_and_width == (20, 30) and config.hosts == (100, 99) and type(config.hosts[0]) is int
+    sizes = {
+        "one": (np.uint8(200), 200),
+        "a pair": ((np.int16(200), np.uint8(100)), (200, 100)),
+        "by name": (types.MappingProxyType({"image": np.int16(64), "right": [np.uint8(200), 100]}), {"image": 64, "right": (200, 100)}),
+        "the largest": ("largest", "largest"),
+    }
+    for case, (given, expected) in sizes.items():
+        found = ReadConfig(8, given).image_size
+        assert (found, repr(found)) == (expected, repr(expected)), case
 
 
 def test_image_size():
