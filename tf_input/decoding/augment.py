@@ -4,6 +4,7 @@ import math
 import zlib
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_input.decoding import colors
@@ -76,9 +77,9 @@ def random_boxes(
     shape_seed, stretch_seed, place_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
     num_images, attempts = tf.shape(sizes)[0], (_NUM_ATTEMPTS,)
     height, width = tf.unstack(tf.cast(sizes, tf.float32)[..., tf.newaxis], axis=1)  # [batch, 1] each
-    area = height * width * _draw(num_images, attempts, shape_seed, rows, min_area, 1.0)
+    area = _exact(height * width * _draw(num_images, attempts, shape_seed, rows, min_area, 1.0))
     log_stretch = _draw(num_images, attempts, stretch_seed, rows, -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH))
-    aspect = tf.exp(log_stretch) * (image_size[1] / image_size[0])
+    aspect = tf.exp(_exact(log_stretch)) * (image_size[1] / image_size[0])
     extents = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], axis=-1)  # [batch, attempts, 2]
     extents = tf.maximum(tf.cast(tf.round(extents), tf.int32), 1)
     fits = tf.reduce_all(extents <= sizes[:, tf.newaxis], axis=-1)
@@ -98,6 +99,13 @@ def _draw(
     if rows is None:
         return tf.random.stateless_uniform((num_images, *shape), seed, least, most)
     return tf.gather(tf.random.stateless_uniform((rows.count, *shape), seed, least, most), tf.maximum(rows.numbers, 0))
+
+
+def _exact(numbers: tf.Tensor) -> tf.Tensor:
+    """For functions such as `exp` and `cos`, whose last bit in float32 depends on how many numbers there are beside one: on the part
+    of a batch that a host has. Their float64, rounded, is the same for all.
+    """
+    return tf.cast(numbers, tf.float64)
 
 
 class ColorChanges(NamedTuple):
@@ -164,17 +172,20 @@ def change_colors(images: tf.Tensor, changes: ColorChanges) -> tf.Tensor:
         raise ValueError(f"images have {channels} channels: to change colours, expected 3 (RGB) or 1 (grey)")
     brightness, saturation, angle = (one[:, tf.newaxis, tf.newaxis] for one in changes[:3])  # [batch, 1, 1] each
     if channels == 1:
-        luma, matrix = tf.ones([1]), brightness
+        luma, matrix = np.ones(1), brightness
     else:
-        luma, chroma = colors.LUMA, tf.cos(angle) * colors.CHROMA + tf.sin(angle) * colors.TURN
-        matrix = brightness * (colors.GREY + saturation * chroma)  # [batch, 3, 3]
+        cos, sin = (tf.cast(function(_exact(angle)), tf.float32) for function in (tf.cos, tf.sin))
+        luma = colors.LUMA
+        matrix = brightness * (colors.GREY + saturation * (cos * colors.CHROMA + sin * colors.TURN))  # [batch, 3, 3]
     group = math.gcd(height * width, _GROUP)
     pixels = tf.reshape(tf.cast(images, tf.float32), (-1, height * width // group, group * channels))
     offset = 0.5  # rounds
     if changes.contrast is not None:
         contrast = changes.contrast[:, tf.newaxis, tf.newaxis]
-        means = tf.reshape(tf.reduce_mean(pixels, axis=1), (-1, group, channels))
-        mean_luma = tf.tensordot(tf.reduce_mean(means, axis=1), luma, 1)  # [batch]
+        # Of integers, which are added up without rounding, in whatever order: float32 has room for a column, float64 for an image.
+        sums = tf.reduce_sum(tf.reshape(pixels, (-1, height, width * channels)), axis=1)
+        sums = tf.reduce_sum(tf.reshape(_exact(sums), (-1, width, channels)), axis=1)
+        mean_luma = tf.cast(tf.reduce_sum(sums * luma, axis=1) / (height * width), tf.float32)  # [batch]
         offset += brightness * (1 - contrast) * mean_luma[:, tf.newaxis, tf.newaxis]
         matrix *= contrast
     # [batch, group, channels, group, channels]: the same for each pixel of a group, and nothing from one to another

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from prepared import picture
-from tf_input.decoding.augment import ColorChanges, change_colors, jitter_colors, random_boxes, random_colors, random_views
+from tf_input.decoding.augment import ColorChanges, Rows, change_colors, jitter_colors, random_boxes, random_colors, random_views
 from tf_input.decoding.decode import central_boxes
 from tf_input.read_config import Augmentation
 
@@ -191,6 +191,30 @@ def test_colours_depend_on_the_seed_alone():
     np.testing.assert_array_equal(fewer, first[:7])
     alone = random_colors(tf.constant(20), Augmentation(saturation=0.6), seed_of(1)).saturation
     np.testing.assert_array_equal(alone, random_colors(tf.constant(20), ALL, seed_of(1)).saturation)
+
+
+def of_hosts(drawn, count: int, part: int) -> tuple[np.ndarray, np.ndarray]:
+    """What is drawn for all rows of a batch at once, and for so many at a time; `drawn` is given where they lie, and which they are."""
+    whole = drawn(slice(0, count), Rows(tf.range(count, dtype=tf.int64), count))
+    parts = [slice(first, first + part) for first in range(0, count, part)]
+    return whole.numpy(), np.concatenate([drawn(one, Rows(tf.range(one.start, one.stop, dtype=tf.int64), count)) for one in parts])
+
+
+@pytest.mark.parametrize("number", [2, 5, 33, 51])  # of seeds in which hosts have seen another pixel
+def test_colours_are_bit_by_bit_the_same_on_any_number_of_hosts(number):
+    images = np.random.default_rng(0).integers(0, 256, (32, 64, 64, 3), dtype=np.uint8)
+    some = Augmentation(contrast=0.3, hue=0.1)
+    for part in (1, 4, 16):
+        whole, parts = of_hosts(lambda one, rows: jitter_colors(tf.constant(images[one]), some, seed_of(number), rows), 32, part)
+        np.testing.assert_array_equal(parts, whole, err_msg=str(part))
+
+
+def test_boxes_are_bit_by_bit_the_same_on_any_number_of_hosts():
+    sizes = tf.constant([[1_000_000, 600_000]] * 32)  # so large that they tell a last bit, and few attempts fit
+    for number in range(10):
+        for part in (1, 2, 4):
+            whole, parts = of_hosts(lambda one, rows: random_boxes(sizes[one], (32, 32), 0.6, seed_of(number), rows), 32, part)
+            np.testing.assert_array_equal(parts, whole, err_msg=str((number, part)))
 
 
 def test_other_channels_are_refused():
