@@ -50,7 +50,7 @@ def tables(
     """
     if option is None:
         return {}
-    known = weighed(features, targets)
+    known, given = weighed(features, targets), option
     if not known:
         expected = "a target that is one class label, or a mask"
         raise ValueError(f"class_weight={option!r}: expected {expected}; there are {', '.join(targets) or 'none'}")
@@ -60,17 +60,20 @@ def tables(
         if len(known) > 1:
             raise ValueError(f"class_weight={option!r}: expected weights for each of {', '.join(known)}")
         option = {known[0]: option}
+    num_labels = {name: _num_labels(features[name], statistics) for name in known}
     if unknown := [name for name in option if name not in known]:
-        labels = f", or labels of it, 0 to {_num_labels(features[known[0]], statistics) - 1}" if len(known) == 1 else ""
+        labels = f", or labels of it, 0 to {num_labels[known[0]] - 1}" if len(known) == 1 and num_labels[known[0]] else ""
         raise ValueError(f"class_weight={unknown[0]!r}: expected one of {', '.join(known)}{labels}{meant(unknown[0], known)}")
     if statistics is None and "balanced" in option.values():
         raise ValueError("class_weight='balanced': the classes of these files are not counted; expected weights by label")
+    if unnamed := [name for name in option if not num_labels[name]]:
+        raise ValueError(f"class_weight={given!r}: the number of classes of {unnamed[0]} is unknown; label_names=... says it")
     if uncounted := [name for name, weights in option.items() if weights == "balanced" and features[name].kind == "mask"]:
         raise ValueError(f"class_weight='balanced': the pixels of {uncounted[0]} are not counted; expected weights by label")
     return {
         name: balanced(features[name], statistics, split)
         if weights == "balanced"
-        else _table(weights, features[name], _num_labels(features[name], statistics))
+        else _table(weights, features[name], num_labels[name])
         for name, weights in option.items()
     }
 

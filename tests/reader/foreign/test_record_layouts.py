@@ -189,9 +189,28 @@ def test_a_mapping_says_what_is_what(tmp_path):
         read_all(unknown)
 
 
+def test_weights_of_classes_need_names(tmp_path):
+    """A number that is too large is told from one that nobody can judge."""
+    path = write(tmp_path / "a.tfrecord", raw)
+    unknown = "the number of classes of label is unknown; label_names=... says it"
+    cases = [
+        ({"class_weight": {0: 2.0}}, f"class_weight={{0: 2.0}}: {unknown}"),
+        ({"class_weight": {"label": {0: 2.0}}}, f"class_weight={{'label': {{0: 2.0}}}}: {unknown}"),
+        ({"class_weight": {"lable": {0: 2.0}}}, "class_weight='lable': expected one of label; did you mean 'label'?"),
+        ({"one_hot": True}, f"one_hot=True: {unknown}"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError) as caught:
+            tf_input.open_tfrecords(path).batches(batch_size=COUNT, **options)
+        assert str(caught.value) == message
+    names = [f"n{index}" for index in range(COUNT)]
+    ((_, labels, weights),) = read_all(tf_input.open_tfrecords(path, label_names=names), batch_size=COUNT, class_weight={"n1": 2.0})
+    np.testing.assert_array_equal(weights, np.where(labels == 1, 2.0, 1.0))
+
+
 def test_any_number_of_labels_needs_names(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": [0, 2][: index % 3]})
-    (_, y), *_ = read_all(tf_input.open_tfrecords(path, label_names="abc"), batch_size=COUNT)
+    (_, y), *_ = read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")), batch_size=COUNT)
     assert y.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]
     with pytest.raises(ValueError, match="targets='label': its number of classes is unknown; label_names=... says it"):
         read_all(tf_input.open_tfrecords(path))
@@ -207,7 +226,7 @@ def test_no_record_alone_says_how_many_values_there_are(tmp_path, order):
 
     path = write(tmp_path / "a.tfrecord", make, count=3)
     mapping = {name: name for name in ("image", "label", "tags", "ids")}
-    files = tf_input.open_tfrecords(path, mapping, label_names="abc")
+    files = tf_input.open_tfrecords(path, mapping, label_names=tuple("abc"))
     assert {files.features[name].shape for name in ("label", "tags", "ids")} == {(None,)}
     ((x, y),) = read_all(files, inputs=("tags", "ids"), batch_size=3, ragged="ragged")
     expected = [[float(label in values[index][0]) for label in range(3)] for index in order]
@@ -218,7 +237,7 @@ def test_no_record_alone_says_how_many_values_there_are(tmp_path, order):
 def test_later_files_are_looked_at_where_the_first_has_few_records(tmp_path):
     for index, labels in enumerate([[1], [0, 2], []]):
         write(tmp_path / f"{index}.tfrecord", lambda _: {"image": encoded(0), "label": labels}, count=1)  # noqa: B023
-    ((_, y),) = read_all(tf_input.open_tfrecords(tmp_path / "*.tfrecord", label_names="abc"), batch_size=3)
+    ((_, y),) = read_all(tf_input.open_tfrecords(tmp_path / "*.tfrecord", label_names=tuple("abc")), batch_size=3)
     assert y.tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
 
 
@@ -230,7 +249,7 @@ def test_a_list_says_that_there_is_any_number_of_values(tmp_path):
         count=late + 1,
     )
     mapping = {"image": "image", "label": "label", "age": "age"}
-    options = {"label_names": "abc"}
+    options = {"label_names": tuple("abc")}
     for name in ("age", "label"):
         message = rf"{name}: expected 1 of it in each record, .* a layout with {name}={name}\[\] is for any number"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -270,18 +289,18 @@ def test_records_must_agree_in_types(tmp_path):
 def test_a_label_without_a_name_is_an_error(tmp_path, labels):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": labels[index]}, count=3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have, which names 0..2"):
-        read_all(tf_input.open_tfrecords(path, label_names="abc"))
-    assert len(read_all(tf_input.open_tfrecords(path, label_names="abc"), targets=(), batch_size=3)) == 1
+        read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")))
+    assert len(read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")), targets=(), batch_size=3)) == 1
 
 
 @pytest.mark.slow
 def test_names_are_those_of_objects_only_where_there_is_no_label(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), "label": 0})
     with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have"):
-        read_all(tf_input.open_tfrecords(path, label_names="abc"))
+        read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")))
     sides = tuple(f"{OBJECT}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
     mapping = {"image": "image/encoded", "label": "label", "objects/bbox": sides, "objects/label": f"{OBJECT}/class/label"}
-    read = read_all(tf_input.open_tfrecords(path, mapping, label_names="abc"), targets=("label", "objects"))
+    read = read_all(tf_input.open_tfrecords(path, mapping, label_names=tuple("abc")), targets=("label", "objects"))
     assert max(y["objects"]["label"].max() for _, y in read) == COUNT
 
 
