@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import os
-from typing import Any, Callable, Mapping, Sequence, Unpack
+from typing import Any, Callable, Iterable, Mapping, Sequence, Unpack
 
 import tensorflow as tf
 
@@ -59,7 +59,7 @@ def open_tfrecords(
             feature has, any number if they differ, and whether pixels without a format are of one size.
         parse: A function of one record, a string tensor, that returns what a batch is made of: a dictionary of tensors, x, (x, y) or
             (x, y, weight). For what no layout says; it is called as `Dataset.map` calls it.
-        label_names: Class names, in the order of the labels: necessary for any number of labels an example, and for texts. To
+        label_names: Class names, each once, in the order of the labels: necessary for any number of labels an example, and for texts. To
             read a label that has none is an error.
         compression: "", "GZIP" or "ZLIB", the same of all files; None: found by reading the first record.
         count: Whether to read all files once, so that the number of examples is known. That of TensorFlow Datasets is.
@@ -69,6 +69,7 @@ def open_tfrecords(
         ValueError: They hold no records, or not what the layout says, or were prepared; or `parse` fits none of them.
     """
     check_fork()
+    label_names = _names(label_names)
     if parse is not None and (not callable(parse) or layout is not None or label_names):
         raise ValueError(f"parse={parse!r}: expected a function of one record, without a layout and without label_names")
     if compression not in (None, *_COMPRESSIONS):
@@ -217,6 +218,14 @@ class RecordFiles:
         if (IMAGE in decoder.image_names and decoder.image_size is None) or decoder.unsized:
             raise ValueError(f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)")
         return decoder
+
+
+def _names(label_names: Any) -> tuple[str, ...]:
+    is_some = isinstance(label_names, Iterable) and not isinstance(label_names, (str, set, frozenset))
+    names = tuple(label_names) if is_some else ()
+    if not is_some or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"label_names={label_names!r}: expected class names, each once, in the order of the labels")
+    return tuple(map(str, names))  # NumPy's are of a class of their own
 
 
 def _find_files(pattern: str | Sequence[str]) -> list[str]:

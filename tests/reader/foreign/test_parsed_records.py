@@ -114,7 +114,7 @@ def test_a_function_that_does_not_fit_is_told_at_once(tmp_path):
             files.batches(batch_size=2, **options)
     with pytest.raises(TypeError, match="batch_sise.*did you mean 'batch_size'"):
         files.batches(batch_sise=2)
-    for options in ({"layout": "raw"}, {"label_names": "ab"}):
+    for options in ({"layout": "raw"}, {"label_names": ("a", "b")}):
         with pytest.raises(ValueError, match="parse=.*: expected a function of one record, without a layout and without label_names"):
             tf_input.open_tfrecords(path, parse=parser, **options)
     with pytest.raises(ValueError, match="parse='raw': expected a function"):

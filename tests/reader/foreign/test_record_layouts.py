@@ -208,6 +208,16 @@ def test_weights_of_classes_need_names(tmp_path):
     np.testing.assert_array_equal(weights, np.where(labels == 1, 2.0, 1.0))
 
 
+def test_class_names_are_names(tmp_path):
+    path = write(tmp_path / "a.tfrecord", raw)
+    for names in ("abc", ["a", "b", "a"], ["a", 1], {"a", "b"}, 3, b"ab", [None]):
+        with pytest.raises(ValueError) as caught:
+            tf_input.open_tfrecords(path, label_names=names)
+        assert str(caught.value) == f"label_names={names!r}: expected class names, each once, in the order of the labels"
+    for names in (["a", "b"], ("a", "b"), np.array(["a", "b"]), {"a": 0, "b": 1}):
+        assert tf_input.open_tfrecords(path, label_names=names).class_names == ("a", "b")
+
+
 def test_any_number_of_labels_needs_names(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": [0, 2][: index % 3]})
     (_, y), *_ = read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")), batch_size=COUNT)
