@@ -6,10 +6,18 @@ from collections import Counter
 from typing import Any, Mapping
 
 from tf_input.dataset_format import Manifest
+from tf_input.read_config import is_one_of_several
 
 TRAIN, VALIDATION = "train", "validation"
 
 Fold = tuple[int, int]
+
+
+def plain_fold(fold: Any) -> Fold:
+    """(how many folds there are, which is to validate with), in plain integers; ValueError where it is not that."""
+    if not is_one_of_several(fold):
+        raise ValueError(f"fold={fold!r}: expected (number of folds, which one), such as (5, 0) to (5, 4)")
+    return int(fold[0]), int(fold[1])
 
 
 def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
@@ -20,10 +28,8 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
         fold: How many folds there are, and which is to validate with, from 0.
 
     Raises:
-        ValueError: It has not so many folds, or there is no such one.
+        ValueError: It has not so many folds.
     """
-    if not (isinstance(fold, tuple) and len(fold) == 2 and all(type(number) is int for number in fold) and 0 <= fold[1] < fold[0]):
-        raise ValueError(f"fold={fold!r}: expected (number of folds, which one), such as (5, 0) to (5, 4)")
     names = fold_names(fold)
     others = {split: shards for split, shards in manifest.splits.items() if split not in names}
     found = [split for split in manifest.splits if split.startswith("fold")]

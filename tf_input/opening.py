@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from tf_input.dataset import PreparedDataset
-from tf_input.folds import choose_fold
+from tf_input.folds import choose_fold, plain_fold
 from tf_input.options import named_options
 from tf_input.storage.cache import CachedFiles
 from tf_input.storage.open_files import open_manifest
@@ -48,6 +48,7 @@ def open(
     """
     if cache_bytes is not None and (cache_directory is None or cache_bytes <= 0):
         raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
+    fold = None if fold is None else plain_fold(fold)
     directory = os.path.expanduser(directory)
     files, manifest, data = open_manifest(directory)
     if cache_directory is not None:

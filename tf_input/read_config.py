@@ -234,7 +234,7 @@ class ReadConfig:
             value = getattr(self, name)
             _require(_is_integer(value) and 0 <= value < 2**63, name, value, "0 or more")
         _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
-        _require(self.hosts is None or _is_host(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
+        _require(self.hosts is None or is_one_of_several(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
         is_address = isinstance(self.service, str) and self.service != ""
         _require(self.service is None or is_address, "service", self.service, "an address, or None")
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
@@ -374,7 +374,8 @@ def _plain_weights(weights: Any) -> Any:
         return math.inf
 
 
-def _is_host(value: Any) -> bool:
+def is_one_of_several(value: Any) -> bool:
+    """Whether it is (how many there are, which of them, from 0), in integers of any kind."""
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
 
 

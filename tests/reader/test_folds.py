@@ -40,6 +40,14 @@ def test_each_fold_validates_what_the_others_train(directory):
     assert len(set(validated)) == 30
 
 
+def test_a_fold_may_be_a_list_or_of_numpy(directory):
+    for fold in ((np.int64(3), np.uint8(1)), [3, 1], (3, np.int64(1))):
+        data = tf_input.open(directory, fold=fold)
+        assert data.fold == (3, 1) and set(map(type, data.fold)) == {int}, fold
+        position = data.batches("train", batch_size=5, image_size=8, seed=0).position
+        assert position.identity["dataset"]["fold"] == [3, 1] and data.num_examples("validation") == 10, fold
+
+
 def test_pixels_are_those_of_all_that_is_trained_with(directory):
     splits = tf_input.open(directory).statistics["splits"]
     merged = tf_input.open(directory, fold=(3, 1)).statistics["splits"]["train"]["pixels"]
@@ -71,6 +79,10 @@ def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_pa
     ("fold", "message"),
     [
         ((3, 3), r"expected \(number of folds, which one\), such as \(5, 0\) to \(5, 4\)"),
+        ((3, -1), r"expected \(number of folds, which one\)"),
+        ((3, True), r"expected \(number of folds, which one\)"),
+        ((3, 1.0), r"expected \(number of folds, which one\)"),
+        ("31", r"fold='31': expected \(number of folds, which one\)"),
         (1, r"expected \(number of folds, which one\)"),
         ((5, 0), r"the data set has the splits fold0, fold1, fold2; expected one prepared with --folds 5"),
         ((2, 0), r"the data set has the splits fold0, fold1, fold2; expected one prepared with --folds 2"),
