@@ -375,10 +375,13 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             if holds or config.on_error == "skip":  # how many are damaged is known once all were read
                 held = self._hold(split, decoder, config, num_bytes, selection)
                 return Plan.of(split, config, kind, decoder, held=held)
-        if holds and kind == "exact" and not self._store.files.can_hold(sum(shard.num_bytes for shard in shards)):
+        split_bytes = sum(shard.num_bytes for shard in shards)
+        if holds and kind == "exact" and not self._store.files.can_hold(split_bytes):
+            there = f"more cache_bytes, or free space, for {self.cache}"
+            cache = "tf_input.open(..., cache_directory=...)" if self.cache is None else there
             raise ValueError(
                 f"shuffle='exact': {self.directory} is not on a disk of this machine, from where records can be read one by one; expected "
-                "'window', or tf_input.open(..., cache_directory=...) with room for the split"
+                f"'window', or {cache} with room for the split, {split_bytes:,} bytes"
             )
         reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)
         return Plan.of(split, config, kind, decoder, reader)

@@ -80,7 +80,7 @@ class CachedFiles:
         self._local.release()
 
     def can_hold(self, num_bytes: int) -> bool:
-        return self._room.can_hold(num_bytes)
+        return self.source.can_hold(num_bytes) or self._room.can_hold(num_bytes)  # what is on a disk already need not be kept
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         return any([self._forget(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])

@@ -180,6 +180,26 @@ def test_a_limit_is_a_positive_number_of_bytes_of_a_cache(directory, options):
         tf_input.open(directory, **options)
 
 
+def test_an_exact_order_needs_a_disk_with_room_for_the_split_and_says_how_much(directory, web, tmp_path):
+    options = {**OPTIONS, "shuffle": "exact", "memory_budget": 0}
+    num_bytes = sum(shard.num_bytes for shard in tf_input.open(directory).manifest.splits["train"])
+    small = {"cache_directory": tmp_path, "cache_bytes": num_bytes - 1}
+    cases = {
+        "expected 'window', or tf_input.open(..., cache_directory=...) with room": {},
+        f"expected 'window', or more cache_bytes, or free space, for {tmp_path}": small,
+    }
+    for message, cache in cases.items():
+        with pytest.raises(ValueError) as caught:
+            tf_input.open(web, **cache).batches("train", **options)
+        assert message in str(caught.value) and str(caught.value).endswith(f" with room for the split, {num_bytes:,} bytes")
+
+
+def test_a_local_directory_with_a_cache_that_is_too_small_has_an_exact_order(directory, tmp_path):
+    options = {"shuffle": "exact", "memory_budget": 0, "seed": 0}
+    local = tf_input.open(directory, cache_directory=tmp_path, cache_bytes=100)
+    assert digest(local, **options) == digest(tf_input.open(directory), **options)
+
+
 @pytest.mark.slow
 def test_a_local_directory_may_be_cached_and_named_by_a_url(directory, expected, tmp_path):
     assert digest(tf_input.open(f"file://{directory}")) == expected()
