@@ -70,17 +70,17 @@ class Examples:
             KeyError: None of them has this key.
             RuntimeError: This process was forked after TensorFlow had run.
             OSError: The record can't be read.
-            TypeError: It is neither.
+            TypeError: It is none of these.
             ValueError: The record is damaged, or its image can't be decoded; the message names the place. Or there is no catalog.
         """
         if isinstance(index, str):
             return self.find(index)[1]
         if isinstance(index, slice):
             return Examples(self.reader, self._numbers[index])
-        if not hasattr(index, "__index__"):
+        if (position := _position(index)) is None:
             raise TypeError(f"examples[{index!r}]: expected a number, a key or a slice, such as examples[17] or examples[:100]")
         try:
-            number = self._numbers[operator.index(index)]
+            number = self._numbers[position]
         except IndexError:
             raise IndexError(f"example {index}: there are {len(self)}") from None
         return self.reader.read(number)
@@ -104,6 +104,14 @@ class Examples:
 
     def __repr__(self) -> str:
         return f"<{self.reader.name}: {len(self):,} {'example' if len(self) == 1 else 'examples'}>"
+
+
+def _position(index: Any) -> int | None:
+    """An integer of any kind; None where it is none, such as an answer, or an array of several, which has an `__index__` that fails."""
+    try:
+        return None if isinstance(index, bool) else operator.index(index)
+    except TypeError:
+        return None
 
 
 class ExampleReader:

@@ -110,7 +110,7 @@ def test_numbers_and_slices_are_those_of_a_list(datasets):
     train = datasets["table"]["train"]
     keys = [example["key"] for example in train]
     assert len(set(keys)) == len(train) == NUM
-    for index in (0, NUM - 1, -1, -NUM, np.int64(7), True):
+    for index in (0, NUM - 1, -1, -NUM, np.int64(7), np.array(7), tf.constant(7)):
         assert train[index]["key"] == keys[index]
     for chosen in (slice(3), slice(-4, None), slice(None, None, -1), slice(2, 99, 5), slice(9, 2)):
         assert [example["key"] for example in train[chosen]] == keys[chosen], chosen
@@ -125,7 +125,7 @@ def test_what_there_is_not_is_refused(datasets):
             train[index]
     with pytest.raises(IndexError, match="example 3: there are 3"):
         train[2:5][3]
-    for index in (b"key", 1.5, None, (1, 2)):
+    for index in (b"key", 1.5, None, (1, 2), [1], True, np.True_, np.array([3, 4]), np.array([3]), np.array(1.0), tf.constant([3, 4])):
         with pytest.raises(TypeError, match=r"expected a number, a key or a slice, such as examples\[17\] or examples\[:100\]"):
             train[index]
     with pytest.raises(KeyError, match="split='test': expected one of train"):
