@@ -236,6 +236,16 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         """
         return as_numpy(functools.partial(self.batches, split), make_config(config, options))
 
+    @overload
+    def predict(
+        self, model: Any, split: str, config: ReadConfig | None = None, *, output: None = None, **options: Unpack[ReadOptions]
+    ) -> dict[str, np.ndarray]: ...
+
+    @overload
+    def predict(
+        self, model: Any, split: str, config: ReadConfig | None = None, *, output: str | os.PathLike[str], **options: Unpack[ReadOptions]
+    ) -> None: ...
+
     @named_options(ReadConfig, without=predictions.OF_TRAINING)
     def predict(
         self, model: Any, split: str, config: ReadConfig | None = None, *, output: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]

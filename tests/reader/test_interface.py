@@ -135,6 +135,8 @@ def test_a_config_is_given_whole_or_with_changes(flowers, others):
 RIGHT = """
 from typing import Any, assert_type
 
+import numpy as np
+
 import tf_input
 from tf_input.random_access import Examples
 
@@ -146,6 +148,9 @@ tf_input.open_tfrecords("*.tfrecord").batches(batch_size=8)
 assert_type(flowers["train"][17], dict[str, Any])
 assert_type(flowers["train"][:17], Examples)
 assert_type(dict(flowers), dict[str, Examples])
+assert_type(flowers.predict(len, "test", batch_size=8)["key"], np.ndarray)
+assert_type(flowers.predict(len, "test", config, output=None, image_size=224), dict[str, np.ndarray])
+flowers.predict(len, "test", batch_size=8, output="found.csv")
 assert_type(tf_input.find_hosts(), tuple[int, int])
 assert_type(tf_input.__version__, str)
 """
@@ -156,6 +161,8 @@ WRONG = {
     'flowers.example_spec("train", {"batch_size": 8})': 'Argument 2 to "example_spec" of "PreparedDataset" has incompatible type',
     'tf_input.open_tfrecords("*").batches(batch_size=8, img_size=8)': 'Unexpected keyword argument "img_size" for "batches"',
     'tf_input.open("out", cache_dir="/ssd")': 'Unexpected keyword argument "cache_dir" for "open"',
+    'flowers.predict(len, "test", batch_size=8, output="found.csv")["key"]': 'Value of type "None" is not indexable',
+    'flowers.predict(len, "test", batch_size="8")': 'No overload variant of "predict" of "PreparedDataset" matches argument types',
     'tf_input.opne("out")': 'Module has no attribute "opne"',
 }
 
