@@ -53,7 +53,7 @@ class Description:
         return iter(self.manifest.splits)
 
     def __contains__(self, split: object) -> bool:
-        return split in self.manifest.splits
+        return isinstance(split, str) and split in self.manifest.splits
 
     # Two that lie at different places may be read differently, so that one data set is equal to itself alone.
     __eq__ = object.__eq__

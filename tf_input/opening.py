@@ -1,8 +1,11 @@
 """Opens a data set that was prepared, wherever it lies."""
 
 import hashlib
+import math
 import os
 import pathlib
+from numbers import Real
+from typing import Any
 
 from tf_input.dataset import PreparedDataset
 from tf_input.folds import choose_fold, plain_fold
@@ -43,10 +46,14 @@ def open(
         FileNotFoundError: The directory is not a (finished) data set.
         OSError: It can't be read, or the cache directory can't be written.
         TypeError: There is no such option; the message says which was meant.
-        ValueError: Its manifest is damaged or of another format version, it has no such folds, or nobody knows its URL's scheme.
+        ValueError: Its manifest is damaged or of another format version, it has no such folds, nobody knows its URL's scheme, or an
+            argument has a wrong value.
         ImportError: A package is missing that reads the URL.
     """
-    if cache_bytes is not None and (cache_directory is None or cache_bytes <= 0):
+    for name, path in (("directory", directory), ("cache_directory", cache_directory)):
+        if not isinstance(path, (str, os.PathLike)) and (path is not None or name == "directory"):
+            raise ValueError(f"{name}={path!r}: expected a path{' or a URL' if name == 'directory' else ', or None'}")
+    if cache_bytes is not None and (cache_directory is None or not _is_bytes(cache_bytes)):
         raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
     fold = None if fold is None else plain_fold(fold)
     directory = os.path.expanduser(directory)
@@ -54,5 +61,10 @@ def open(
     if cache_directory is not None:
         # By its content: what replaces a data set at its URL has another folder.
         folder = pathlib.Path(os.path.expanduser(cache_directory), f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}")
-        files = CachedFiles(files, os.fspath(directory), folder, cache_bytes)
+        files = CachedFiles(files, os.fspath(directory), folder, None if cache_bytes is None else int(cache_bytes))
     return PreparedDataset(directory, manifest if fold is None else choose_fold(manifest, fold), files, fold)
+
+
+def _is_bytes(value: Any) -> bool:
+    """Whether it is a number of bytes, also as a float, such as 200e9."""
+    return isinstance(value, Real) and not isinstance(value, bool) and 1 <= value < math.inf

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from numbers import Integral, Real
-from typing import Any, Callable, Collection, Literal, Mapping, Sequence, get_args
+from typing import Any, Callable, Collection, Hashable, Literal, Mapping, Sequence, get_args
 
 from tf_input.dataset_format import IMAGE, is_training_split
 from tf_input.options import named_options
@@ -202,7 +202,8 @@ class ReadConfig:
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
         _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
-        _require(self.drop_remainder in (False, True), "drop_remainder", self.drop_remainder, "True or False")
+        for name in ("drop_remainder", "use_weights"):
+            _require(_is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
         _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
         is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
         _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
@@ -212,7 +213,6 @@ class ReadConfig:
         _require(self.max_length is None or _is_count(self.max_length), "max_length", self.max_length, "above 0, or None")
         is_cut = self.ragged == "ragged" and self.max_length is not None
         _require(not is_cut, "max_length", self.max_length, "None with ragged='ragged', which pads nothing")
-        _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
         is_one_hot = isinstance(self.one_hot, bool) or _is_names(self.one_hot) and len(self.one_hot) > 0
@@ -247,6 +247,8 @@ class ReadConfig:
         for name in integers:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
+        for name in ("drop_remainder", "use_weights"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
         if self.subset is not None:  # all of it is no choice
             object.__setattr__(self, "subset", None if self.subset == 1 else float(self.subset))
         if self.hosts is not None:
@@ -328,6 +330,11 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
 
 def _is_one_of(value: Any, *names: str) -> bool:
     return isinstance(value, str) and value in names
+
+
+def _is_switch(value: Any) -> bool:
+    """True or False of any kind; an array, which has no hash, has no one truth either."""
+    return isinstance(value, Hashable) and value in (False, True)
 
 
 def _is_names(value: Any) -> bool:

@@ -6,12 +6,14 @@ import inspect
 import os
 import pathlib
 import pydoc
+import re
 import shutil
 import subprocess
 import sys
 import typing
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -230,7 +232,10 @@ def test_an_unknown_split_is_told_which_there_are(flowers, others):
         "test": "split='test': expected one of train, validation",
         0: "split=0: expected one of train, validation",
     }
-    for split, message in cases.items():
+    others_of_types = ([0], {"test"}, ([0],), np.array(["a", "b"]))  # some of which have no hash, or no one truth
+    cases_of_types = [(one, f"split={one!r}: expected one of train, validation") for one in others_of_types]
+    for split, message in [*cases.items(), *cases_of_types]:
+        assert split not in flowers
         with pytest.raises(KeyError) as caught:
             flowers[split]
         assert caught.value.args == (message,)
@@ -238,6 +243,9 @@ def test_an_unknown_split_is_told_which_there_are(flowers, others):
             with pytest.raises(ValueError) as caught:
                 ask(split)
             assert str(caught.value) == message
+    for split in others_of_types:
+        with pytest.raises(ValueError, match=f"split={re.escape(repr(split))}: expected one of train"):
+            others.num_examples(split)
     with pytest.raises(ValueError, match="split='trian': expected one of train; did you mean 'train'"):
         others.num_examples("trian")
 

@@ -48,6 +48,8 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "hosts=4: expected (number of hosts, index below it), or None": {"hosts": 4},
         "service=5050: expected an address, or None": {"service": 5050},
         "service='': expected an address, or None": {"service": ""},
+        "drop_remainder=array([ True, False]): expected True or False": {"drop_remainder": np.array([True, False])},
+        "use_weights=[True]: expected True or False": {"use_weights": [True]},
         "class_weight=array([1., 1.]): expected 'balanced'": {"class_weight": np.ones(2)},
         "shuffle=array([1., 1.]): expected": {"shuffle": np.ones(2)},
         "fit=array([1., 1.]): expected": {"fit": np.ones(2)},
@@ -109,6 +111,11 @@ def test_numpy_integers_and_lists_will_do():
     for case, (given, expected) in sizes.items():
         found = ReadConfig(8, given).image_size
         assert (found, repr(found)) == (expected, repr(expected)), case
+
+
+def test_answers_of_numpy_will_do():
+    config = ReadConfig(8, drop_remainder=np.True_, use_weights=np.False_)
+    assert config.drop_remainder is True and config.use_weights is False
 
 
 def test_image_size():

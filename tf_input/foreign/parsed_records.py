@@ -62,7 +62,7 @@ class ParsedRecords:
         """
         check_fork()
         config = make_config(config, options)
-        if split not in self.paths:
+        if not isinstance(split, str) or split not in self.paths:
             raise ValueError(f"split={split!r}: expected 'train', the only one")
         for name in ReadOptions.__annotations__:
             if name not in _OPTIONS and getattr(config, name) != getattr(ReadConfig, name):

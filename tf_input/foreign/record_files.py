@@ -190,7 +190,7 @@ class RecordFiles:
         return ladder.example_spec(self._make_decoder(split, config := make_config(config, options)).decode, config)
 
     def _check_split(self, split: str) -> None:
-        if split not in self.splits:
+        if not isinstance(split, str) or split not in self.splits:
             raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}{meant(split, self.splits)}")
 
     def _make_decoder(self, split: str, config: ReadConfig) -> ExampleDecoder:

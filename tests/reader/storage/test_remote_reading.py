@@ -4,6 +4,7 @@ import functools
 import hashlib
 import pathlib
 import pickle
+import re
 import shutil
 from typing import Callable, Iterator
 
@@ -174,10 +175,27 @@ def test_a_limit_is_kept_and_the_rest_is_read_all_the_same(directory, web, expec
     assert 0 < sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.block")) <= limit
 
 
-@pytest.mark.parametrize("options", [{"cache_bytes": 10}, {"cache_directory": "cache", "cache_bytes": 0}])
-def test_a_limit_is_a_positive_number_of_bytes_of_a_cache(directory, options):
-    with pytest.raises(ValueError, match="cache_bytes=.*: expected a positive number of bytes, together with cache_directory"):
-        tf_input.open(directory, **options)
+@pytest.mark.parametrize("limit", [0, -1, 0.5, "5GB", True, float("nan"), float("inf"), [5]])
+def test_a_limit_is_a_positive_number_of_bytes_of_a_cache(directory, tmp_path, limit):
+    for options in ({"cache_directory": tmp_path, "cache_bytes": limit}, {"cache_bytes": 10}):
+        expected = f"cache_bytes={options['cache_bytes']!r}: expected a positive number of bytes, together with cache_directory=..."
+        with pytest.raises(ValueError) as caught:
+            tf_input.open(directory, **options)
+        assert str(caught.value) == expected
+
+
+def test_a_limit_may_be_a_float(directory, expected, tmp_path):
+    data = tf_input.open(directory, cache_directory=tmp_path, cache_bytes=1e9)
+    assert digest(data) == expected() and blocks(tmp_path)
+    assert digest(tf_input.open(directory, cache_directory=tmp_path, cache_bytes=np.float32(100))) == expected()
+
+
+def test_what_is_no_place_is_refused(directory):
+    for place in (None, 3, b"out", [directory]):
+        with pytest.raises(ValueError, match=f"^directory={re.escape(repr(place))}: expected a path or a URL$"):
+            tf_input.open(place)
+    with pytest.raises(ValueError, match="^cache_directory=3: expected a path, or None$"):
+        tf_input.open(directory, cache_directory=3)
 
 
 def test_an_exact_order_needs_a_disk_with_room_for_the_split_and_says_how_much(directory, web, tmp_path):
