@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from numbers import Integral, Real
 from typing import Any, Callable, Collection, Hashable, Literal, Mapping, Sequence, get_args
 
@@ -18,6 +19,8 @@ FITS: tuple[Fit, ...] = get_args(Fit)
 RAGGED: tuple[Ragged, ...] = get_args(Ragged)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
 SELECTING = ("where", "fold", "subset", "take", "balance")  # in the order in which they apply
+# The address of a host alone, for which TensorFlow waits for ever; gRPC has others without a port, such as `unix:/path`.
+_PORTLESS = re.compile(r"(.*://)?([^:/\[\]]*|\[.*\]):?")
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> the most that it may be
 
 
@@ -237,6 +240,8 @@ class ReadConfig:
         _require(self.hosts is None or is_one_of_several(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
         is_address = isinstance(self.service, str) and self.service != ""
         _require(self.service is None or is_address, "service", self.service, "an address, or None")
+        is_whole = self.service is None or _PORTLESS.fullmatch(self.service) is None
+        _require(is_whole, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")

@@ -48,6 +48,10 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "hosts=4: expected (number of hosts, index below it), or None": {"hosts": 4},
         "service=5050: expected an address, or None": {"service": 5050},
         "service='': expected an address, or None": {"service": ""},
+        "service='localhost': expected an address with a port, such as grpc://dispatcher:5050": {"service": "localhost"},
+        "service='grpc://dispatcher': expected an address with a port": {"service": "grpc://dispatcher"},
+        "service='dispatcher:': expected an address with a port": {"service": "dispatcher:"},
+        "service='grpc://[::1]': expected an address with a port": {"service": "grpc://[::1]"},
         "drop_remainder=array([ True, False]): expected True or False": {"drop_remainder": np.array([True, False])},
         "use_weights=[True]: expected True or False": {"use_weights": [True]},
         "class_weight=array([1., 1.]): expected 'balanced'": {"class_weight": np.ones(2)},
@@ -116,6 +120,11 @@ def test_numpy_integers_and_lists_will_do():
 def test_answers_of_numpy_will_do():
     config = ReadConfig(8, drop_remainder=np.True_, use_weights=np.False_)
     assert config.drop_remainder is True and config.use_weights is False
+
+
+def test_addresses_of_a_service():
+    for address in ("grpc://dispatcher:5050", "dispatcher:5050", "grpc://127.0.0.1:1", "grpc://[::1]:5050", "grpc://unix:/tmp/socket"):
+        assert ReadConfig(8, service=address).service == address
 
 
 def test_image_size():
