@@ -17,7 +17,7 @@ from tf_input.pipeline.plan import Plan
 from tf_input.pipeline.user_functions import apply_functions
 from tf_input.read_config import ReadConfig
 
-_NUM_PREFETCHED = 2  # batches, beside those that are being decoded
+_NUM_AHEAD = 2  # batches, beside those that are being decoded
 _CYCLE_LENGTH = 16  # files that are read at a time
 _DEALT_CYCLE_LENGTH = 4
 _BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
@@ -67,10 +67,14 @@ def read_batches(
     data = data.apply(tf.data.experimental.assert_cardinality(count))
     # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
     batch_bytes = max(1, share.local_size * plan.batch_decoder.num_output_bytes)
-    num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))
+    num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_AHEAD))
+    # What is ahead are more calls: to go through a `prefetch` too takes each batch as long as to read twenty tiny records.
+    num_calls += _NUM_AHEAD * (prefetch and not config.has_functions)
     data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
-    data = apply_functions(data, config.map_example, config.map_batch, config.keys) if config.has_functions else data
-    return _note_ends(data.prefetch(_NUM_PREFETCHED) if prefetch else data, position, share.num_batches)
+    if config.has_functions:
+        data = apply_functions(data, config.map_example, config.map_batch, config.keys)
+        data = data.prefetch(_NUM_AHEAD) if prefetch else data
+    return _note_ends(data, position, share.num_batches)
 
 
 def _note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> tf.data.Dataset:
