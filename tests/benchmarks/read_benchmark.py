@@ -117,7 +117,7 @@ RACES = {
         read_ours("large_set", **_VIEWS),
         read_rival("fused", "large_set"),
         ("2000 px photographs", "fused crops, no DCT scaling"),
-        0.85,
+        0.8,
         batch_size=32,
     ),
     "tiny": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), 2.9, batch_size=512),
