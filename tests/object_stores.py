@@ -182,8 +182,7 @@ def faulty(server: StoreServer) -> Iterator[tuple[StoreServer, Faults]]:
         upstream = urllib.parse.urlsplit(server.url).netloc
         injected = faults
 
-    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    proxy.daemon_threads = True
+    proxy = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
@@ -192,6 +191,11 @@ def faulty(server: StoreServer) -> Iterator[tuple[StoreServer, Faults]]:
         proxy.shutdown()
         proxy.server_close()
         thread.join()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # of the five that wait as it comes, a sixth client is let in a second later
 
 
 class _Proxy(http.server.BaseHTTPRequestHandler):
@@ -384,7 +388,7 @@ def _serve_gcs() -> None:
             """Quiet."""
 
     storage = Storage(use_memory_fs=True)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *given: Handler(storage, *given))
+    server = _Server(("127.0.0.1", 0), lambda *given: Handler(storage, *given))
     _announce(server.server_port)
     server.serve_forever()
 

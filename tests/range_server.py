@@ -131,6 +131,8 @@ class RangeServer:
 
 
 class _Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128  # of the five that wait as it comes, a sixth client is let in a second later
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away in the middle of an answer is no fault of the server, and may do so while another test looks at stderr."""
         if not isinstance(sys.exception(), ConnectionError):

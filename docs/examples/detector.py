@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Trains a detector on a data set with boxes.")
     parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
     parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 8 (default: 64)")
-    parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="(default: 32)")
+    parser.add_argument("--batch_size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--epochs", type=int, default=6, metavar="N", help="(default: 6)")
     parser.add_argument("--output", default="detector.keras", metavar="FILE", help="the trained model (default: detector.keras)")
     arguments = parser.parse_args()
@@ -36,7 +36,7 @@ def main() -> None:
     num_classes, num_cells = len(data.class_names), arguments.image_size // STRIDE
     size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size, "max_objects": MAX_OBJECTS}
     # Digits are not mirrored; for photographs leave out `flip`. Boxes are cropped as their images are.
-    train = data.batches("train", augment=tf_input.Augmentation(min_area=0.5, flip=False), seed=0, **size)
+    train = data.batches("train", augment=tf_input.Augmentation(min_area=0.8, flip=False), seed=0, **size)
     validation = data.batches("validation", **size)
 
     def to_cells(images: tf.Tensor, objects: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -71,7 +71,7 @@ def make_detector(image_size: int, num_classes: int) -> keras.Model:
 
 
 def convolution(x: keras.KerasTensor, width: int, strides: int = 1) -> keras.KerasTensor:
-    x = keras.layers.Conv2D(width, 3, strides, padding="same", use_bias=False)(x)
+    x = keras.layers.Conv2D(width, 3, strides, padding="same", use_bias=False, kernel_initializer="he_normal")(x)
     return keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.9)(x))
 
 

@@ -26,7 +26,7 @@ RUN = ("README.md", "docs/guide.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 150
 # By all programs of the pages together: `recordmill which` wants TensorFlow too.
-PRELOADED = (*forked_python.TENSORFLOW, *forked_python.BEAM)
+PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM)
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -35,9 +35,8 @@ def blocks_of(page: str) -> list[Block]:
 
 @pytest.mark.slow(45)
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory, monkeypatch):
+def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory):
     """By commands that find imported what takes seconds; tests of their own start the command itself."""
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # as TensorFlow is by default: the pages' convolutions take half as long
     commands = tmp_path_factory.mktemp("commands")
     forked_python.write_command(commands / "python", preloaded=PRELOADED)
     recordmill = pathlib.Path(sys.executable).parent / "recordmill"
