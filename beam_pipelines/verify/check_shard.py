@@ -14,13 +14,13 @@ from beam_pipelines.errors import StorageError, printable
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import shared
 from beam_pipelines.storage.direct_file import open_direct
-from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.files import files_at
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.joined_crcs import inner_crcs, joined_crc
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, read_records
 from beam_pipelines.verify.check_example import ExampleCheck
-from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
+from beam_pipelines.verify.damage import MAX_DAMAGES, Damage, says_nothing
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, decode_index
 
 _COUNTED_RECORDS = 1024
@@ -140,7 +140,7 @@ def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tup
     except FileNotFoundError:
         return None, [Damage(name, "it is gone", can_repair=True)]
     except OSError as error:
-        if is_remote(path):  # which is busy, or refuses us
+        if says_nothing(error, path):
             raise
         return None, [Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=True)]
     if len(data) != num_bytes:
@@ -184,7 +184,7 @@ class _Records:
             yield self._damage(f"no TFRecord file: {error}")
             return
         except OSError as error:
-            if is_remote(self._path):  # which is busy, or refuses us
+            if says_nothing(error, self._path):
                 raise
             yield self._damage(f"it cannot be read: {error.strerror or error}")
             return

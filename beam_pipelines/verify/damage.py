@@ -1,11 +1,29 @@
 """What is found to be damaged in a data set."""
 
+import errno
 from typing import Any, NamedTuple
 
 from beam_pipelines.errors import printable
+from beam_pipelines.storage.files import is_remote
 
 # What is told of one file: a shard whose beginning is gone has a million records that are not where they should be.
 MAX_DAMAGES = 100
+
+# What a disk or a mount says where it is not the file that is wrong.
+_NOT_OF_THE_FILE = frozenset(
+    (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ESTALE,
+        errno.ENOTCONN,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+    )
+)
 
 
 class Damage(NamedTuple):
@@ -35,3 +53,8 @@ class Damage(NamedTuple):
         """Plain values, without those that are not known."""
         fields = {name: value for name, value in self._asdict().items() if value != -1}
         return {**fields, "file": printable(self.file), "reason": printable(self.reason)}
+
+
+def says_nothing(error: OSError, path: str) -> bool:
+    """Whether it says nothing about a file's bytes that it can't be read: a store or a mount is busy, or refuses us."""
+    return is_remote(path) or error.errno in _NOT_OF_THE_FILE

@@ -8,9 +8,9 @@ import numpy as np
 
 from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_data_set import open_data_set
-from beam_pipelines.storage.files import files_at, is_remote, open_file
+from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.verify.check_lines import check_dead_letters, check_twins
-from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
+from beam_pipelines.verify.damage import MAX_DAMAGES, Damage, says_nothing
 from tf_input.dataset_format import CROISSANT, DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, RUN, STATISTICS, TWINS, Manifest
 
 
@@ -39,7 +39,7 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
                 elif (size := files_at(path).size(path)) != num_bytes:
                     yield Damage(name, f"{size} bytes; expected {num_bytes}", can_repair=can_repair)
             except OSError as error:
-                if is_remote(path):
+                if says_nothing(error, path):
                     raise
                 yield Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=can_repair)
 
@@ -147,7 +147,7 @@ def _unread(path: str, name: str, error: OSError) -> Damage:
     """Raises the error where it says nothing about the file."""
     if isinstance(error, FileNotFoundError):
         return Damage(name, "it is gone")
-    if is_remote(path):
+    if says_nothing(error, path):
         raise error
     return Damage(name, f"it cannot be read: {error.strerror or error}")
 

@@ -2,11 +2,13 @@
 
 import base64
 import dataclasses
+import errno
 import io
 import json
 import os
 import pathlib
 import shutil
+from typing import Any, Callable
 
 import google_crc32c
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import StorageError, UserError
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.local_files import LocalFiles
@@ -348,6 +350,36 @@ def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pa
         found = replaced_catalog(copied, catalog)
         assert len(found) == bool(reason) and all(damage.file == one.catalog for damage in found), found
         assert all(damage.reason.startswith(reason) for damage in found), found
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
+def test_who_may_not_read_a_file_is_told_of_no_damage(
+    copied: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A disk that has lost a part of it is another matter."""
+    info, reason = read_manifest(str(copied))[0].splits["train"][0], f"it cannot be read: {os.strerror(number)}"
+    for name, wanted in (("read", info.index), ("size", info.name)):
+        monkeypatch.setattr(LocalFiles, name, refusing(getattr(LocalFiles, name), f"{copied}/{wanted}", number))
+    code, report, said = verify(capfd, copied, "--quick")
+    assert code == 1
+    if number == errno.EIO:
+        assert [damage["reason"] for damage in report["damages"]] == [reason]
+        assert [damage.reason for damage in checked(copied)] == [reason]
+    else:
+        assert not report and said.splitlines()[-1].endswith(f"could not be read: {os.strerror(number)}")
+        with pytest.raises(StorageError, match=f"{info.name} could not be read: {os.strerror(number)}"):
+            checked(copied)
+
+
+def refusing(function: Callable[..., Any], path: str, number: int) -> Callable[..., Any]:
+    """The same function, but for one path."""
+
+    def call(*given: Any) -> Any:
+        if path in given:
+            raise OSError(number, os.strerror(number), path)
+        return function(*given)
+
+    return call
 
 
 def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
