@@ -85,6 +85,8 @@ def describe_left(config: OutputPaths) -> str:
         return "what a run has left there is damaged, or another version's: --resume cannot go on"
     if plan is None:
         return ""
+    if plan.version != own_version():
+        return f"a run of {plan.version} has left its work there: --resume cannot go on with {own_version()}"
     return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are there: --resume goes on"
 
 

@@ -7,10 +7,11 @@ from typing import Any, Iterator, Mapping
 
 from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH, PROGRESS
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.plan import own_version
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.progress import read_counts, stage_of
-from beam_pipelines.publish.left_run import is_whole, of_left_run
+from beam_pipelines.publish.left_run import is_left, is_whole, of_left_run
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import Lease, read_lease
 from beam_pipelines.storage.marked_directory import is_in_use
@@ -67,7 +68,8 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
         "dead_letters": counts.dead_letters or None,
         "shards": sum(1 for _ in plan.shards()) if plan else None,
         "shards_done": num_done(paths) if plan else None,
-        "can_resume": is_prepare and (bool(plan) or is_whole(paths)),
+        "can_resume": is_prepare and (is_whole(paths) or plan is not None and plan.version == own_version()),
+        "is_in_the_way": is_prepare and is_left(paths),
     }
 
 
@@ -143,7 +145,8 @@ def _describe_run(run: Mapping[str, Any]) -> Iterator[str]:
     if counted:
         yield f"counted:  {', '.join(counted)}"
     if run["state"] == "ended":
-        yield f"next:     {'--resume goes on, --restart begins anew' if run['can_resume'] else 'the same command begins anew'}"
+        ways = [("--resume goes on", run["can_resume"]), ("--restart begins anew", run["is_in_the_way"])]
+        yield f"next:     {', '.join(way for way, is_open in ways if is_open) or 'the same command begins anew'}"
 
 
 def _describe_analysis_run(run: Mapping[str, Any]) -> Iterator[str]:
