@@ -124,13 +124,13 @@ def pytest_collection_finish() -> None:
     """What was imported stays, and need not be looked through again and again; what is made since, graphs mostly, not for each few hundred objects."""
     gc.enable()
     gc.freeze()
-    gc.set_threshold(7_000, 10, 10)
+    gc.set_threshold(30_000, 10, 30)
     if "tensorflow" in sys.modules:
         # A graph that computes for milliseconds is not worth its optimisation, a fifth of what such a test takes; programs that tests start have it.
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def _dealt_with(item: pytest.Item) -> str:
-    """What has the same name is run by one process."""
+    """What has the same name is run by one process: a module, or those that wait more than they compute, which would leave cores idle at once."""
     group = item.get_closest_marker("xdist_group")
     return group.args[0] if group else str(item.path)

@@ -22,6 +22,8 @@ from beam_pipelines.shards.shard_writer import ShardPart, write_part
 from made_images import jpeg, write_files
 from made_plan import PlannedInput
 
+pytestmark = pytest.mark.xdist_group("waiting")
+
 TIMEOUT = 240  # seconds, for what takes milliseconds: a test that runs into it has found something that hangs
 
 # A task is any importable function. `eval` is one: it asks a child what it knows.

@@ -21,6 +21,8 @@ from beam_pipelines.runners.job_servers import _UNTIL_CLIENT_ENDS, TidyRunner, r
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import write_class_folders
 
+pytestmark = pytest.mark.xdist_group("waiting")
+
 IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: out of which ports a socket is given any
 
 

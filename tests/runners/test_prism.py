@@ -17,6 +17,7 @@ SECONDS = 600
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.xdist_group("waiting"),
     pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH"),
 ]
 

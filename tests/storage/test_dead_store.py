@@ -19,6 +19,8 @@ from held_stages import Gate
 from made_images import write_class_folders
 from object_stores import StoreServer, objects, put, reached, silenced, store_server
 
+pytestmark = pytest.mark.xdist_group("waiting")
+
 SECONDS = 120
 NUM_SHARDS = 6
 OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")

@@ -23,6 +23,8 @@ from tf_input.storage.local_files import LocalFiles
 from tf_input.storage.open_files import open_files
 from tf_input.storage.paths import join
 
+pytestmark = pytest.mark.xdist_group("waiting")
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCHEMES = ("", "file", "gs", "s3", "az", "http", "memory")
 STORES = ("gs", "s3", "az")
