@@ -59,9 +59,9 @@ def url(request, served, monkeypatch) -> Iterator[str]:
     if request.param == "memory":
         fsspec = pytest.importorskip("fsspec")
         memory = fsspec.filesystem("memory")
-        memory.put(str(served.directory), "/bucket", recursive=True)
-        yield "memory://bucket/flowers"
-        memory.rm("/bucket", recursive=True)
+        memory.put(str(served.directory), "/remote_reading", recursive=True)
+        yield "memory://remote_reading/flowers"
+        memory.rm("/remote_reading", recursive=True)
         return
     for name, value in served.environment(request.param).items():
         monkeypatch.setenv(name, value)

@@ -51,9 +51,10 @@ def opened(server, monkeypatch, request) -> tuple[Files, str]:
     if scheme in ("", "file"):
         directory = f"{'file://' if scheme else ''}{server.directory}/data"
     elif scheme == "memory":
-        fsspec = pytest.importorskip("fsspec")
-        fsspec.filesystem("memory").put(f"{server.directory}/data", "/bucket/data", recursive=True)
-        directory = "memory://bucket/data"
+        memory = pytest.importorskip("fsspec").filesystem("memory")
+        request.addfinalizer(lambda: memory.rm("/storage_files", recursive=True))  # else the next one is put into what is there
+        memory.put(f"{server.directory}/data", "/storage_files/data", recursive=True)
+        directory = "memory://storage_files/data"
     else:
         pytest.importorskip("obstore")
         for name, value in server.environment(scheme).items():
