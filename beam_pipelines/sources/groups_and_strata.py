@@ -50,7 +50,7 @@ class StrataReader:
         for name in names:
             if name not in by_name:
                 some = f"expected one of {', '.join(fit)}, or --feature {printable(name)}" if fit else f"expected --feature {printable(name)}"
-                raise UserError(f"--stratify={printable(name)}: there is no such label or feature; {some}{did_you_mean(name, by_name)}")
+                raise UserError(f"--stratify={printable(name)}: there is no such label or feature; {some}{did_you_mean(name, fit)}")
             if name not in fit:
                 raise UserError(f"--stratify={name}: is of kind {by_name[name].kind}; expected a class, an integer or a text")
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]

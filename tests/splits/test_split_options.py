@@ -42,6 +42,7 @@ CASES = {
     "a bad pattern": ("classes", ["--group_pattern=("], "--group_pattern=(: missing ), unterminated subpattern"),
     "keys without a group": ("classes", ["--group_pattern=ant"], "finds no group in 12 of 24 keys: 'bee/000.jpg', 'bee/001.jpg', 'bee/002.jpg' and 9 more"),
     "no such feature": ("rows.csv", ["--feature=city", "--stratify=ctiy"], "--stratify=ctiy: there is no such label or feature; expected one of label, city, or --feature ctiy; did you mean 'city'?"),
+    "no feature that is fit": ("rows.csv", ["--feature=ages=age:float", "--stratify=age"], "expected one of label, or --feature age\n"),
     "no label": ("classes", ["--label=none", "--stratify"], "--stratify=label: there is no such label or feature; expected --feature label"),
     "a number": ("rows.csv", ["--feature=age:float", "--stratify=age"], "--stratify=age: is of kind float; expected a class, an integer or a text"),
     "rows without a value": ("rows.csv", ["--feature=city", "--stratify=label,city"], "1 of 40 inputs have no value of it: 'images/05.jpg'"),
