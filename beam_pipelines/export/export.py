@@ -36,11 +36,13 @@ from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
 from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import any_remote, files_at, is_remote, write_file
 from tf_input.dataset_format import CARD, DATASET_INFO, FEATURES, IMAGE, KEY, SCHEMA, STATISTICS, Manifest, to_json
 
 _HASH = np.dtype("u8")
 _IMAGE_FOLDER_HAS = (IMAGE, KEY, "height", "width")  # one way or another
+_BY_NAMES = ("webdataset", "parquet", "image_folder", "tfrecord")  # formats of which names alone tell `prepare` the splits
 
 # How each format is opened: what is imported for it, and called.
 _READ = {
@@ -221,6 +223,9 @@ def _describe(job: ExportJob) -> Iterator[str]:
         yield f"{split}: {manifest.num_examples(split):,} examples of {len(infos):,} shard{'s' * (len(infos) != 1)}"
     if left_out := _left_out(manifest) if job.to == "image_folder" else ():
         yield f"left out:  {', '.join(left_out)}, which folders of images have no place for"
+    others = [split for split in manifest.splits if split not in SPLIT_FOLDERS]
+    if others and job.to in _BY_NAMES:
+        yield f"splits:    prepare takes {', '.join(others)} for splits again with --split_folders=yes"
     yield f"{job.to}: {shown}"
     yield "next, in Python:"
     yield from (f"  {line}" for line in _how_read(job, shown).splitlines() if line)

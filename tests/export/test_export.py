@@ -101,6 +101,23 @@ def test_what_was_exported_and_prepared_again_is_the_same_data_set(made: pathlib
     }
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("to", [to for to in AGAIN if to != "array_record"])
+def test_splits_of_other_names_come_back_where_names_are_said_to_be_splits(
+    made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str
+) -> None:
+    output = tmp_path / "out"
+    assert main(["prepare", "--input", str(made.parent / "in"), "--output", str(output), "--split_folders=no", "--folds=2"]) == 0
+    capfd.readouterr()
+    exported = export(output, tmp_path / "exported", to)
+    assert "\nsplits:    prepare takes fold0, fold1 for splits again with --split_folders=yes\n" in capfd.readouterr().out
+    folder, *options = AGAIN[to]
+    command = ["prepare", "--input", str(exported / folder), "--output", str(tmp_path / "again"), "--split_folders=yes"]
+    assert main([*command, *(option.format(exported) for option in options)]) == 0
+    counts = [{split: manifest.num_examples(split) for split in manifest.splits} for manifest in map(read_manifest, (output, tmp_path / "again"))]
+    assert counts[0] == counts[1] and {*counts[0]} == {"fold0", "fold1"}
+
+
 def test_tar_files_hold_samples_as_webdataset_reads_them(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
     import webdataset
 

@@ -444,6 +444,8 @@ def test_what_an_input_means(tmp_path, monkeypatch):
         ("not all named", ["train-0.tfrecord", "x.tfrecord"], {}, [None, None]),
         ("part of a word", ["training_set.tfrecord", "contest.tfrecord"], {}, [None, None]),
         ("not wanted", ["train-0.tfrecord", "val-0.tfrecord"], {"split_folders": False}, [None, None]),
+        ("other names", ["fold0-0.tfrecord", "fold1-0.tfrecord"], {}, [None, None]),
+        ("other names, said to be splits", ["dev-00-of-01.tfrecord", "train-0.tfrecord"], {"split_folders": True}, ["dev", "train"]),
         (
             "one to be divided",
             ["train-0.tfrecord", "train-1.tfrecord"],
@@ -465,6 +467,8 @@ def test_what_is_refused_as_a_whole(tmp_path):
     write(tmp_path / "values/x.tfrecord", example(x=1.5, y=bytes(7), image=JPEG))
     write(tmp_path / "numbers/x.tfrecord", example(x=1.5))
     write(tmp_path / "boxes/x.tfrecord", example(image=JPEG, b=[0.0, 0.0, 1.0, 1.0]))
+    write(tmp_path / "some/train-0.tfrecord", example(image=JPEG, label=1))
+    write(tmp_path / "some/dev-0.tfrecord", example(image=JPEG, label=1))
     made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
     cases = [
         ("b", {}, "x.tfrecord: its first record has category .*, picture .* no known layout .*expected a layout such as image="),
@@ -482,6 +486,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("values", {"layout": "image=image,x=y:float32"}, "its first record has no shape beside y; expected shape=FEATURE, or y:float32"),
         ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes, and no class of one; expected --label none"),
         ("a", {"split_folders": True}, "not named like a split"),
+        ("some", {}, "'dev-0.tfrecord' is not named like a split, and others beside it are; expected --split_folders=yes or"),
     ]
     for folder, options, message in cases:
         with pytest.raises(UserError, match=message):

@@ -6,13 +6,14 @@
     data/shard-{000..010}.tar    eleven names; {a,b} stands for either
     a folder                     what is named like such a file, in it and below
 
-A file is named like a split if `train`, `val`, `test`, … is a word of its name, or of its folder's.
+A file is named like a split if `train`, `val`, `test`, … is a word of its name, or of its folder's. Where a user says that all are, shards
+such as `fold0-000000.tar` are of `fold0`; where some are and such shards lie beside them, a user has to say what they are.
 """
 
 import re
 from typing import Callable
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.file_listing import FileListing
@@ -22,6 +23,7 @@ from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at
 
 _WORD = re.compile(r"[A-Za-z]+")
+_SHARD = re.compile(rf"({NAME_PATTERN.pattern})-\d+(?:-of-\d+)?(?:\..*)?")  # `dev-000000.tar`, `dev-00000-of-00002.tfrecord.gz`
 
 
 class Containers:
@@ -60,15 +62,28 @@ class Containers:
         return (self._num_ignored, self._dead_letters) if part == self.names[0] else (0, [])
 
     def splits(self) -> dict[str, str]:
-        """The split of each file by its name; empty unless all are named like one, or where other splits were asked for."""
+        """The split of each file by its name; empty unless all are named like one, or where other splits were asked for.
+
+        Raises:
+            UserError: A file isn't named like a split, where all are said to be; or shards of other names lie beside those that are.
+        """
         if self._config.split_folders is False:
             return {}
         splits = {name: split for name in self.names if (split := split_in_name(name))}
-        if len(splits) < len(self.names):
-            if self._config.split_folders:
-                other = next(name for name in self.names if name not in splits)
+        others = [name for name in self.names if name not in splits]
+        shards = {name: match[1] for name in self.names if (match := _SHARD.fullmatch(name))}
+        if self._config.split_folders:
+            for name in others:
+                if name not in shards:
+                    raise UserError(
+                        f"--split_folders=yes: {printable(name)!r} is not named like a split; expected a name such as train-00000"
+                    )
+                splits[name] = shards[name]
+        elif others:
+            if splits and len(shards) == len(self.names):
                 raise UserError(
-                    f"--split_folders=yes: {printable(other)!r} is not named like a split; expected a name such as train-00000"
+                    f"--input={self._config.input}: {printable(others[0])!r} is not named like a split, and others beside it are; "
+                    "expected --split_folders=yes or --split_folders=no, which says what they are"
                 )
             return {}
         if self._config.asks_for_shares and not self._config.source.divide and len(set(splits.values())) == 1:

@@ -13,7 +13,7 @@ They are in TFRecord or in ArrayRecord files, which are told apart by their firs
 | a file that is compressed, as GZIP or ZLIB; an ArrayRecord file | its images, masks and arrays are spooled |
 | no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has one |
 | integers for classes | they stay what they are, unless the data set or `--label_names` names them |
-| all files named like splits | they are the splits, unless `--split_folders=no` |
+| all files named like splits, or shards (`dev-000000`) with `--split_folders=yes` | they are the splits, unless `--split_folders=no` |
 | a damaged record, or one without a usable image | dead letter `FILE@OFFSET`, of an ArrayRecord file `FILE#INDEX`; see `record_reader` |
 | a file that is neither, or an ArrayRecord file that is cut off | the run is refused |
 

@@ -13,7 +13,7 @@
 | `objects` of the JSON: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where a label names them or there is no other |
 | no `--label` | `cls`, else `label`, `class` or `cls` of the JSON, else its `objects` |
 | `--key_column` | a field with the key, where the usual one comes again in another file |
-| all files named like splits | they are the splits, unless `--split_folders=no` |
+| all files named like splits, or shards (`dev-000000`) with `--split_folders=yes` | they are the splits, unless `--split_folders=no` |
 | a name without a dot, a hidden one, one of `__…__` | ignored, and counted |
 | a link, a device, a sparse file, a name with `..`, a sample without an image | dead letter `FILE:NAME` |
 | the rest of a file that is damaged or cut off | one dead letter `FILE@OFFSET` |
