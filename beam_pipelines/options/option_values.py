@@ -10,6 +10,7 @@ from beam_pipelines.config.prepare_config import MAX_NAME_LENGTH, OBJECT_LABEL
 from beam_pipelines.elements.class_tables import read_class_tables
 from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import ABOUT, OBJECTS
 
 # A head as options name it; a file whose name has "=" in it is meant by a path: ./a=b.txt.
@@ -158,12 +159,14 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
 
     Raises:
         UserError: There is no data set, or it has no class names.
+        StorageError: A disk or a store is in trouble.
     """
     try:
         tables = read_class_tables(directory)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--label_names_from={directory}: {reason}; expected a data set that was prepared earlier") from None
+        told = f"--label_names_from={directory}: {reason}; expected a data set that was prepared earlier"
+        raise listing_error(error, directory, told) from None
     if not tables:
         raise UserError(f"--label_names_from={directory}: nothing there has class names; expected a data set with classes")
     return tables
@@ -176,12 +179,13 @@ def read_label_names(path: str) -> tuple[str, ...]:
 
     Raises:
         UserError: It can't be read, is not UTF-8, or has no names.
+        StorageError: A disk or a store is in trouble.
     """
     try:
         text = files_at(path).read(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise UserError(f"--label_names={path}: {reason}; expected a file with a class name a line") from None
+        raise listing_error(error, path, f"--label_names={path}: {reason}; expected a file with a class name a line") from None
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not names:
         raise UserError(f"--label_names={path}: it is empty; expected a class name a line")

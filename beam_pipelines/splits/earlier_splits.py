@@ -12,6 +12,7 @@ from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.texts import digests
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import MANIFEST, decode_manifest
 
 _DIGEST_BYTES = 16
@@ -47,6 +48,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
 
     Raises:
         UserError: It is none of these.
+        StorageError: A disk or a store is in trouble, which says nothing of it.
     """
     try:
         if files_at(path).exists(f"{path}/{MANIFEST}"):
@@ -56,7 +58,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         expected = "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"
-        raise UserError(f"--splits_from={printable(path)}: {printable(reason)}; {expected}") from None
+        raise listing_error(error, path, f"--splits_from={printable(path)}: {printable(reason)}; {expected}") from None
 
 
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:

@@ -1,12 +1,17 @@
 """Options on splits that do not go together, or not with the inputs: one line each, before any work."""
 
+import errno
 import pathlib
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.elements import class_tables
+from beam_pipelines.options import option_values
+from beam_pipelines.splits import earlier_splits
 from made_images import jpeg, write_class_folders, write_files
 
 
@@ -89,3 +94,22 @@ def test_what_only_the_inputs_tell_is_one_line(options, message, inputs, monkeyp
     assert main(["prepare", "--input", "classes", "--output", "out", *options]) == 2
     told = capsys.readouterr().err
     assert message in told and told.count("\n") == 1, told
+
+
+@pytest.mark.parametrize(
+    ("module", "option"),
+    [(earlier_splits, "--splits_from=old.csv"), (option_values, "--label_names=names.txt"), (class_tables, "--label_names_from=old")],
+)
+def test_a_store_in_trouble_is_no_wrong_option(module, option, inputs, monkeypatch, capsys):
+    """Another time it may do, so that a scheduler may try again."""
+
+    class Troubled:
+        def exists(self, path):
+            raise OSError(errno.EIO, "Input/output error", path)
+
+        read = exists
+
+    monkeypatch.chdir(inputs)
+    monkeypatch.setattr(module, "files_at", lambda path: Troubled())
+    assert main(["prepare", "--input", "classes", "--output", "out", "--estimate", option]) == 1
+    assert re.search(r"(old.csv|old|names.txt)\S* could not be read: Input/output error; run again", capsys.readouterr().err)
