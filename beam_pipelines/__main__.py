@@ -99,8 +99,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    config = make_config(arguments)
     beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
+    if any("://" in place for place in (*arguments.label_names, arguments.label_names_from or "")):
+        _import("runners.jobs").use_for_stores(beam_flags, "prepare")  # these are read with the options
+    config = make_config(arguments)
     if arguments.estimate:
         print(estimate(config, beam_flags))
         return

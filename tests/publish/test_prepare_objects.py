@@ -118,6 +118,19 @@ def test_from_disk_to_a_store_and_back(server, source, bucket, prepared, tmp_pat
 
 
 @S3_ALONE
+def test_names_of_classes_are_read_from_the_store_that_the_options_lead_to(server, source, tmp_path, capfd):
+    names = put(server, {"names.txt": b"bee\nant\ncow\n"}, "")
+    nowhere = ["--s3_endpoint_url=http://127.0.0.1:9", "--store_timeout=1"]
+    for option in (f"--label_names={names}/names.txt", f"--label_names=label={names}/names.txt", f"--label_names_from={names}/old"):
+        FileSystems.set_options(parse_pipeline_options([]))  # as where a command begins
+        assert prepare(str(source), str(tmp_path / "out"), option, "--estimate", *server.flags, *nowhere) == 1
+        assert "http://127.0.0.1:9 has answered nothing useful for 1 s" in capfd.readouterr().err
+    FileSystems.set_options(parse_pipeline_options([]))
+    assert prepare(str(source), str(tmp_path / "out"), f"--label_names={names}/names.txt", *server.flags) == 0
+    assert (tmp_path / "out" / "label.labels.txt").read_text() == "bee\nant\ncow\n"
+
+
+@S3_ALONE
 def test_without_a_check_too(server, bucket, source, tmp_path):
     assert prepare(str(source), str(tmp_path / "out"), "--check=none") == 0
     assert prepare(f"{bucket}/in", f"{bucket}/out", "--check=none", *server.flags) == 0
