@@ -275,7 +275,10 @@ def _reading() -> Iterator[None]:
         raise RunError(printable(str(error))) from None
     except BrokenPipeError:  # who reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or else its last flush says so
-    except (ImportError, OSError, ValueError) as error:
+    except OSError as error:
+        is_of_the_place = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
+        raise (UserError if is_of_the_place else StorageError)(printable(str(error))) from None
+    except (ImportError, ValueError) as error:
         raise UserError(printable(str(error))) from None
 
 

@@ -84,6 +84,15 @@ def test_a_store_that_is_away_may_be_back(ends, command):
     assert (code, told["kind"], told["retryable"]) == (1, "storage", True), told
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["inspect", "benchmark", "which"])
+def test_so_may_one_that_is_read_from(ends, command, monkeypatch):
+    for name, value in {"ENDPOINT_URL": "http://localhost:9", "ACCESS_KEY_ID": "made", "SECRET_ACCESS_KEY": "made", "REGION": "made"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    code, told = ends(command, *given(command, "s3://made/out"))
+    assert (code, told["kind"], told["retryable"]) == (1, "storage", True), told
+
+
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_is_its_signal_and_may_be_tried_again(ends, monkeypatch, request, sent):
     before = signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)  # a background job's is ignored
