@@ -44,9 +44,10 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
         lost = "; what `map` and its like make of a data set no longer says how it was read" * isinstance(train, tf.data.Dataset)
         raise ValueError(f"train={train!r}: {_BOTH_WAYS}{lost}")
     _check_raw(reading)
-    # Weights, order, host and service change nothing in what a model is fed with.
+    # Weights, order and service change nothing in what a model is fed with, nor do hosts: one of several compares whole batches.
     kept = ("image_size", "channels", "fit", "ragged", "max_length", "inputs", "targets", "transform", "memory_budget", "on_error")
-    config = ReadConfig(batch_size, shuffle=False, use_weights=False, **{name: getattr(reading.config, name) for name in kept})
+    as_before = {name: getattr(reading.config, name) for name in kept}
+    config = ReadConfig(batch_size, shuffle=False, use_weights=False, hosts=(1, 0), **as_before)
     return reading._replace(config=config)
 
 

@@ -100,6 +100,17 @@ def test_without_a_transform_none_is_asked_for(tmp_path_factory, tmp_path):
     assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
 
 
+@pytest.mark.slow(2)
+def test_one_host_of_several_exports(tmp_path_factory, tmp_path, monkeypatch):
+    """What it wrote is compared with whole batches, into which the hosts need not divide; not with its part of them."""
+    made = tf_input.open(mixed_images(tmp_path_factory))
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}')
+    train = made.batches("train", batch_size=6, image_size=SIZE, augment=True, seed=0)
+    assert len(next(iter(train))[0]) == 2
+    tf_input.export_serving(asks([made.normalization_layer()]), train, tmp_path / "1")
+    assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
+
+
 @pytest.mark.slow(6)
 def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
     """Larger ones than those that are always decoded whole: held, they are sampled from all of their pixels."""
