@@ -272,8 +272,9 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             - `path`, and each feature that is one class label: where the image lay, and the name of its class; str or None. They are
               from the catalog, which takes pyarrow to read; a data set that `recordmill transform` wrote has none.
             - `predicted`: str, the name of the class that has the most, where the only target is one class label and the model gives
-              [batch, num_classes]. Of several outputs `predicted/NAME`, where a target of one class label has the output's name.
-            - `output`: [n, ...], what the model gives. Of several outputs `output/NAME`. In a CSV file `output/INDEX` for each number.
+              [batch, num_classes]; None where it gives NaN. Of several outputs `predicted/NAME`, where a target of one class label has
+              the output's name.
+            - `output`: [n, ...], what the model gives; texts are str, as objects. Of several outputs `output/NAME`. In a CSV file `output/INDEX` for each number.
 
         Raises:
             FileNotFoundError, OSError: As in `batches`; or `output` can't be written.

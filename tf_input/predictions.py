@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import os
 import pathlib
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -74,8 +74,8 @@ def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog
             found[f"label_{name}" if name in (OUTPUT, PREDICTED) else name] = np.array([row[place] for row in known], object)
         for name, values in outputs.items():
             names = class_names.get(name, ())
-            if names and values.shape[1:] == (len(names),):
-                found[name.replace(OUTPUT, PREDICTED, 1)] = np.array(names, object)[values[is_example].argmax(axis=1)]
+            if names and values.shape[1:] == (len(names),) and values.dtype != object:
+                found[name.replace(OUTPUT, PREDICTED, 1)] = _best(values[is_example], names)
         yield found | {name: values[is_example] for name, values in outputs.items()}
 
 
@@ -144,9 +144,7 @@ def _write_parquet(parts: Iterable[Columns], path: pathlib.Path) -> None:
     import pyarrow.parquet as pq
 
     def column(values: np.ndarray) -> pa.Array:
-        if values.dtype == object:
-            return pa.array(values, pa.string())
-        found = pa.array(values.reshape(-1))
+        found = pa.array(values.reshape(-1), pa.string() if values.dtype == object else None)
         for size in reversed(values.shape[1:]):
             found = pa.FixedSizeListArray.from_arrays(found, size)
         return found
@@ -193,7 +191,17 @@ def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
     return found
 
 
+def _best(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """The name of the class that has the most, for each row; None where one is NaN, which argmax takes for the most."""
+    found = np.array(names, object)[values.argmax(axis=1)]
+    found[np.isnan(values).any(axis=1)] = None
+    return found
+
+
 def _array(value: Any) -> np.ndarray:
-    """As NumPy has it, with bfloat16 and its like, which no file has a name for, as float32."""
+    """As NumPy has it, with bfloat16 and its like, which no file has a name for, as float32, and texts as str, as objects."""
     found = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if found.dtype.kind in "OSU":  # TensorFlow gives texts in bytes
+        texts = [one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else one for one in found.reshape(-1).tolist()]
+        return np.array(texts, object).reshape(found.shape)
     return found.astype(np.float32) if found.dtype.kind == "V" or found.dtype == np.float16 else found
