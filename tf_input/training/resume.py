@@ -63,20 +63,21 @@ class BackupAndRestore(keras.callbacks.Callback):
             raise ValueError(f"steps_per_epoch={steps}: expected None, or {num_batches}, the batches in an epoch")
         # On JAX, `fit` keeps the variables elsewhere, and puts them back when a callback asks for its model.
         self._backup = backup = Backup(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)
-        if backup.restored_from is not None:
-            self.model._initial_epoch = backup.epoch  # as Keras' own callback does
         # Keras makes so many steps at a time, and the last of them would be made with batches of the epoch after.
         if (backup.step or self._options["save_freq"] != "epoch") and not self._ends_with_epoch(backup.step):
             raise ValueError(
                 f"steps_per_execution={self.model.steps_per_execution}: expected a divisor of {num_batches - backup.step}, the batches "
                 f"from batch {backup.step + 1} on, as an epoch is gone on with in its middle"
             )
+        if backup.restored_from is not None:
+            self.model._initial_epoch = backup.epoch  # as Keras' own callback does
 
     def _ends_with_epoch(self, step: int) -> bool:
         """Whether executions from that step on end where the epoch does."""
         return (self._backup.num_steps - step) % self.model.steps_per_execution == 0
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self.model._initial_epoch = None  # `fit` has read it, and another one of this model would leave out as many epochs
         self._backup.begin(epoch)
         self._first_step = self._backup.step
 
@@ -102,5 +103,6 @@ class BackupAndRestore(keras.callbacks.Callback):
             backup.save()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self.model._initial_epoch = None  # where no epoch was left
         if self._deletes:
             self._backup.delete()

@@ -206,7 +206,7 @@ def test_steps_per_execution_are_respected(dataset, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_on(dataset, tmp_path, steps_per_execution, recwarn, capsys):
-    """Validation, and a callback that wants to stop, are what they are without it."""
+    """Validation, a callback that wants to stop, and another `fit` of the same model, are what they are without it."""
     valid = dataset.batches("validation", **OPTIONS)
     fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
     (place,) = backups(tmp_path)
@@ -221,6 +221,7 @@ def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_o
     assert seen == [(1, 2 * NUM_BATCHES), (2, 3 * NUM_BATCHES)]
     assert not [one for one in recwarn if "ran out of data" in str(one.message)]
     assert f"resumed at epoch 2, batch {place[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
+    assert model.fit(train, epochs=1, shuffle=False, verbose=0).epoch == [0]
     model = fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [EndAfterAnEpoch()])
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
