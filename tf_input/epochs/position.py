@@ -41,7 +41,7 @@ class Position:
         identity: What the batches depend on, beside epoch and step; see `identify`. None: on nothing that could be repeated.
 
     Attributes:
-        start_step: The step with which the first pass begins.
+        start_epoch, start_step: With which the first pass begins.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Position:
     ) -> None:
         self.num_batches = num_batches
         self.identity = identity
-        self.start_step = step
+        self.start_epoch, self.start_step = epoch, step
         self._next = (epoch, step)
         self._is_told = True  # where to begin, and not only has come to it
         self._has_warned = False

@@ -46,7 +46,7 @@ class Backup:
         before_save: Called before the variables are read.
 
     Attributes:
-        epoch: Which epoch it is, from 0.
+        epoch: Which epoch it is, from 0; at first the `start_epoch` of `train`.
         step: How many of its steps are done.
         state: What the loop wants to remember, as JSON has it: {} at first.
         restored_from: The backup that was found; None: the training begins.
@@ -82,7 +82,7 @@ class Backup:
         self._save_freq, self._keep, self._writes, self._before_save = save_freq, keep, writes, before_save
         self.num_steps: int = self._position.num_batches
         self.state: dict[str, Any] = {}
-        self.epoch, self.step = 0, 0
+        self.epoch, self.step = self._position.start_epoch, 0
         self.restored_from = next(reversed(find_backups(directory)), None)
         if self.restored_from is not None:
             self._restore(self.restored_from)

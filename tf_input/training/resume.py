@@ -71,6 +71,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             )
         if backup.restored_from is not None:
             self.model._initial_epoch = backup.epoch  # as Keras' own callback does
+        self._first_epoch = backup.epoch
 
     def _ends_with_epoch(self, step: int) -> bool:
         """Whether executions from that step on end where the epoch does."""
@@ -78,6 +79,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self.model._initial_epoch = None  # `fit` has read it, and another one of this model would leave out as many epochs
+        if epoch < self._first_epoch:
+            raise ValueError(f"initial_epoch={epoch}: expected {self._first_epoch}, with which `train` begins")
         self._backup.begin(epoch)
         self._first_step = self._backup.step
 

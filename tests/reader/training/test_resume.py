@@ -254,6 +254,22 @@ def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
         tf_input.BackupAndRestore(tmp_path, sequence, save_freq=5)
 
 
+@pytest.mark.slow
+def test_a_training_begins_with_the_start_epoch(dataset, tmp_path):
+    """A loop by itself; Keras has to be told so, and is not to read other epochs."""
+    data, found = dataset.batches("train", **OPTIONS, start_epoch=1), []
+    backup = tf_input.Backup(tmp_path / "loop", make_model(tmp_path / "log"), data)
+    for epoch in backup.epochs(2):
+        found += [x.numpy().tobytes() for x, _ in backup.batches()]
+    expected = dataset.batches("train", **OPTIONS, start_epoch=1)
+    assert epoch == 1 and found == [x.tobytes() for x, _ in expected.as_numpy_iterator()]
+    with pytest.raises(ValueError, match="initial_epoch=0: expected 1, with which `train` begins"):
+        fit(dataset, tmp_path, dataset.batches("train", **OPTIONS, start_epoch=1))
+    train, model = dataset.batches("train", **OPTIONS, start_epoch=1), make_model(tmp_path / "log")
+    backup = tf_input.BackupAndRestore(tmp_path / "backups", train, delete_checkpoint=False)
+    assert model.fit(train, epochs=2, initial_epoch=1, callbacks=[backup], verbose=0).epoch == [1] and backups(tmp_path) == [(2, 0)]
+
+
 def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
     data = dataset.batches("train", **OPTIONS)
     unseeded = {**OPTIONS, "seed": None}
