@@ -274,7 +274,8 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             - `predicted`: str, the name of the class that has the most, where the only target is one class label and the model gives
               [batch, num_classes]; None where it gives NaN. Of several outputs `predicted/NAME`, where a target of one class label has
               the output's name.
-            - `output`: [n, ...], what the model gives; texts are str, as objects. Of several outputs `output/NAME`. In a CSV file `output/INDEX` for each number.
+            - `output`: [n, ...], what the model gives; texts are str, as objects. Of several outputs `output/NAME`. In a CSV file
+              `output/INDEX` for each number.
 
         Raises:
             FileNotFoundError, OSError: As in `batches`; or `output` can't be written.

@@ -90,15 +90,18 @@ def test_texts_are_texts_and_of_what_is_no_number_no_class_is_named(mixed, tmp_p
         return {"name": tf.constant(names[0, :2].tolist() * 9)[: len(x)], "names": np.repeat(names, len(x), 0), "label": scores}
 
     found = mixed.predict(heads, "validation", **OPTIONS)
-    assert found["output/name"].tolist() == (["ä", "b"] * 9)[:10] + (["ä", "b"] * 9)[:7] and found["output/names"].tolist() == names.tolist() * 17
+    assert found["output/name"].tolist() == (["ä", "b"] * 9)[:10] + (["ä", "b"] * 9)[:7]
+    assert found["output/names"].tolist() == names.tolist() * 17
     assert found["predicted/label"].tolist()[:6] == [None, "bee", "cow", "ant", None, "cow"]
     assert "predicted" not in mixed.predict(lambda x: heads(x)["names"], "validation", **OPTIONS)
     for name in ("p.csv", "p.parquet"):
         mixed.predict(heads, "validation", output=tmp_path / name, **OPTIONS)
     (first, second, *_) = csv.DictReader((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines())
-    assert (first["output/name"], first["output/names/2"], first["predicted/label"]) == ("ä", "c", "") and second["predicted/label"] == "bee"
+    assert (first["output/name"], first["output/names/2"], first["predicted/label"]) == ("ä", "c", "")
+    assert second["predicted/label"] == "bee"
     table = pandas.read_parquet(tmp_path / "p.parquet")
-    assert table["output/name"][0] == "ä" and table["output/names"][0].tolist() == names[0].tolist() and pandas.isna(table["predicted/label"][0])
+    assert table["output/name"][0] == "ä" and table["output/names"][0].tolist() == names[0].tolist()
+    assert pandas.isna(table["predicted/label"][0])
 
 
 @pytest.mark.slow(4)
