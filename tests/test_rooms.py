@@ -47,7 +47,7 @@ IMPORTS = {
     "tf_input": {
         "training": "top pipeline epochs",
         "serving": "top decoding storage",
-        "foreign": "top pipeline decoding storage",
+        "foreign": "top pipeline decoding storage epochs",
         "inspection": "top selection storage",
         "benchmark": "top pipeline epochs storage",
         "top": "pipeline selection transform decoding storage epochs",

@@ -1,5 +1,6 @@
 """Which hosts there are, and which of them this process is."""
 
+import contextlib
 import json
 import logging
 import os
@@ -64,6 +65,22 @@ def hosts_of(split: str) -> tuple[int, int]:
         message = "%s: found %d hosts by %s; this is number %d, and reads its own part. hosts=(1, 0) reads all of it here"
         _logger.warning(message, split, hosts[0], where, hosts[1])
     return hosts
+
+
+def tell_undivided(name: str) -> None:
+    """A line of the log, where several hosts read what nothing here divides: only what was prepared has parts for them.
+
+    Args:
+        name: Of what is read, for the message.
+    """
+    if tf.distribute.has_strategy():  # which divides it
+        return
+    with contextlib.suppress(ValueError):  # a cluster of which nobody asked
+        hosts, where = _find_processes(is_asked=False)
+        if hosts[0] > 1:
+            message = "%s: found %d hosts by %s, and each of them reads all of it, unless a strategy of tf.distribute divides it; "
+            message += "files of its own for each host, or `.shard(%d, index)`, divide it too"
+            _logger.warning(message, name, hosts[0], where, hosts[0])
 
 
 def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:

@@ -5,6 +5,7 @@ from typing import Any, Callable, Mapping, Sequence, Unpack
 import tensorflow as tf
 
 from tf_input.batches import as_batches
+from tf_input.epochs.hosts import tell_undivided
 from tf_input.forks import check_fork
 from tf_input.options import named_options
 from tf_input.pipeline import ladder
@@ -70,6 +71,7 @@ class ParsedRecords:
                 raise ValueError(f"{given}: what becomes of a record is said by parse; expected only {', '.join(_OPTIONS)}")
         if config.order(split) == "exact":
             raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
+        tell_undivided(f"TFRecords, {split}")
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
         data = ladder.read_records(self.paths[split], config, split, buffer, compression=self.compression)
         data = data.map(self.parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -12,6 +12,7 @@ from tf_input.decoding import class_weights, crops, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import key_parser
 from tf_input.decoding.targets import with_inputs
+from tf_input.epochs.hosts import tell_undivided
 from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.foreign import tfds_directory
 from tf_input.foreign.parsed_records import ParsedRecords
@@ -177,6 +178,7 @@ class RecordFiles:
         """
         check_fork()
         decode_batch = self._make_decoder(split, config := make_config(config, options))
+        tell_undivided(f"TFRecords, {split}")
         self._crops.tell(split, decode_batch, config, lambda: _first_records(self.paths[split], self.compression)[1])
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
         data = ladder.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)

@@ -1,5 +1,7 @@
 """TFRecords that a function of the user's parses: `open_tfrecords(parse=...)`."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -119,3 +121,22 @@ def test_a_function_that_does_not_fit_is_told_at_once(tmp_path):
             tf_input.open_tfrecords(path, parse=parser, **options)
     with pytest.raises(ValueError, match="parse='raw': expected a function"):
         tf_input.open_tfrecords(path, parse="raw")
+
+
+@pytest.mark.parametrize("options", [{"parse": parser}, {"layout": "label=y,size=shape"}], ids=["a function", "a layout"])
+def test_that_each_host_reads_all_of_it_is_said(tmp_path, monkeypatch, caplog, options):
+    """But not where a strategy divides it, nor to who is alone."""
+    path = write(tmp_path / "made.tfrecord")
+    task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+
+    def lines() -> list[str]:
+        caplog.clear()
+        tf_input.open_tfrecords(path, **options).batches(batch_size=2)
+        return [record.getMessage() for record in caplog.records if "hosts" in record.getMessage()]
+
+    assert not lines()
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    (line,) = lines()
+    assert line.startswith("TFRecords, train: found 2 hosts by TF_CONFIG, and each of them reads all of it")
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        assert not lines()
