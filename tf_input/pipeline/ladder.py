@@ -11,6 +11,7 @@ from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
 from tf_input.epochs.share import local_batch_size
 from tf_input.pipeline.exit import let_go_at_exit
+from tf_input.pipeline.malloc import keep_freed_memory
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.packing import pack, pack_error, packed_spec, together, unpack
 from tf_input.pipeline.plan import Plan
@@ -42,6 +43,7 @@ def read_batches(
 
     def generate() -> Iterator[np.ndarray]:
         """Each with a note: (key, step, *pass or zeros)."""
+        keep_freed_memory()
         begun = position.take(share.num_batches)
         with make_inputs() as inputs:
             for place in range(begun.step, begun.step + begun.count):
