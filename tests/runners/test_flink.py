@@ -48,6 +48,8 @@ from tf_input.transform.transform_format import TRANSFORM_FN
 from tf_input.transform.transform_graph import TransformGraph
 
 flink_cluster = engines.flink_cluster()
+pytestmark = pytest.mark.xdist_group("waiting")
+
 Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
 MISSING = flink_cluster.missing_tools()
 SECONDS = 600
