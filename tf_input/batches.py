@@ -36,14 +36,18 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
         identity: What they depend on; see `Position`.
 
     Returns:
-        With the attribute `position`.
+        With the attributes `position`, and `read_passes`: from a number of passes, or None for no end, to their batches.
     """
     position = Position(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
     # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
     sharding = tf.data.Options()
     sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    data = ladder.read_batches(plan, plan.decode, position).with_options(sharding)
-    data.position = position
+
+    def read_passes(number: int | None) -> tf.data.Dataset:
+        return ladder.read_batches(plan, plan.decode, position, num_passes=number).with_options(sharding)
+
+    data = read_passes(1)
+    data.position, data.read_passes = position, read_passes
     return data
 
 
@@ -57,8 +61,10 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dat
     """
     data.__class__ = _batches_type(type(data))  # a data set around it would not have its attributes, such as `position`
     count = tf.get_static_value(data.cardinality())
-    batches = "an unknown number of batches" if count is None or count < 0 else f"{count:,} {'batch' if count == 1 else 'batches'}"
-    data.title = f"{name}: {batches} of {batch_size}"  # now, as nothing can be computed after a fork
+    unknown = {None: "an unknown number of", tf.data.UNKNOWN_CARDINALITY: "an unknown number of", tf.data.INFINITE_CARDINALITY: "endless"}
+    # Now, as nothing can be computed after a fork.
+    data.title = f"{name}: {unknown.get(count) or format(count, ',')} {'batch' if count == 1 else 'batches'} of {batch_size}"
+    data.as_batches = functools.partial(as_batches, name=name, batch_size=batch_size)
     return data
 
 
@@ -73,6 +79,13 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
 
         def __repr__(self) -> str:
             return f"<{self.title}, element_spec={self.element_spec}>"
+
+        def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
+            """As `tf.data.Dataset.repeat`; where there is an index, the next epoch is begun with while the last batches of one are still ahead."""
+            number = -1 if count is None else count
+            if not hasattr(self, "read_passes") or not isinstance(number, int) or not (number > 0 or number == -1):
+                return super().repeat(count, name)
+            return self.as_batches(self.read_passes(None if number == -1 else number))
 
     return Batches
 

@@ -75,7 +75,7 @@ def table(stages: list[Stage]) -> str:
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
-    """Ever longer parts of the pipeline, by the stage with which each ends."""
+    """Ever longer parts of the pipeline, without end, by the stage with which each ends."""
     from tf_input.epochs.position import Position
     from tf_input.pipeline import ladder
 
@@ -83,7 +83,7 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     decoder = dataclasses.replace(plan.decoder, config=dataclasses.replace(plan.decoder.config, augment=False))
 
     def read(make_batch: Callable[..., Any]) -> "tf.data.Dataset":
-        return ladder.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False)
+        return ladder.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False, num_passes=None)
 
     if plan.held is None:
         yield "read", read(lambda records, seed, rows: records[0])
@@ -93,12 +93,12 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         yield "gather", read(lambda numbers, seed, rows: plan.look_up(numbers[0]))
         yield "resize", read(lambda numbers, seed, rows: decoder.outputs(plan.look_up(numbers[0]), rows=rows and rows[0]))
     if plan.config.augment:
-        yield "augment", ladder.read_batches(plan, plan.decode, Position(), prefetch=False)
-    yield "batch", ladder.read_batches(plan, plan.decode, Position())
+        yield "augment", ladder.read_batches(plan, plan.decode, Position(), prefetch=False, num_passes=None)
+    yield "batch", ladder.read_batches(plan, plan.decode, Position(), num_passes=None)
 
 
 def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: threading.Event) -> Stage:
-    batches = iter(data.repeat())
+    batches = iter(data)
     _read_for(batches, seconds * _WARM_UP, interrupted)
     cpu, started = time.process_time(), time.perf_counter()
     num_images = _read_for(batches, seconds, interrupted)

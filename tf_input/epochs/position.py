@@ -26,6 +26,10 @@ class Pass(NamedTuple):
     step: int
     count: int
 
+    def end(self, num_batches: int) -> tuple[int, int]:
+        """(epoch, step) of the batch after its last one, if a whole epoch has so many."""
+        return divmod(self.epoch * num_batches + self.step + self.count, num_batches)
+
 
 class Position:
     """What the next pass over a data set of batches reads: an epoch, from one of its steps on.
@@ -69,15 +73,16 @@ class Position:
         with self._lock:
             self._next, self._is_told = (epoch, step), True
 
-    def take(self, num_batches: int) -> Pass:
-        """Begins a pass where the position is.
+    def take(self, num_batches: int, after: Pass | None = None) -> Pass:
+        """Begins a pass where the position is, or one that follows another.
 
         Args:
             num_batches: Those of a whole epoch.
+            after: The other one, whose last batch need not be delivered yet.
         """
         with self._lock:
-            (epoch, step), count = self._next, num_batches - self.start_step
-            if self.start_step and not self._is_told and not self._has_warned:
+            (epoch, step), count = after.end(num_batches) if after else self._next, num_batches - self.start_step
+            if self.start_step and (after or not self._is_told) and not self._has_warned:
                 self._has_warned = True
                 _logger.warning(
                     "start_step=%d: passes have %d batches, as the rest of the first epoch had; this one begins at epoch %d, step %d; "
@@ -90,8 +95,7 @@ class Position:
         """All batches of a pass were delivered: the next one begins after it, unless another has come to this, or `go_to`."""
         with self._lock:
             if self._next == (ended.epoch, ended.step):
-                place = ended.epoch * num_batches + ended.step + ended.count
-                self._next, self._is_told = divmod(place, num_batches), False
+                self._next, self._is_told = ended.end(num_batches), False
 
     @property
     def next(self) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """The steps from inputs to batches; and file by file, where there is no index."""
 
+import itertools
 import random
 from typing import Any, Callable, Iterator, Sequence
 
@@ -26,7 +27,7 @@ _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
 def read_batches(
-    plan: Plan | MixedPlan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True
+    plan: Plan | MixedPlan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True, num_passes: int | None = 1
 ) -> tf.data.Dataset:
     """The batches of a plan: each pass begins where the position says, and has as many of them as any other.
 
@@ -35,26 +36,29 @@ def read_batches(
         decode_batch: From what `Plan.decode` takes (inputs and rows of each part, and a seed) to what a batch is.
         position: Where each pass begins; it is told when the last batch was delivered.
         prefetch: Whether batches are made before they are asked for.
+        num_passes: How many follow each other: one is begun with while batches of the last one are still ahead. None: without end.
     """
     # By the generator all that it mentions is held for ever.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_held = [part.held is not None for part in plan.parts]
-    count = share.num_batches - config.start_step
+    count = tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * (share.num_batches - config.start_step)
 
     def generate() -> Iterator[np.ndarray]:
         """Each with a note: (key, step, *pass or zeros)."""
         keep_freed_memory()
-        begun = position.take(share.num_batches)
+        begun = None
         with make_inputs() as inputs:
-            for place in range(begun.step, begun.step + begun.count):
-                epoch, step = begun.epoch + place // share.num_batches, place % share.num_batches
-                is_last = place + 1 == begun.step + begun.count
-                try:
-                    batch = inputs.batch(epoch, step)
-                except (OSError, ValueError) as error:
-                    yield pack_error(error)
-                    return
-                yield pack([epoch_key(seed, epoch), step, *(begun if is_last else (0, 0, 0))], batch)
+            for _ in itertools.repeat(None) if num_passes is None else range(num_passes):
+                begun = position.take(share.num_batches, begun)
+                for place in range(begun.step, begun.step + begun.count):
+                    epoch, step = begun.epoch + place // share.num_batches, place % share.num_batches
+                    is_last = place + 1 == begun.step + begun.count
+                    try:
+                        batch = inputs.batch(epoch, step)
+                    except (OSError, ValueError) as error:
+                        yield pack_error(error)
+                        return
+                    yield pack([epoch_key(seed, epoch), step, *(begun if is_last else (0, 0, 0))], batch)
 
     def decode(packed: tf.Tensor) -> Any:
         note, inputs, rows = unpack(packed, are_held)

@@ -1,6 +1,7 @@
 """Epochs as a function of seed, epoch and step: other orders, exact resume, and splits that are held in memory."""
 
 import logging
+import threading
 import time
 
 import keras
@@ -76,11 +77,54 @@ def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options
         for number in range(2):
             begin = start_step + number * count
             assert epoch(data) == whole[begin : begin + count] and len(data) == count, (start_step, number)
+        repeated = uniform.batches("train", **options, start_step=start_step)
+        assert epoch(repeated.repeat(2)) == whole[start_step : start_step + 2 * count]
+        assert repeated.position.next == divmod(start_step + 2 * count, 12)
     warned = [one.getMessage() for one in caplog.records if one.getMessage().startswith("start_step=5")]
     assert warned == [
         "start_step=5: passes have 7 batches, as the rest of the first epoch had; this one begins at epoch 1, step 0; "
         "batches(start_epoch=1) has whole epochs"
-    ]
+    ] * 2  # passes one by one, and repeated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"memory_budget": 0}, {"shuffle": "exact"}])
+def test_what_is_repeated_goes_on_before_an_epoch_has_ended(uniform, options):
+    """A model that trains on small data would else wait at the end of each epoch, until the first batch of the next is read and decoded."""
+    made = threading.Event()
+
+    def note(seed: tf.Tensor, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        keys.add(seed.numpy().tobytes())
+        if len(keys) > 12:
+            made.set()
+        return images, labels
+
+    def noted(images: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        images_spec, labels_spec = images.shape, labels.shape
+        images, labels = tf.py_function(note, [seed, images, labels], [images.dtype, labels.dtype])
+        return tf.ensure_shape(images, images_spec), tf.ensure_shape(labels, labels_spec)
+
+    keys: set[bytes] = set()
+    options = {**OPTIONS, "seed": 5, **options}
+    expected = [epoch(uniform.batches("train", **options, start_epoch=number)) for number in range(2)]
+    data = uniform.batches("train", **options, map_batch=noted)
+    batches = iter(data.repeat())
+    found = [next(batches) for _ in range(11)]
+    assert made.wait(60) and data.position.next == (0, 0)
+    found += [next(batches) for _ in range(13)]
+    assert [images.numpy().tobytes() + labels.numpy().tobytes() for images, labels in found] == [*expected[0], *expected[1]]
+    assert data.position.next == (2, 0)
+
+
+def test_repeated_as_often_as_one_says(uniform):
+    """As tf.data has it; how often may be a tensor."""
+    data = uniform.batches("train", **OPTIONS, seed=5)
+    for count, expected in ((3, 36), (1, 12), (0, 0), (tf.constant(2, tf.int64), 24)):
+        assert len(data.repeat(count)) == expected, count
+    for endless in (data.repeat(), data.repeat(-1), data.repeat().repeat(2)):
+        assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert len(data.repeat(2).repeat(3)) == 72 and len(epoch(data.repeat(2).repeat(3).take(50))) == 50
+    assert ": endless batches of 8, element_spec=" in repr(data.repeat()) and ": 36 batches of 8, " in repr(data.repeat(3))
 
 
 @pytest.mark.slow
