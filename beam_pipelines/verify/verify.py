@@ -75,7 +75,7 @@ class Report:
         """What a command ends with that has found damage."""
         files = len({damage.file for damage in self.damages})
         told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} damaged"
-        if any(damage.can_repair for damage in self.damages):
+        if any(damage.can_repair for damage in self.damages) and not is_remote(self.directory):
             told += f"; `recordmill repair {printable(self.directory)}` makes shards, indexes and catalogs again"
         return FoundError(told, self.directory)
 
