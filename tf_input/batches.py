@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from numbers import Integral
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 import tensorflow as tf
@@ -12,6 +13,8 @@ from tf_input.pipeline import ladder
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
+
+_MAX_PASSES = 1 << 31  # of which the batches can be counted
 
 
 class Reading(NamedTuple):
@@ -83,9 +86,9 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
             """As `tf.data.Dataset.repeat`; where there is an index, the next epoch is begun with while the last batches of one are still ahead."""
             number = -1 if count is None else count
-            if not hasattr(self, "read_passes") or not isinstance(number, int) or not (number > 0 or number == -1):
+            if not hasattr(self, "read_passes") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
                 return super().repeat(count, name)
-            return self.as_batches(self.read_passes(None if number == -1 else number))
+            return self.as_batches(self.read_passes(None if number == -1 else int(number)))
 
     return Batches
 

@@ -461,6 +461,10 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         if selection is not None:
             selection = open_records(selection).selection
         if key not in self._held:
+            # Of selections the last ones are kept for who asks again, as many as fit; batches that were made of others keep theirs.
+            selections = [other for other in self._held if other[-1] is not None]
+            while selections and num_bytes + sum(self._held[one].num_bytes for one in selections) > config.memory_budget:
+                del self._held[selections.pop(0)]
             self._held[key] = memory.load(open_records(None if is_part else selection).each_once(), decoder, num_bytes, config.read_buffer)
             message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
             _logger.info(message, split, len(self._held[key].numbers), num_bytes / 1e6, config.memory_budget / 1e6)

@@ -32,8 +32,8 @@ def normalization_layer(
         channels: Of images in batches; None: as many as there are.
 
     Returns:
-        From images of any dtype, 0..255 (0..65535 where they keep 16 bits, and of tensors whatever they hold), [batch, height, width, channels], to the layer's own dtype (float32, or what a policy
-        says). A channel that has one value only becomes 0.
+        From images of any dtype, 0..255 (0..65535 where they keep 16 bits, and of tensors whatever they hold), [batch, height, width, channels], to the layer's own dtype: float32, or for 8 bits what a policy
+        says. A channel that has one value only becomes 0.
 
     Raises:
         ValueError: The statistics say nothing about such pixels.
@@ -55,7 +55,8 @@ def normalization_layer(
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # of grey images the three are the same
     scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.kind == "image" and image.dtype else 1
     mean, variance = [one * scale for one in mean], [one * scale**2 or 1.0 for one in variance]
-    return keras.layers.Normalization(axis=-1, mean=mean, variance=variance, name="normalization")
+    dtype = None if image.kind != "tensor" and scale == 1 else "float32"  # float16 ends at 65,504
+    return keras.layers.Normalization(axis=-1, mean=mean, variance=variance, dtype=dtype, name="normalization")
 
 
 def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "RandomFlipAndColors":
@@ -81,7 +82,7 @@ def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "
 class RandomFlipAndColors(keras.layers.Layer):
     """Mirrors every other image and changes the colours of each, in training alone; what `Augmentation` does on the CPU.
 
-    From images of any dtype, 0..255, [batch, height, width, 3 or 1], to the same in the layer's own dtype (float32, or what a
+    From images of any dtype but uint16, 0..255, [batch, height, width, 3 or 1], to the same in the layer's own dtype (float32, or what a
     policy says), without rounding.
 
     Keras's own layers mean other things: RandomBrightness adds, RandomContrast has a mean for each channel, RandomSaturation and
@@ -114,6 +115,8 @@ class RandomFlipAndColors(keras.layers.Layer):
             raise ValueError(f"images have {input_shape[-1]} channels: {self.name!r} expects 3 (RGB) or 1 (grey)")
 
     def call(self, images: Any, training: bool | None = None) -> Any:
+        if keras.backend.standardize_dtype(images.dtype) == "uint16":
+            raise ValueError(f"images of uint16: {self.name!r} expects 0..255; `batches` mirrors others, with augment=Augmentation(flip=True)")
         if not training:
             return keras.ops.cast(images, self.compute_dtype)
         draws = keras.random.uniform((5, keras.ops.shape(images)[0], 1, 1), -1.0, 1.0, "float32", self.seed_generator)

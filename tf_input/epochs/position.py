@@ -63,7 +63,7 @@ class Position:
         return "Position(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
-        """The next pass is to begin there; unless step is 0, its last batches are of the next epoch.
+        """The next pass is to begin there; unless step is 0, its last batches are of the next epoch. What `repeat` reads already goes on as it was.
 
         Raises:
             ValueError: There is no such step.

@@ -23,11 +23,13 @@ class Held:
     Attributes:
         values: By name, [num_examples, ...], on the CPU.
         numbers: int64 [num_examples], theirs in the split, ascending.
+        num_bytes: About how much memory they take.
         selection: Which of them an epoch has; None: each once.
     """
 
     values: Mapping[str, Any]
     numbers: np.ndarray
+    num_bytes: int
     selection: Selection | None = None
 
     @property
@@ -96,7 +98,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
 
     if not num_examples:
         with tf.device("CPU:0"):
-            return Held(decode(tf.zeros([0], tf.string)), np.zeros(0, np.int64))
+            return Held(decode(tf.zeros([0], tf.string)), np.zeros(0, np.int64), 0)
     data = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([None], tf.string))
     chunks = list(data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores()))
     if failures:
@@ -104,7 +106,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     with tf.device("CPU:0"):
         values = {name: tf.concat([chunk.pop(name) for chunk in chunks], axis=0) for name in list(chunks[0])}
     found = np.concatenate(places)
-    return Held(values, found if reader.selection is None else reader.selection.numbers[found])
+    return Held(values, found if reader.selection is None else reader.selection.numbers[found], num_bytes)
 
 
 def _gather(values: tf.Tensor | tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:

@@ -17,7 +17,7 @@ def apply_functions(
 ) -> tf.data.Dataset:
     """Passes examples, then batches, through a user's functions.
 
-    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced once, with AutoGraph:
+    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced with AutoGraph, not called for each:
     what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
     random numbers: that of a batch depends on the batch's seed alone, that of an example also on its place in the batch.
 

@@ -126,8 +126,9 @@ class Backup:
             self.save()
 
     def end(self) -> None:
-        """All steps of the epoch are made. `epochs` calls it."""
+        """All steps of the epoch are made: the next is read from its beginning, also after one that was gone on with. `epochs` calls it."""
         self.epoch, self.step = self.epoch + 1, 0
+        self._position.go_to(self.epoch)
         self.save()
 
     def save(self) -> None:
@@ -160,6 +161,7 @@ class Backup:
         check_identity(path, found["identity"], self._identity)
         _assign(path, self._variables(), arrays)
         self.epoch, self.step, self.state = found["epoch"], found["step"], found["state"]
+        self._position.go_to(self.epoch, self.step)
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)  # from 1, as Keras shows them
 
     def _variables(self) -> list[Any]:

@@ -1,5 +1,6 @@
 """Trainings by `fit` that go on where they were interrupted, batch for batch: BackupAndRestore."""
 
+import math
 import os
 from typing import Any, Mapping
 
@@ -21,12 +22,14 @@ class BackupAndRestore(keras.callbacks.Callback):
     Where Keras' own callback repeats the epoch in which a training was killed, this one goes on in the middle of it: the batches
     that are left are read, and none before them. What a backup is, `Backup` says, which does the same for loops. The model must be
     built. Not saved are what other callbacks remember, such as the patience of EarlyStopping, and metrics: what is logged of an epoch
-    that was interrupted is of the batches that were left.
+    that was interrupted is of the batches that were left. A training that was stopped as its loss is not finite, by TerminateOnNaN,
+    leaves the backup before that.
 
     Args:
         directory: A local directory for the backups, and for nothing else; it need not exist.
         train: What `fit` is given: of `batches`, or a `Sequence` (and then `shuffle=False`: Keras keeps no record of its own order), with a
-            `seed`. `fit` may also be given what is made of it by its `map`.
+            `seed`. `fit` may also be given what is made of it by its `map`, or its `repeat`; `steps_per_execution` must then divide the
+            batches in an epoch.
         save_freq: "epoch": at the end of each; an integer: also after so many batches, which Keras can't go on after with a Sequence. A
             model's `steps_per_execution` must then divide the batches in an epoch.
         keep: How many backups are kept.
@@ -59,6 +62,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         steps, num_batches = self.params.get("steps"), self._train.position.num_batches
+        if steps is None:
+            raise ValueError(f"`fit` knows of no number of batches: expected steps_per_epoch={num_batches}, and train.repeat() before other steps")
         if steps != num_batches:
             raise ValueError(f"steps_per_epoch={steps}: expected None, or {num_batches}, the batches in an epoch")
         # On JAX, `fit` keeps the variables elsewhere, and puts them back when a callback asks for its model.
@@ -69,9 +74,11 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"steps_per_execution={self.model.steps_per_execution}: expected a divisor of {num_batches - backup.step}, the batches "
                 f"from batch {backup.step + 1} on, as an epoch is gone on with in its middle"
             )
+        if backup.step and self._has_whole_epochs:
+            raise ValueError(f"{backup.restored_from} is of the middle of an epoch: expected what `batches` returns, as Keras begins a Sequence anew")
         if backup.restored_from is not None:
             self.model._initial_epoch = backup.epoch  # as Keras' own callback does
-        self._first_epoch = backup.epoch
+        self._first_epoch, self._is_lost = backup.epoch, False
 
     def _ends_with_epoch(self, step: int) -> bool:
         """Whether executions from that step on end where the epoch does."""
@@ -95,7 +102,12 @@ class BackupAndRestore(keras.callbacks.Callback):
         backup = self._backup
         if self.model.stop_training is _EPOCH_IS_OVER:  # not if another callback wants to stop
             self.model.stop_training = False
+        self._is_lost = bool(self.model.stop_training) and not math.isfinite((logs or {}).get("loss", 0.0))
+        if self._is_lost:
+            return
         if backup.step == backup.num_steps:
+            if not self._first_step and self._train.position.next == (epoch, 0):
+                raise ValueError(f"epoch {epoch + 1} was not read from `train`: expected `fit` to be given the same, or what its `map` or `repeat` makes of it")
             backup.end()
         elif not self.model.stop_training:
             raise ValueError(
@@ -107,5 +119,5 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self.model._initial_epoch = None  # where no epoch was left
-        if self._deletes:
+        if self._deletes and not self._is_lost:
             self._backup.delete()

@@ -154,3 +154,18 @@ def test_wrong_use_is_named():
         RandomFlipAndColors(hue=0.7)
     with pytest.raises(ValueError, match="4 channels"):
         augmentation_layer(COLORS)(np.zeros((1, 4, 4, 4), np.uint8), training=True)
+    for training in (True, False):  # a model that is served must not differ from one that is trained
+        with pytest.raises(ValueError, match="images of uint16: 'augmentation' expects 0..255"):
+            augmentation_layer(Augmentation())(np.zeros((1, 4, 4, 3), np.uint16), training=training)
+
+
+def test_numbers_above_half_precision_are_normalised_in_full():
+    """In float16, 65,535 is infinite."""
+    images = np.full((1, 2, 2, 3), 65535, np.uint16)
+    deep = Feature("image", "image", dtype="uint16")
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        layer = normalization_layer({"splits": {"train": {"pixels": {"mean": [127.5] * 3, "variance": [100.0] * 3}}}}, deep)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    np.testing.assert_allclose(as_array(layer(images)), 12.75, rtol=1e-4)

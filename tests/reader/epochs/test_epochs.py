@@ -1,6 +1,7 @@
 """Epochs as a function of seed, epoch and step: other orders, exact resume, and splits that are held in memory."""
 
 import logging
+import sys
 import threading
 import time
 
@@ -119,10 +120,11 @@ def test_what_is_repeated_goes_on_before_an_epoch_has_ended(uniform, options):
 def test_repeated_as_often_as_one_says(uniform):
     """As tf.data has it; how often may be a tensor."""
     data = uniform.batches("train", **OPTIONS, seed=5)
-    for count, expected in ((3, 36), (1, 12), (0, 0), (tf.constant(2, tf.int64), 24)):
+    for count, expected in ((3, 36), (1, 12), (0, 0), (np.int64(2), 24), (tf.constant(2, tf.int64), 24)):
         assert len(data.repeat(count)) == expected, count
     for endless in (data.repeat(), data.repeat(-1), data.repeat().repeat(2)):
         assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert len(epoch(data.repeat(sys.maxsize).take(13))) == 13
     assert len(data.repeat(2).repeat(3)) == 72 and len(epoch(data.repeat(2).repeat(3).take(50))) == 50
     assert ": endless batches of 8, element_spec=" in repr(data.repeat()) and ": 36 batches of 8, " in repr(data.repeat(3))
 
@@ -240,6 +242,22 @@ def test_a_step_beyond_the_epoch_is_refused(mixed):
         with pytest.raises(ValueError, match=f"epoch={epoch}, step={step}: an epoch has 12 batches; expected one of them"):
             position.go_to(epoch, step)
     assert position.next == (0, 0)
+
+
+def test_selections_that_nobody_reads_are_let_go_of(uniform, caplog):
+    """Each round of a search reads another one. As many as the budget has room for are kept for who asks again."""
+    caplog.set_level(logging.INFO, "tf_input")
+    uniform = tf_input.open(uniform.directory)
+
+    def counts_read(*counts: int) -> list[int]:
+        caplog.clear()
+        for count in counts:
+            uniform.batches("train", batch_size=4, image_size=None, memory_budget=20 * (24 * 32 * 3 + 8), take=count)
+        return [int(one.args[1]) for one in caplog.records]
+
+    assert counts_read(9, 8, 7, 6, 5) == [9, 8, 7, 6, 5]
+    assert counts_read(7, 6, 5) == []
+    assert counts_read(8, 5, 7) == [8, 7]
 
 
 @pytest.mark.slow

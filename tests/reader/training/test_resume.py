@@ -255,6 +255,44 @@ def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
 
 
 @pytest.mark.slow
+def test_what_follows_a_training_reads_on_as_if_it_had_not_been_interrupted(dataset, tmp_path):
+    """Whether it was gone on with in the middle of its last epoch, or nothing of it was left."""
+    fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
+    for _ in range(2):
+        train = dataset.batches("train", **OPTIONS)
+        fit(dataset, tmp_path, train, 2, save_freq=4, delete_checkpoint=False)
+        assert train.position.next == (2, 0) and backups(tmp_path) == [(2, 0)]
+
+
+@pytest.mark.slow
+def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
+    fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
+    with pytest.raises(ValueError, match=r"-00000001-00000008.npz is of the middle of an epoch: expected what `batches` returns"):
+        fit(dataset, tmp_path, tf_input.Sequence(dataset, "train", **OPTIONS), 2)
+    train, model = dataset.batches("train", **OPTIONS), make_model(tmp_path / "log")
+    backup = tf_input.BackupAndRestore(tmp_path / "others", train)
+    with pytest.raises(ValueError, match="knows of no number of batches: expected steps_per_epoch=12, and train.repeat()"):
+        model.fit(train.filter(lambda x, y: True), callbacks=[backup], verbose=0)
+    with pytest.raises(ValueError, match="epoch 1 was not read from `train`: expected `fit` to be given the same"):
+        model.fit(dataset.batches("train", **OPTIONS), callbacks=[backup], verbose=0)
+    for same in (train.map(lambda x, y: (x, y)), train.repeat(), train.repeat().filter(lambda x, y: True)):
+        train.position.go_to(0)
+        model.fit(same, epochs=2, steps_per_epoch=12, callbacks=[backup], verbose=0)
+        assert train.position.next == (2, 0)
+
+
+@pytest.mark.slow
+def test_a_training_that_is_lost_leaves_the_backup_before(dataset, tmp_path):
+    class Lose(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 6:
+                self.model.layers[-1].kernel.assign(np.full(self.model.layers[-1].kernel.shape, np.nan))
+
+    fit(dataset, tmp_path, callbacks=[Lose(), keras.callbacks.TerminateOnNaN()], save_freq=5)
+    assert backups(tmp_path) == [(0, 5)]
+
+
+@pytest.mark.slow
 def test_a_training_begins_with_the_start_epoch(dataset, tmp_path):
     """A loop by itself; Keras has to be told so, and is not to read other epochs."""
     data, found = dataset.batches("train", **OPTIONS, start_epoch=1), []
