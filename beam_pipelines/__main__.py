@@ -23,6 +23,7 @@ from beam_pipelines.errors import (
     StorageError,
     UserError,
     printable,
+    reading_error,
 )
 from beam_pipelines.lean import without_optional_parts
 from beam_pipelines.options.analyze_arguments import make_analyze_config
@@ -276,8 +277,7 @@ def _reading() -> Iterator[None]:
     except BrokenPipeError:  # who reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or else its last flush says so
     except OSError as error:
-        is_of_the_place = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
-        raise (UserError if is_of_the_place else StorageError)(printable(str(error))) from None
+        raise reading_error(error) from None
     except (ImportError, ValueError) as error:
         raise UserError(printable(str(error))) from None
 

@@ -91,6 +91,18 @@ class StorageError(RunError):
     kind = "storage"
 
 
+def reading_error(error: OSError, more: str = "") -> UserError | StorageError:
+    """What a command that reads a data set ends with: a file that is not there, or that we may not read, is its user's; all else another time may mend.
+
+    Args:
+        error: What reading has raised.
+        more: What is to be said where it is the user's.
+    """
+    message = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    is_of_the_place = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
+    return UserError(printable(message) + more) if is_of_the_place else StorageError(printable(message))
+
+
 class SilentStoreError(StorageError, OSError):
     """A store has answered nothing useful for so long that it is not waited for any more; also for who expects an OSError."""
 

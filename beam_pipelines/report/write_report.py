@@ -1,6 +1,6 @@
 """Writes the page of a data set."""
 
-from beam_pipelines.errors import StorageError, UserError, printable
+from beam_pipelines.errors import StorageError, UserError, printable, reading_error
 from beam_pipelines.report.contents import read_contents
 from beam_pipelines.report.page import render_page
 from beam_pipelines.report.sample import read_sample
@@ -50,7 +50,7 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
 
     Raises:
         UserError: It is damaged, or there is another file where the page should go.
-        StorageError: The page can't be written.
+        StorageError: It can't be read, or the page can't be written.
     """
     path = f"{directory}/{REPORT}" if output is None else output
     if output is not None:
@@ -60,7 +60,7 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"{printable(directory)}: {printable(str(error))} (see `recordmill verify`)") from None
+        raise reading_error(error, " (see `recordmill verify`)") from None
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # its files hold anything
         found = f"its files are not such as are written ({error!r:.200})"
         raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None

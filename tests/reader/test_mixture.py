@@ -160,6 +160,7 @@ def test_a_sequence_gives_the_same_batches(two, quick_spawn):
     for options in ({"hosts": (2, 1), "memory_budget": 0}, {"use_multiprocessing": True}):
         given = {**OPTIONS, "augment": True, **options}
         sequence = tf_input.Sequence(mixture, **given)
+        assert repr(sequence).startswith("<Sequence of <Mixture: ")
         expected = list(mixture.batches(**{name: one for name, one in given.items() if name != "use_multiprocessing"}).as_numpy_iterator())
         assert len(sequence) == len(expected)
         for step in (5, 0, 1, 8):

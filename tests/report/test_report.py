@@ -415,6 +415,13 @@ def test_a_file_that_is_gone_as_a_run_makes_its_page_is_of_the_disk(classes, tmp
     assert not (copy / REPORT).exists()
 
 
+def test_what_is_gone_is_named_in_one_line(classes, tmp_path, capfd):
+    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy", ignore=shutil.ignore_patterns(STATISTICS)))
+    for command, more in (("report", " (see `recordmill verify`)"), ("inspect", "")):
+        assert main([command, str(copy)]) == 2
+        assert capfd.readouterr().err == f"recordmill: {copy / STATISTICS}: No such file or directory{more}\n"
+
+
 def test_a_data_set_without_catalogs_has_a_page(classes, tmp_path):
     """As `recordmill transform` writes it."""
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))

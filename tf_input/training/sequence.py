@@ -101,6 +101,11 @@ class Sequence(keras.utils.PyDataset):
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(self._remake, start_epoch=self.epoch), ()
 
+    def __repr__(self) -> str:
+        dataset, split, config = self.reading
+        of = f"{dataset!r}" if split is None else f"{dataset.manifest.name}, {split}"
+        return f"<Sequence of {of}: {len(self):,} batches of {config.batch_size}>"
+
     def __len__(self) -> int:
         return len(self._was_read)
 

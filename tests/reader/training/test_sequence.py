@@ -97,6 +97,7 @@ def test_who_makes_batches_ahead_makes_the_same(mixed):
 def test_processes_make_the_same(mixed, quick_spawn):
     options = {**OPTIONS, "augment": True, "map_example": darken, "shuffle": "exact"}
     expected = tf_input.Sequence(mixed, "train", **options)
+    assert repr(expected) == f"<Sequence of {mixed.manifest.name}, train: {len(expected)} batches of {options['batch_size']}>"
     sequence = tf_input.Sequence(mixed, "train", workers=2, use_multiprocessing=True, **options)
     assert not sequence.use_multiprocessing and sequence.workers == 1  # which Keras takes as its own task
     for _ in range(2):
