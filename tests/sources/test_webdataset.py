@@ -166,6 +166,22 @@ def test_where_a_label_is(tmp_path, case, members, options, expected):
     assert (listed.key, listed.label, listed.values) == ("a", expected, None), case
 
 
+def test_the_json_itself_is_a_text_and_no_class(tmp_path):
+    said = '{"label": 3, "of": ["é"]}'
+    write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", said.encode() + b"\n"), ("b.jpg", JPEG), ("b.json", b"[]"), ("b.cls", b"1")])
+    for features, labels, expected in (
+        (["json"], ["none"], [{"json": said}, {"json": "[]"}]),
+        (["meta=json"], ["none"], [{"meta": said}, {"meta": "[]"}]),
+        (["json", "of:text[]"], None, [{"json": said, "of": ("é",)}, "bad_json"]),
+        ([], ["json:text"], [{"label": said}, {"label": "[]"}]),
+    ):
+        listed = list_all(open_source(tmp_path, labels, features=features))
+        assert [one.reason if isinstance(one, DeadLetter) else one.values for one in listed] == expected, (features, labels)
+    for label in ("json", "json:multi_label"):
+        with pytest.raises(UserError, match=r"--label=json: found the whole JSON .* one of its fields \(label, of\), or json:text"):
+            open_source(tmp_path, [label])
+
+
 def test_which_member_is_the_image(tmp_path):
     write(tmp_path / "x.tar", [("a.seg.png", b"m"), ("a.png", b"p"), ("a.jpg", JPEG), ("a.left.jpg", b"l")])
     for column, expected in ((None, JPEG), ("png", b"p"), ("left.jpg", b"l")):

@@ -7,7 +7,7 @@
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
 | `.npy` | the image, where the first 100 samples have none of these, and nothing beside it but labels, texts and what is named; or by `--image_column` |
 | `.npy` without such an image, beside what nobody reads, as `.tif` | refused: the line names `--image_column`; a later sample of that kind is a dead letter |
-| `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
+| `.cls`, `.txt`, the fields of `.json`, and `.json` as a text | what `--label` and `--feature` may name |
 | other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
 | `--image none` | a sample is what `--label` and `--feature` name, whatever else is in it |
 | `objects` of the JSON: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where a label names them or there is no other |
@@ -106,6 +106,9 @@ class WebDataset:
         if not self.has_images and not features:
             found = describe_names({*first.members, *first.fields()})
             raise UserError(f"no --feature is given (--image=none); the first sample has {found}; expected --feature with one of them")
+        if any("json" in one.names and one.kind in ("class", "multi_label") for one in labels):
+            fields = describe_names(first.fields())
+            raise UserError(f"--label=json: found the whole JSON of a sample; expected one of its fields ({fields}), or json:text")
         wanted = wanted_names(config.source, *labels, *features)
         self.found, self._beside_arrays = "", None
         if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in wanted:
@@ -247,8 +250,8 @@ class WebDataset:
         self, part: str, sample: Sample, spool: SpoolWriter | ObjectSpoolWriter | None
     ) -> dict[str, Any]:
         row = sample.fields() if self._uses_json else {}
-        for extension in sample.texts:
-            if extension != "json":
+        for extension in self._rows.value_names:
+            if extension in sample.texts:
                 row[extension] = sample.text(extension)
         for extension in self._rows.part_names:
             if extension in sample.members:
