@@ -318,6 +318,15 @@ def test_lines_of_text(tmp_path, capsys):
     }
 
 
+def test_the_class_of_a_file_is_its_name_without_its_ending(tmp_path):
+    """All of it: a language or a version in the name is no ending."""
+    names = {"poems.de.txt": "poems.de", "poems.en.TXT": "poems.en", "v1.0.txt.gz": "v1.0", "v1.1.list": "v1.1", "news.de": "news.de"}
+    files = {name: gzip.compress(b"x\n") if name.endswith(".gz") else b"x\n" for name in names}
+    config = SourceConfig("text_lines", labels=(Column("label", ("file",), "class"),))
+    source = TextLines(PrepareJob(f"{write_files(tmp_path, files)}/*", "out", "made", source=config))
+    assert {name: line.label for name in source.parts() for line in source.list(name)} == names
+
+
 def test_lines_that_are_no_text_are_dead_letters(tmp_path):
     path = write_files(tmp_path, {"notes.txt": b"caf\xe9\n7\nx\n"}) / "notes.txt"
     config = SourceConfig("text_lines", features=(Column("text", ("text",), "integer"),))

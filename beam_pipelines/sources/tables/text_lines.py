@@ -3,7 +3,7 @@
 | what is found | what becomes of it |
 | --- | --- |
 | a line | the feature `text`, without the line's end; the key is the file's name and the line's number: `poems.txt:17` |
-| `--label file` | a class for each file, by its name without its extension |
+| `--label file` | a class for each file, by its name without `.txt` and the like, and `.gz`: of `poems.de.txt` it is `poems.de` |
 | `--group file` | all lines of a file are one group, by its path |
 | `train.txt`, `val.txt`, `test.txt` in a folder, folders so named | splits |
 | a line of blanks, lines that `--skip_lines` or `--comment` leave out | no input |
@@ -13,6 +13,7 @@ What has several fields a line is a `table`, also without a header (`--column_na
 """
 
 import os
+import re
 from typing import Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
@@ -29,6 +30,7 @@ from beam_pipelines.sources.tables.lines import full_lines, open_lines
 from beam_pipelines.sources.tables.table_files import TableFile, find_files
 
 _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
+_ENDING = re.compile(rf"({'|'.join(map(re.escape, _FORMATS))})(\.gz)?$", re.IGNORECASE)
 _TEXT, _FILE = "text", "file"
 _PATHS = ("tensor", "array", "mask", "image")  # kinds of features of which a line would say where they lie
 
@@ -82,7 +84,7 @@ class TextLines:
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
         file = self._files[part]
-        name = os.path.basename(file.name).split(".")[0]
+        name = _ENDING.sub("", os.path.basename(file.name))
         with open_lines(file.path, file.name, self._config.source) as lines:
             for line in full_lines(lines):
                 key = f"{file.name}:{lines.row_start}"
