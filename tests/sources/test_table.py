@@ -2,12 +2,16 @@
 
 import contextlib
 import csv
+import datetime
+import decimal
 import gzip
 import io
 import json
 import os
 import pathlib
 import tracemalloc
+import types
+import uuid
 from typing import Any, Iterable, Iterator, Mapping
 
 import numpy as np
@@ -724,6 +728,39 @@ def test_bad_cells_of_parquet_are_dead_letters(tmp_path: pathlib.Path) -> None:
     }
     listed = Listed(tmp_path / "a.parquet", ["age"])  # integers with a null among them, as pandas writes them
     assert "column 'age' has 1.0; expected a class name" in listed.dead_letters["a.parquet:1"].message
+
+
+@pytest.mark.parametrize("has_pandas", [True, False])
+def test_typed_cells_of_parquet_are_texts_as_python_writes_them(tmp_path: pathlib.Path, monkeypatch, has_pandas: bool) -> None:
+    """Keys and groups too; what has nanoseconds keeps them, also without pandas, whose times have them."""
+    if not has_pandas:
+        monkeypatch.setattr(pa.lib, "_pandas_api", types.SimpleNamespace(have_pandas=False))
+    some, second = uuid.UUID(int=7), 1_600_000_000_000_000_000
+    cells = {
+        "day": (pa.array([datetime.date(2020, 1, 2)]), "2020-01-02"),
+        "decimal": (pa.array([decimal.Decimal("12.30")]), "12.30"),
+        "time": (pa.array([datetime.datetime(2020, 1, 2)], pa.timestamp("us", "UTC")), "2020-01-02 00:00:00+00:00"),
+        "took": (pa.array([datetime.timedelta(hours=1)], pa.duration("us")), "1:00:00"),
+        "id": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([some.bytes], pa.binary(16))), str(some)),
+        "whole": (pa.array([second], pa.timestamp("ns")), "2020-09-13 12:26:40"),
+        "micro": (pa.array([second + 1_200_000], pa.timestamp("ns")), "2020-09-13 12:26:40.001200"),
+        "nano": (pa.array([second + 1], pa.timestamp("ns")), "2020-09-13 12:26:40.000000001"),
+        "early": (pa.array([-1], pa.timestamp("ns")), "1969-12-31 23:59:59.999999999"),
+        "zone": (pa.array([second], pa.timestamp("ns", "+01:00")), "2020-09-13 13:26:40+0100"),
+        "clock": (pa.array([1_001], pa.time64("ns")), "00:00:00.000001001"),
+        "days": (pa.array([[datetime.date(2020, 1, 2)]]), '["2020-01-02"]'),
+    }
+    table = pa.table({"image": ["a.jpg"], **{name: column for name, (column, _) in cells.items()}})
+    path = write_csv(tmp_path, table_bytes(table), "a.parquet")
+    (image,) = Listed(path, ["none"], features=[*cells], key_column="decimal", group="nano").all
+    assert (image.key, image.group) == ("12.30", "2020-09-13 12:26:40.000000001")
+    assert image.values == {name: text for name, (_, text) in cells.items()}
+
+
+def test_a_time_beyond_the_years_of_python_is_one_line(tmp_path: pathlib.Path) -> None:
+    table = pa.table({"image": ["a.jpg"], "time": pa.array([10**12], pa.timestamp("s"))})
+    with pytest.raises(UserError, match=r"a.parquet: cannot be read as Parquet: found a value that Python has no type for \(.*\); expected none"):
+        Listed(write_csv(tmp_path, table_bytes(table), "a.parquet"), ["none"], features=["time"])
 
 
 @pytest.mark.slow(0.2)

@@ -122,7 +122,7 @@ def read_flag(cell: Any) -> bool:
 
 
 def read_text(cell: Any) -> str:
-    """A str as it is, nothing as an empty one, and what else JSON can write as JSON writes it.
+    """A str as it is, nothing as an empty one, what else JSON can write as JSON writes it, and dates, decimals and the like as Python does.
 
     Raises:
         Refusal: It is not UTF-8.
@@ -130,7 +130,7 @@ def read_text(cell: Any) -> str:
     cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
         return ""
-    text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
+    text = json.dumps(cell, ensure_ascii=False, default=str) if isinstance(cell, (list, dict, int, float)) else str(cell)
     if not is_utf8(text):
         raise bad_cell("bad_value", cell, "text in UTF-8")
     return text

@@ -5,6 +5,7 @@ import json
 from typing import Any, Iterator, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from beam_pipelines.errors import printable
@@ -89,16 +90,20 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, columns: list[str]) -> Iterato
     fields = [parquet.schema_arrow.field(name) for name in columns]
     batch_rows = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
     for batch in parquet.iter_batches(batch_rows, columns=columns, use_threads=False):
-        try:
-            yield from batch.to_pylist()
-        except UnicodeDecodeError:
-            yield from _row_by_row(batch)
+        yield from _read(pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names))
 
 
-def _row_by_row(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | None]:
-    for index in range(batch.num_rows):
-        try:
-            row = batch.slice(index, 1).to_pylist()[0]
-        except UnicodeDecodeError:
-            row = None
-        yield row
+def _exact(column: pa.Array) -> pa.Array:
+    """A column; times of nanoseconds as texts, like those of Python's times, which have microseconds alone."""
+    if not ((pa.types.is_timestamp(column.type) or pa.types.is_time(column.type)) and column.type.unit == "ns"):
+        return column
+    return pc.replace_substring_regex(column.cast(pa.string()), r"(?:\.0{9}|0{3})(Z|[+-][0-9]{4})?$", r"\1")
+
+
+def _read(batch: pa.RecordBatch) -> list[Mapping[str, Any] | None]:
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:
+        return [None] if batch.num_rows == 1 else [row for index in range(batch.num_rows) for row in _read(batch.slice(index, 1))]
+    except (ValueError, OverflowError) as error:  # nanoseconds in lists, years beyond Python's
+        raise pa.ArrowInvalid(f"found a value that Python has no type for ({error}); expected none") from error
