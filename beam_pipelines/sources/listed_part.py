@@ -82,7 +82,11 @@ class ListedPart:
     strays: Strays | None = None
 
     def merge(self, other: "ListedPart") -> None:
-        """Adds what was found in another part."""
+        """Adds what was found in another part.
+
+        Raises:
+            UserError: See `add_splits`.
+        """
         self.num_images += other.num_images
         self.num_bytes += other.num_bytes
         self.num_unsized += other.num_unsized
@@ -93,7 +97,7 @@ class ListedPart:
         self.without_group.merge(other.without_group)
         self.unmatched.merge(other.unmatched)
         self.without_stratum.merge(other.without_stratum)
-        self.splits |= other.splits
+        self.add_splits(other.splits)
         self.long_texts |= other.long_texts
         self.add_raws(other.raws)
         self.add_arrays(other.arrays)
@@ -107,6 +111,14 @@ class ListedPart:
         if other.strays:
             self.strays = self.strays or Strays()
             self.strays.merge(other.strays)
+
+    def add_splits(self, splits: Iterable[str | None]) -> None:
+        """UserError at once where there are more than a reference has room for: a whole listing of them would take hours to be refused."""
+        self.splits.update(splits)
+        if len(self.splits) > MAX_SPLITS:
+            some = ", ".join(sorted(self.splits - {None})[:3])
+            advice = "a column of what belongs together is a --group; --split_column='' takes no column"
+            raise UserError(f"the inputs name at least {len(self.splits):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
         """Of each kind those stay that come first, in whatever order they were found."""
@@ -168,7 +180,7 @@ def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collecto
     sizes = [image_bytes(image, others) for image in batch] if others else columns.num_bytes
     found.num_bytes += sum(sizes)
     found.num_unsized += sizes.count(0)
-    found.splits.update(columns.split)
+    found.add_splits(columns.split)
     found.add_raws(set(columns.raw))
     found.add_arrays([path for path, raw in zip(columns.path, columns.raw) if raw is None and path.endswith(_ARRAY_ENDS)])
     for feature, names in collect:
@@ -259,10 +271,6 @@ def _check_strata(config: PrepareJob, found: ListedPart) -> None:
 def _name_splits(config: PrepareJob, found: ListedPart) -> tuple[str, ...]:
     """The splits that there are to be, as far as the source and the options say it."""
     given, is_open, divide = found.splits - {None}, None in found.splits, set(config.source.divide)
-    if len(given) > MAX_SPLITS:
-        some = ", ".join(sorted(given)[:3])
-        advice = "a column of what belongs together is a --group; --split_column='' takes no column"
-        raise UserError(f"the inputs name {len(given):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
     if divide:
         return _name_divided(config, given, is_open)
     if not given:

@@ -61,7 +61,7 @@ class ListedRuns:
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
-        for one in (*other._waiting, *other._dead_letters, other.found):
+        for one in (other.found, *other._waiting, *other._dead_letters):  # which refuses too many splits before they are joined
             self.add(one)
 
     def write(self, share: float = _MIN_SHARE) -> None:

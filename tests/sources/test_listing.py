@@ -142,7 +142,7 @@ def test_splits_are_the_sources_or_by_group():
         (MadeSource(classes("7", "100000")), {}, "label: label 100000 would need as many class names before it, and only 2 labels"),
         (MadeSource(classes("7", "9" * 200)), {}, "label: label 99999"),
         (MadeSource(classes("7", "8", "10", "n/a")), {}, "label: most labels are integers, and 'n/a' is none, so that label 10 would"),
-        (MadeSource([image(n, "a", f"s{n}") for n in range(300)]), {}, r"name 300 splits \(s0, s1, s10, …\); expected at most 256"),
+        (MadeSource([image(n, "a", f"s{n}") for n in range(300)]), {}, r"name at least 300 splits \(s0, s1, s10, …\); expected at most 256"),
         (MadeSource(classes("a")), {"images": ImageConfig(encoding="raw")}, "expected images of one size"),
         (MadeSource(classes("a")), {"images": ImageConfig(format="png"), "check": "none"}, "are looked into"),
         (MadeSource([image(0, raw=RawImage(2, 2, 1))], features=()), {"check": "none"}, "are looked into"),
