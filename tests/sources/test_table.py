@@ -27,6 +27,7 @@ from beam_pipelines.elements.labeled_image import WHOLE_FILE, FilePart, LabeledI
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits
+from beam_pipelines.sources.tables import parquet_rows
 from beam_pipelines.sources.tables.table import Table
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, png, write_files
@@ -788,6 +789,19 @@ def test_memory_stays_flat(tmp_path: pathlib.Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert num_listed == 20_000 and peak < 4_000_000, peak
+
+
+def test_large_rows_of_parquet_become_objects_a_few_at_a_time(monkeypatch) -> None:
+    read, batches = parquet_rows._read, []
+    monkeypatch.setattr(parquet_rows, "_read", lambda batch: batches.append(batch) or read(batch))
+    names = [f"{index}.jpg" for index in range(300)]
+    maps = pa.array([*np.arange(300 * 5_000, dtype=np.float32).reshape(300, -1)])
+    for case, column in (("maps", maps), ("labels", pa.array(range(300)))):
+        batches.clear()
+        table = pa.table({"image": names, "x": column})
+        with pq.ParquetFile(io.BytesIO(table_bytes(table, row_group_size=200))) as file:
+            assert [*parquet_rows.parquet_rows(file, ["image", "x"])] == table.to_pylist(), case
+        assert (len(batches) > 2) == (case == "maps") and max(batch.nbytes for batch in batches) <= 1 << 20, case
 
 
 # Object stores

@@ -1,4 +1,4 @@
-"""The rows of a Parquet file, a few at a time: what is in memory is a page of each column."""
+"""The rows of a Parquet file, a few at a time: what is in memory is a page of each column, and fewer rows where these are large."""
 
 import contextlib
 import json
@@ -13,8 +13,11 @@ from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 
 # Rows in memory at a time. Those with images in them have some hundred kilobytes each.
-_BATCH_ROWS = 4096
+_BATCH_ROWS = 1024
 _BATCH_IMAGES = 32
+
+# Bytes of Arrow's of which Python's objects are made at a time: a list of float32 takes eight times as many as those.
+_READ_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
@@ -90,7 +93,10 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, columns: list[str]) -> Iterato
     fields = [parquet.schema_arrow.field(name) for name in columns]
     batch_rows = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
     for batch in parquet.iter_batches(batch_rows, columns=columns, use_threads=False):
-        yield from _read(pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names))
+        batch = pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names)
+        num_rows = max(batch.num_rows * _READ_BYTES // max(batch.nbytes, 1), 1)
+        for start in range(0, batch.num_rows, num_rows):
+            yield from _read(batch.slice(start, num_rows))
 
 
 def _exact(column: pa.Array) -> pa.Array:
