@@ -2,9 +2,10 @@
 
 Memory stays flat whatever a file holds: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
 
-CSV is as RFC 4180 has it, in UTF-8, with a header, or with `--column_names` in its place. Commas separate cells; where the first line
-has none, tabs or semicolons do. A row may have several lines, in quotes; where such a row is not well-formed, a quote was likely
-forgotten, nobody knows how many rows it hides, and the file is refused.
+CSV is as RFC 4180 has it, in UTF-8, with a header, or with `--column_names` in its place. Commas separate cells; where the first line has
+none, tabs or semicolons do. In a file named `.tsv` tabs do, and with `--column_names` what alone gives as many cells as names. A row may
+have several lines, in quotes; where such a row is not well-formed, a quote was likely forgotten, nobody knows how many rows it hides, and
+the file is refused.
 """
 
 import collections
@@ -27,7 +28,7 @@ from beam_pipelines.sources.tables.parquet_rows import (
     parquet_rows,
     struct_fields,
 )
-from beam_pipelines.sources.tables.table_files import TableFile
+from beam_pipelines.sources.tables.table_files import TableFile, format_of
 from tf_input.dataset_format import OBJECTS
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -184,13 +185,15 @@ def _csv_rows(file: TableFile, lines: Lines, config: SourceConfig, columns: tupl
             )
 
 
+_DELIMITERS = ",\t;"
+
+
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
     """(the rows below the header, the names in it); without a header all rows, and the names that are given."""
     csv.field_size_limit(MAX_LINE)  # of this process; the default is 131,072 characters
     try:
         first = next((line for line in _first_of_rows(lines) if line.strip()), "")
-        delimiter = "," if "," in first else next((mark for mark in "\t;" if mark in first), ",")
-        reader = csv.reader(itertools.chain(_again(first, lines), lines), strict=True, delimiter=delimiter)
+        reader = csv.reader(itertools.chain(_again(first, lines), lines), strict=True, delimiter=_find_delimiter(file, first, config))
         if config.column_names:
             return reader, list(config.column_names)
         header = [name.strip() for name in next(reader, [])]
@@ -203,6 +206,15 @@ def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[I
         )
     _check_unique(file, header)
     return reader, header
+
+
+def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
+    """What separates the cells, by the file's name, the number of names that are given, or else the first line."""
+    if format_of(file.name, {".tsv": "tabs"}):
+        return "\t"
+    num_cells = {mark: len(next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS}
+    fitting = [mark for mark, num in num_cells.items() if num == len(config.column_names)]
+    return fitting[0] if len(fitting) == 1 else next((mark for mark in _DELIMITERS if mark in first), ",")
 
 
 def _again(first: str, lines: Lines) -> Iterator[str]:
