@@ -221,6 +221,11 @@ def test_which_file_of_a_pair(tmp_path: pathlib.Path) -> None:
             "",
             "train",
         ),
+        "packed, and not beside it": (
+            {f"train-{name}{ending}": gzipped(data) if ending else data for name, data in idx.items() for ending in ("", ".gz")},
+            "train-images-idx3-ubyte.gz",
+            "train",
+        ),
         "without splits": ({"images.npy": npy(x), "labels.npy": npy(y), "others.npy": npy(y[:2])}, "", None),
         "one array": ({"pictures.npy": npy(x), "labels.npy": npy(y)}, "pictures.npy", None),
         "torchvision's folders": ({f"MNIST/raw/train-{name}": data for name, data in idx.items()}, "", "train"),
@@ -230,7 +235,8 @@ def test_which_file_of_a_pair(tmp_path: pathlib.Path) -> None:
         listed = Listed(Arrays, folder / path)
         assert [(image.label, image.split) for image in listed.images] == [(str(label), split) for label in y], case
         np.testing.assert_array_equal(listed.pixels()[..., 0], x, case)
-        assert {image.spool for image in listed.images} == {0}, case
+        assert {image.spool > 0 for image in listed.images} == {path.endswith(".gz")}, case
+        assert not path or {image.path for image in listed.images} == {path}, case
 
 
 def test_split_names_count_unless_they_are_said_not_to(tmp_path: pathlib.Path) -> None:

@@ -136,7 +136,7 @@ class Arrays:
                 arrays.append(npy_array(self._root, path))
             elif path.endswith(".npz"):
                 arrays += npz_arrays(self._root, path)
-        return arrays
+        return sorted(arrays, key=lambda array: array.path != self._only)  # before its twin: of each name the first one is taken
 
     def _with_split(self, images: ImageSet) -> ImageSet:
         if self._config.split_folders and images.split is None:
