@@ -12,6 +12,7 @@ from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.parallel import progress
 from beam_pipelines.storage.files import open_file
+from beam_pipelines.tfrecord.example_encoder import stored_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
 from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature
@@ -54,7 +55,7 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progres
     contents: list[bytes] = []
     looks: list[np.ndarray | None] = []
     rows = [np.zeros(0, HASH_ROW)]
-    image_name = IMAGE if schema is not None else ""
+    image_name = "" if schema is None else stored_image(schema) or IMAGE
     try:
         with open_file(path) as file:
             for record in read_records(file):

@@ -51,6 +51,12 @@ def is_core(feature: Feature, has_image: bool = True) -> bool:
     return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 
 
+def stored_image(schema: Sequence[Feature]) -> str | None:
+    """The name under which records of a schema have the bytes of their image; None where it has none."""
+    of_image = (one.name for one in stored_features(schema) if one.name in _IMAGE_NAMES and FEATURE_KINDS[one.kind] == "bytes")
+    return next(of_image, None)
+
+
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
     """A schema's features beside those that every example has, of one with an image its size too; as they are stored."""
     has_image = any(feature.name == IMAGE for feature in schema)

@@ -2,10 +2,10 @@
 
 from typing import Sequence
 
-from beam_pipelines.tfrecord.example_encoder import is_core
+from beam_pipelines.tfrecord.example_encoder import is_core, stored_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, NO_LABEL, Feature, stored_features
+from tf_input.dataset_format import LABEL, NO_LABEL, Feature
 
 
 class IndexRows:
@@ -16,8 +16,7 @@ class IndexRows:
     """
 
     def __init__(self, schema: Sequence[Feature]) -> None:
-        of_image = (one.name for one in stored_features(schema) if one.name in (IMAGE, f"{IMAGE}/value") and FEATURE_KINDS[one.kind] == "bytes")
-        self._image = next(of_image, None)
+        self._image = stored_image(schema)
         self._has_labels = any(one.name == LABEL and is_core(one) for one in schema)
 
     def of(self, record: Record, example: ExampleReader) -> tuple[int, int, int, int]:

@@ -1,5 +1,6 @@
 """`recordmill prepare --duplicates` and `recordmill leaks`, as a user types them: no twin in two splits, none twice, and nothing is lost."""
 
+import io
 import json
 import pathlib
 import shutil
@@ -249,6 +250,23 @@ def test_records_that_cannot_be_compared_are_told_in_one_line(tmp_path, capfd):
     many = write_records(tmp_path / "many.tfrecord", twice)
     assert main(["leaks", str(many), "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["num_pairs"] == 150
+
+
+def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
+    arrays = {f"ant/{number}.npy": np.full((2 + number % 7, 3, 2), number % 9, np.float32) for number in range(12)}  # 9 to 11 are of other sizes
+    arrays["ant/again.npy"] = arrays["ant/3.npy"]
+    files = {}
+    for name, array in arrays.items():
+        np.save(buffer := io.BytesIO(), array)
+        files[name] = buffer.getvalue()
+    output = prepare(write_files(tmp_path / "in", files), tmp_path / "out")
+    hashed = prepare(tmp_path / "in", tmp_path / "hashed", "--duplicates=keep")
+    assert dataset_format.read_manifest(output).features["image"].shape == (None, None, 2)
+    for directories, num_pairs in {(output,): 1, (hashed,): 1}.items():
+        capfd.readouterr()
+        main(["leaks", *map(str, directories), "--json"])
+        found = json.loads(capfd.readouterr().out)
+        assert (found["num_pairs"], found["num_by_bytes"]) == (num_pairs, 13 * len(directories)), directories
 
 
 def test_several_classes_are_one_label_where_images_are_compared():
