@@ -24,6 +24,7 @@ class ImageTable:
         labels: string [num_images]; null where an example has not one class.
         groups: string [num_images]; null where there is none.
         hashes: `HASH_ROW` [num_images].
+        are_as_stored: Whether the contents of all that have no look are those of their bytes as stored. A catalog has those at the source.
     """
 
     parts: tuple[str, ...]
@@ -32,6 +33,7 @@ class ImageTable:
     labels: pa.ChunkedArray
     groups: pa.ChunkedArray
     hashes: np.ndarray
+    are_as_stored: bool = True
 
     @property
     def sizes(self) -> np.ndarray:
@@ -49,6 +51,7 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
         np.concatenate([np.zeros(0, np.int64), *(table.of_images + first for table, first in zip(tables, firsts))]),
         *joined,
         np.concatenate([np.zeros(0, HASH_ROW), *(table.hashes for table in tables)]),
+        all(table.are_as_stored for table in tables),
     )
 
 
@@ -71,8 +74,9 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
             catalog = read_catalog(f"{directory}/{shard.catalog}") if shard.catalog else None
             if catalog is None or not set(HASH_COLUMNS) <= set(catalog.column_names):
                 return None
-            names = catalog_names(catalog)
-            tables.append(ImageTable((split,), np.zeros(catalog.num_rows, np.int64), *names, _hash_rows(catalog)))
+            rows, is_other = _hash_rows(catalog), catalog.column("reencoded").is_valid().to_numpy()
+            are_as_stored = not (is_other & ~rows["has_look"]).any()
+            tables.append(ImageTable((split,), np.zeros(catalog.num_rows, np.int64), *catalog_names(catalog), rows, are_as_stored))
     return join_parts(tables)
 
 

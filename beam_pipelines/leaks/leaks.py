@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,17 +34,17 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         StorageError: One could not be read.
     """
     num_processes = 0 if any_remote(*config.data_sets) else num_cores()  # light processes know nothing of how stores are reached
-    tables = []
-    for directory in config.data_sets:
-        try:
-            table = _read(directory, num_processes)
-        except OSError as error:
-            raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
-        except (ValueError, pa.ArrowException) as error:
-            raise error if isinstance(error, UserError) else UserError(printable(f"{directory}: {' '.join(str(error).split())}")) from None
-        if len(config.data_sets) > 1:
-            table = dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts))
-        tables.append(table)
+    tables = [_read(directory, _from_catalogs) for directory in config.data_sets]
+    if any(table is None for table in tables):  # and what is stored is like what lay at a source only where it was stored as it was
+        tables = [
+            table if table and table.are_as_stored else _read(directory, _from_records, num_processes)
+            for directory, table in zip(config.data_sets, tables)
+        ]
+    if len(tables) > 1:
+        tables = [
+            dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts))
+            for directory, table in zip(config.data_sets, tables)
+        ]
     table = join_tables(tables)
     looks = find_looks(table.hashes)
     return find_leaks(table, looks, *_search(looks, config.distance, num_processes))
@@ -57,18 +57,41 @@ def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray
     return join_edges([*found, *tasks.drain()])
 
 
-def _read(directory: str, num_processes: int) -> ImageTable:
+def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
+    """What a function gives that is asked about a data set, whose name is in all errors."""
+    try:
+        return read(directory, *arguments)
+    except OSError as error:
+        raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
+    except (ValueError, pa.ArrowException) as error:
+        raise error if isinstance(error, UserError) else UserError(printable(f"{directory}: {' '.join(str(error).split())}")) from None
+
+
+def _from_catalogs(directory: str) -> ImageTable | None:
+    """None where they have no hashes of what is seen, and images could have some."""
+    manifest = _manifest_of(directory)
+    table = manifest and read_table(directory, manifest)
+    return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_look"].any()) else None
+
+
+def _from_records(directory: str, num_processes: int) -> ImageTable:
+    manifest = _manifest_of(directory)
+    return _hash_shards(directory, manifest, num_processes) if manifest else _read_records(directory, num_processes)
+
+
+def _manifest_of(directory: str) -> Manifest | None:
+    """None of records that others wrote."""
     path = f"{directory}/{MANIFEST}"
     if not files_at(path).exists(path):
-        return _read_records(directory, num_processes)
+        return None
     manifest = decode_manifest(files_at(path).read(path), path)
     if IMAGE not in manifest.features:
         raise UserError(f"{printable(directory)}: its examples have no image; expected images, which are compared")
-    return read_table(directory, manifest) or _hash_shards(directory, manifest, num_processes)
+    return manifest
 
 
 def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> ImageTable:
-    """Of a data set of ours whose catalogs have no hashes."""
+    """Of a data set of ours whose catalogs do not have the hashes that are compared."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
     found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema) for _, shard in shards], num_processes)
@@ -125,7 +148,7 @@ def describe(found: dict[str, Any]) -> str:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{part} {num:,}" for part, num in found["parts"].items()) + " images"
     if found["num_by_bytes"]:
-        yield f"{_count(found['num_by_bytes'], 'image')} compared by bytes alone: of one colour, damaged, of no known format, or hashed by no more"
+        yield f"{_count(found['num_by_bytes'], 'image')} compared by bytes alone: of one colour, damaged, or of no known format"
     at_random = f"splits at random would tear about {found['num_pairs_apart_at_random']:,.1f} apart"
     at_least = "" if found["counts_all_pairs"] else "at least "  # as `Edges` has it
     yield f"{at_least}{_count(found['num_pairs'], 'pair')} alike, {found['num_pairs_apart']:,} of them apart ({at_random})"

@@ -21,8 +21,9 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         "leaks",
         help="are images of one split in another one too, or in another data set?",
         description="Looks for images that are alike (also recompressed, resized, recoloured or mirrored) and for groups in several splits of data\n"
-        "sets, and for labels of such images that disagree. Hashes come from the catalogs where `prepare --duplicates` was given, else\n"
-        "images are read from the shards. TFRecord files that others wrote, or a folder of them, are taken too. It changes nothing.\n"
+        "sets, and for labels of such images that disagree. Hashes come from the catalogs where `prepare --duplicates` was given without\n"
+        "--exact_only, else images are read from the shards. TFRecord files that others wrote, or a folder of them, are taken too. It\n"
+        "changes nothing.\n"
         "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,

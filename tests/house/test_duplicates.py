@@ -252,6 +252,23 @@ def test_records_that_cannot_be_compared_are_told_in_one_line(tmp_path, capfd):
     assert json.loads(capfd.readouterr().out)["num_pairs"] == 150
 
 
+def test_what_was_compared_by_its_bytes_alone_is_found_in_another_data_set(source, tmp_path, capfd):
+    """Its catalog has no perceptual hash, and that of the other one the bytes at the source of images that are stored as others."""
+    source = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/page.gif": encode(np.full((30, 40), 255, np.uint8), "GIF")})
+    looks = prepare(source, tmp_path / "looks", "--duplicates=keep")
+    exact = prepare(source, tmp_path / "exact", "--duplicates=keep", "--exact_only")
+    plain = prepare(source, tmp_path / "plain")
+    found = {}
+    for directories in ((looks,), (exact,), (looks, exact), (exact, plain), (plain, looks)):
+        capfd.readouterr()
+        assert main(["leaks", *map(str, directories), "--json"]) == 1, directories
+        found[directories] = json.loads(capfd.readouterr().out)
+    num_images = sum(found[looks,]["parts"].values())
+    assert found[looks,] == found[exact,] and found[looks,]["num_pairs"] == 6 and found[looks,]["num_by_bytes"] == 4
+    for directories in list(found)[2:]:
+        assert found[directories]["num_pairs"] == 4 * 6 + num_images, f"{directories}: each pair of either, and each image with itself"
+
+
 def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
     arrays = {f"ant/{number}.npy": np.full((2 + number % 7, 3, 2), number % 9, np.float32) for number in range(12)}  # 9 to 11 are of other sizes
     arrays["ant/again.npy"] = arrays["ant/3.npy"]
@@ -260,9 +277,9 @@ def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
         np.save(buffer := io.BytesIO(), array)
         files[name] = buffer.getvalue()
     output = prepare(write_files(tmp_path / "in", files), tmp_path / "out")
-    hashed = prepare(tmp_path / "in", tmp_path / "hashed", "--duplicates=keep")
+    hashed, hashed_again = (prepare(tmp_path / "in", tmp_path / name, "--duplicates=keep") for name in ("hashed", "hashed_again"))
     assert dataset_format.read_manifest(output).features["image"].shape == (None, None, 2)
-    for directories, num_pairs in {(output,): 1, (hashed,): 1}.items():
+    for directories, num_pairs in {(output,): 1, (hashed,): 1, (output, hashed): 4 + 13, (hashed, hashed_again): 4 + 13}.items():
         capfd.readouterr()
         main(["leaks", *map(str, directories), "--json"])
         found = json.loads(capfd.readouterr().out)
