@@ -461,7 +461,7 @@ def test_links_out_are_refused(tmp_path):
     (root / "f").symlink_to(outside)
     assert Listed(root).reasons == {"b.jpg": "outside", "f/b.jpg": "outside"}
     (root / "annotations/instances_val.json").symlink_to(outside / "instances_train.json")
-    with pytest.raises(UserError, match="is a link that leads out of"):
+    with pytest.raises(UserError, match="'annotations/instances_val.json' is a link out of the input folder"):
         Listed(root, split_folders=False)
 
 

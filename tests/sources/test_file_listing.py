@@ -2,13 +2,14 @@
 
 import json
 import pathlib
-from typing import Iterator
+from typing import Any, Iterator
 
 import pytest
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.open_source import open_source
@@ -70,8 +71,8 @@ def server() -> Iterator[StoreServer]:
         yield server
 
 
-def listed(root: object, kind: str) -> tuple[list[str], int]:
-    config = PrepareJob(str(root), "out", "made", source=SourceConfig(kind))
+def listed(root: object, kind: str, **options: Any) -> tuple[list[str], int]:
+    config = PrepareJob(str(root), "out", "made", source=SourceConfig(kind), **options)
     found, num_ignored = [], 0
     for part in open_source(config).parts():
         source = open_source(config, with_sizes=True)
@@ -117,6 +118,55 @@ def test_a_link_is_followed_by_its_own_name(tmp_path):
         ("a\\b.jpg", "a link out of the input folder, which is not followed"),
         ("c\\b.jpg", 2),
     ]
+
+
+CSV = b"file_name,label\na.jpg,cat\n"
+# Behind a link to a folder lie files of each kind.
+TAKEN_LINKS = {
+    "a table that is gone": ("table", "", {"part-1.csv": CSV}, "part-2.csv", "gone"),
+    "a table of a pattern": ("table", "/*.csv", {"part-1.csv": CSV}, "part-2.csv", "gone"),
+    "a table of a deep pattern": ("table", "/**/*.csv", {"x/1.csv": CSV}, "x/2.csv", "gone"),
+    "a folder of a deep pattern": ("table", "/part-*/**/x.csv", {"part-1/x.csv": CSV}, "part-2", "folder"),
+    "a folder of a pattern": ("table", "/part-*/*.csv", {"part-1/x.csv": CSV}, "part-2", "folder"),
+    "a split folder of tables": ("table", "", {"train/metadata.csv": CSV}, "val", "folder"),
+    "a folder that is named like a table": ("table", "", {"1/a.csv": CSV}, "2.csv", "folder"),
+    "a metadata file": ("table", "", {"train/metadata.csv": CSV}, "val/metadata.csv", "gone"),
+    "a list": ("text", "", {"train.txt": b"a.jpg cat\n"}, "val.txt", "gone"),
+    "a file of annotations": ("coco", "", FOLDERS["coco"], "annotations/instances_test.json", "gone"),
+    "a folder with annotations": ("coco", "", {"train/_annotations.coco.json": COCO}, "valid", "folder"),
+    "a split folder of images": ("masks", "", FOLDERS["masks"], "images/test", "folder"),
+    "a folder of pairs": ("masks", "", {f"train/{name}": data for name, data in FOLDERS["masks"].items()}, "testing", "folder"),
+    "another year": ("voc", "", FOLDERS["voc"], "VOC2012", "folder"),
+    "a split folder of both": ("voc", "", {"train/a.xml": XML % b"a.jpg", "train/a.jpg": b"1"}, "val", "folder"),
+    "lists": ("voc", "", {"Annotations/a.xml": XML % b"a.jpg", "JPEGImages/a.jpg": b"1"}, "ImageSets", "folder"),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN_LINKS)
+def test_a_link_that_is_not_followed_is_said_where_a_source_would_take_it(tmp_path, case):
+    kind, pattern, files, link, target = TAKEN_LINKS[case]
+    behind = {"metadata.csv": CSV, "x.csv": CSV, "_annotations.coco.json": COCO, "images/a.jpg": b"1", "masks/a.png": b"1"}
+    write_files(tmp_path / "folder", {**behind, "annotations/a.xml": XML % b"a.jpg", "Main/train.txt": b"a"})
+    root = write_files(tmp_path / "in", files)
+    expected = listed(f"{root}{pattern}", kind)
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(tmp_path / target)
+    with pytest.raises(UserError, match=rf"^--input=.*: '{link}' is a link .*; expected .*, or --ignore='{link}' to leave it out$"):
+        listed(f"{root}{pattern}", kind)
+    assert listed(f"{root}{pattern}", kind, ignore=(link,))[0] == expected[0]
+
+
+ASK_ABOUT_ANY_FOLDER = {"a split folder of both", "a table of a deep pattern"}
+
+
+@pytest.mark.parametrize("case", sorted(TAKEN_LINKS.keys() - ASK_ABOUT_ANY_FOLDER))
+def test_links_to_what_a_source_would_not_take_change_nothing(tmp_path, case):
+    kind, pattern, files, *_ = TAKEN_LINKS[case]
+    root = write_files(tmp_path / "in", files)
+    expected = listed(f"{root}{pattern}", kind)
+    (root / "gone.jpg").symlink_to("nowhere")
+    (root / "others").symlink_to(write_files(tmp_path / "others", {"a.jpg": b"1"}))
+    assert listed(f"{root}{pattern}", kind)[0] == expected[0]
 
 
 def test_notes_and_checksums_are_left_out_by_every_source_that_lists_files(tmp_path):

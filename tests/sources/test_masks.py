@@ -192,11 +192,11 @@ def test_nothing_outside_is_opened(tmp_path):
     }
 
 
-def test_a_folder_of_masks_that_is_a_link_is_none(tmp_path):
+def test_a_folder_of_masks_that_is_a_link_is_not_followed(tmp_path):
     outside = make_folder(tmp_path / "outside", ["a.png"])
     root = make_folder(tmp_path / "in", ["images/a.jpg"])
     (root / "masks").symlink_to(outside)
-    with pytest.raises(UserError, match="no folders of images and masks in it"):
+    with pytest.raises(UserError, match="'masks' is a link to a folder, which is not followed"):
         Listed(root)
 
 

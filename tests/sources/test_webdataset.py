@@ -309,9 +309,16 @@ def test_a_file_that_is_a_link_out_or_gone_is_named(tmp_path):
     outside = write(tmp_path / "outside.tar", GOOD)
     path = write(tmp_path / "in/x.tar", GOOD)
     (tmp_path / "in/link.tar").symlink_to(outside)
-    for source in (open_source(tmp_path / "in"), open_source(tmp_path / "in/*.tar")):
-        letter, good = list_all(source)
-        assert (letter.path, letter.stage, letter.reason) == ("link.tar", "list", "outside") and good.key == "a"
+    (tmp_path / "in/gone.tar").symlink_to("nowhere.tar")
+    (tmp_path / "in/folder").symlink_to(tmp_path)
+    write(tmp_path / "in/y/y.tar", GOOD)
+    for pattern in ("", "*.tar", "**/*.tar", "*/*.tar"):
+        letters = [one for one in list_all(open_source(tmp_path / "in" / pattern)) if isinstance(one, DeadLetter)]
+        expected = {"link.tar": "outside", "gone.tar": "symlink", "folder": "outside"}
+        for name in {"*.tar": ["folder"], "*/*.tar": ["link.tar", "gone.tar"]}.get(pattern, ()):
+            del expected[name]
+        assert {letter.path: letter.reason for letter in letters} == expected, pattern
+    source = open_source(tmp_path / "in/*.tar")
     path.unlink()
     with pytest.raises(UserError, match="x.tar cannot be read: No such file"):
         list_all(source)

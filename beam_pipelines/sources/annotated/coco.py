@@ -43,7 +43,7 @@ from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import FileListing, join, matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import name_splits, refuse_options
-from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
@@ -108,13 +108,7 @@ class Coco:
             return [json.dumps(_Part(_absolute(self._config.input), None))]
         names = self._find_files()
         splits = name_splits(self.root, sorted(set(names.values())), self._config.split_folders)
-        try:
-            return [
-                json.dumps(_Part(f"{self.root}/{self._root.relative(path)}", splits[name]))
-                for path, name in names.items()
-            ]
-        except OutsideError as error:
-            raise UserError(f"--input={self.root}: {error}") from None
+        return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
 
     def held_bytes(self, part: str) -> int:
         """Those of what is kept of a file: with outlines about as many as it has, and half as many without.
@@ -132,17 +126,13 @@ class Coco:
     def _find_files(self) -> dict[str, str]:
         """Path of a JSON file below the root -> what may be a split's name."""
         files = FileListing(self._root, self._config.ignore)
-        folders, names = files.top_level()
-        below = {name: files.top_level(name)[1] for name in folders}
-        for folder, inside in (("", names), (_ANNOTATIONS, below.get(_ANNOTATIONS, ()))):
-            found = {
-                join(folder, name): _name_of(name)[1]
-                for name in inside
-                if name == _ROBOFLOW or _INSTANCES.fullmatch(name)
-            }
+        folders, _ = files.top_level()
+        for folder in ("", *(folder for folder in folders if folder == _ANNOTATIONS)):
+            names = files.take_files(folder, lambda name: name == _ROBOFLOW or _INSTANCES.fullmatch(name))
+            found = {join(files.take_folder(folder), name): _name_of(name)[1] for name in names}
             if found:
                 return found
-        found = {join(folder, _ROBOFLOW): folder for folder in folders if _ROBOFLOW in below[folder]}
+        found = {join(files.take_folder(folder), _ROBOFLOW): folder for folder in folders if files.take_files(folder, _ROBOFLOW.__eq__)}
         if not found:
             expected = (
                 f"expected annotations/instances_*.json, or {_ROBOFLOW} in folders of images, or --input=FILE.json"

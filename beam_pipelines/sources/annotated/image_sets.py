@@ -61,12 +61,12 @@ def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> I
         task: The name of the folder with the lists, such as `Main`.
 
     Raises:
-        UserError: A list cannot be read.
+        UserError: A list cannot be read, or lies behind a link that is not followed.
     """
     if FOLDER not in files.top_level(folder)[0] or task not in files.top_level(join(folder, FOLDER))[0]:
         return None
-    lists = join(folder, f"{FOLDER}/{task}")
-    names = files.top_level(lists)[1]
+    lists = files.take_folder(join(folder, f"{FOLDER}/{task}"))
+    names = files.take_files(lists, _LISTS.__contains__)
     sets = ImageSets({}, [])
     for name, split in _LISTS.items():
         if name in names and not (name == "trainval.txt" and "train.txt" in names):

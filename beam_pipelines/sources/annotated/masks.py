@@ -73,7 +73,7 @@ class Masks:
         """JSON: a pair of folders each.
 
         Raises:
-            UserError: There is none.
+            UserError: There is none, or one of them is a link.
         """
         folders, _ = self._files.top_level()
         pairs = self._pairs_in("", folders)
@@ -92,18 +92,19 @@ class Masks:
         images, masks = find_folder(folders, IMAGE_FOLDERS), find_folder(folders, _MASK_FOLDERS)
         if images is None or masks is None:
             return []
-        images, masks = join(parent, images), join(parent, masks)
+        take = self._files.take_folder
+        images, masks = take(join(parent, images)), take(join(parent, masks))
         mask_folders, _ = self._files.top_level(masks)
         inner = find_folder(mask_folders, _INNER_MASK_FOLDERS)
         if inner:
-            masks = join(masks, inner)
+            masks = take(join(masks, inner))
             mask_folders, _ = self._files.top_level(masks)
         image_folders, image_names = self._files.top_level(images)
         splits = name_splits(self.root, image_folders, self._split_folders) if image_folders and not image_names else {}
         if not any(splits.values()):
             return [_Pair(images, masks, None, None if self._split_folders is False else parent)]
         return [
-            _Pair(join(images, name), join(masks, name) if name in mask_folders else None, split, None)
+            _Pair(take(join(images, name)), take(join(masks, name)) if name in mask_folders else None, split, None)
             for name, split in splits.items()
         ]
 

@@ -73,7 +73,7 @@ def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> l
     """The groups below a root. Where no folder is named like one for annotations, these lie beside their images.
 
     Raises:
-        UserError: Some folders are splits and others are not.
+        UserError: Some folders are splits and others are not, or one of them is a link.
     """
     has_lists = split_folders is not False
     folders, names = files.top_level()
@@ -86,7 +86,7 @@ def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> l
     if not any(groups.values()) and not any(splits.values()):
         return [Group("", "", "", None, has_lists)]
     return [
-        (groups[folder] or Group(folder, folder, folder, None, has_lists))._replace(split=splits[folder])
+        (groups[folder] or Group(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
         for folder in holders
     ]
 
@@ -97,7 +97,7 @@ def _find_group(files: FileListing, folder: str, split: str | None, has_lists: b
     if annotations is None:
         return None
     images = find_folder(folders, IMAGE_FOLDERS)
-    return Group(folder, join(folder, annotations), join(folder, images or ""), split, has_lists)
+    return Group(folder, files.take_folder(join(folder, annotations)), files.take_folder(join(folder, images or "")), split, has_lists)
 
 
 def match_files(root: Root, files: FileListing, group: Group) -> Matched:

@@ -10,11 +10,12 @@ import itertools
 import operator
 import os
 import posixpath
-from typing import Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.other_files import is_left_out
+from beam_pipelines.sources.folders.patterns import InputNames
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of, listing_error
@@ -153,7 +154,7 @@ class FileListing:
         return Level(sorted(folders), sorted(links), has_files)
 
     def top_level(self, folder: str = "") -> tuple[list[str], list[str]]:
-        """Names of the folders and of the files directly in a folder, each sorted; "" is the root.
+        """Names of the folders and of the files directly in a folder, each sorted; "" is the root. A link counts as what it leads to.
 
         Raises:
             UserError: It cannot be read.
@@ -164,13 +165,68 @@ class FileListing:
             names = ([], [])
             for entry in self._scan(folder):
                 is_file = entry.is_file(follow_symlinks=False)
-                is_folder = not is_file and entry.is_dir(follow_symlinks=False)
-                kind = "file" if is_file else "folder" if is_folder else kind_of(entry.path)
-                if is_folder or kind == "file":
-                    names[kind != "folder"].append(entry.name)
+                kind = "file" if is_file else "folder" if entry.is_dir(follow_symlinks=False) else kind_of(entry.path)
+                if kind in ("file", "folder"):
+                    names[kind == "file"].append(entry.name)
         return tuple(
             sorted([name for name in some if not self._is_ignored(folder, name, is_folder)]) for some, is_folder in zip(names, (True, False))
         )
+
+    def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
+        """Paths of the files that patterns fit; and what was refused that they fit too, or behind which there may be such files.
+
+        Raises:
+            UserError: A folder cannot be read.
+        """
+        names: list[str] = []
+        refused: dict[str, DeadLetter] = {}
+        for found in self.walk() if wanted.is_deep else self._right_in(""):
+            if isinstance(found, DeadLetter):
+                refused[found.path] = found
+            else:
+                names.append(found.path)
+        fitting = {*wanted.fitting(refused), *(path for path in refused if self._leads_to_folder(path) and wanted.may_fit_below(path))}
+        return wanted.fitting(names), [refused[path] for path in sorted(fitting)]
+
+    def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
+        """Names of the files right in a folder that a source takes, sorted.
+
+        Raises:
+            UserError: One of them is a link that is not followed, or no file; or the folder cannot be read.
+        """
+        wanted = sorted(found for found in self._right_in(folder) if is_wanted(posixpath.basename(found.path)))
+        self.refuse(found for found in wanted if isinstance(found, DeadLetter))
+        return [posixpath.basename(found.path) for found in wanted]
+
+    def refuse(self, dead_letters: Iterable[DeadLetter]) -> None:
+        """What a source does that cannot go on without a file; UserError for the first, if there is one."""
+        for letter in dead_letters:
+            raise self._not_taken(letter.path, letter.message, "a file")
+
+    def take_folder(self, folder: str) -> str:
+        """A folder that a source takes, relative to the root.
+
+        Raises:
+            UserError: It is a link, or lies behind one.
+        """
+        for path in itertools.accumulate(folder.split("/"), join):
+            if not self._is_remote and os.path.islink(f"{self._root.path}/{path}"):
+                raise self._not_taken(printable(path), "a link to a folder, which is not followed", "a folder")
+        return folder
+
+    def _not_taken(self, path: str, found: str, expected: str) -> UserError:
+        return UserError(f"--input={self._root.path}: {path!r} is {found}; expected {expected}, or --ignore={path!r} to leave it out")
+
+    def _right_in(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
+        """What `walk` gives of the files right in a folder, in whatever order; nothing of links to folders."""
+        if self._is_remote:
+            yield from (FoundFile(join(folder, name), 0) for name in self.top_level(folder)[1])
+        else:
+            files = FileListing(self._root, self._ignore)._files_in(folder, [])  # what it ignores is counted where it is walked through
+            yield from (one for one in files if isinstance(one, FoundFile) or not self._leads_to_folder(one.path))
+
+    def _leads_to_folder(self, path: str) -> bool:
+        return os.path.isdir(f"{self._root.path}/{path}")
 
     def _walk_disk(self, folders: list[str]) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
         while folders:

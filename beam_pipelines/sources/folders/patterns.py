@@ -41,6 +41,17 @@ class InputNames(NamedTuple):
         globs = list(map(_as_regex, self.patterns))
         return [name for name in names if any(glob.fullmatch(name) for glob in globs)]
 
+    def may_fit_below(self, folder: str) -> bool:
+        """Whether a pattern may fit names in a folder."""
+        parts = folder.split("/")
+        for pattern in self.patterns:
+            *above, _ = pattern.split("/")
+            fixed = above[: above.index("**")] if "**" in above else above
+            is_deep_enough = len(fixed) < len(above) or len(parts) <= len(above)
+            if is_deep_enough and all(_as_regex(one).fullmatch(part) for one, part in zip(fixed, parts)):
+                return True
+        return False
+
 
 def expand_braces(pattern: str) -> list[str]:
     """`{000..010}` is a range, as wide as its first number; `{a,b}` a choice.

@@ -11,7 +11,7 @@ such as `fold0-000000.tar` are of `fold0`; where some are and such shards lie be
 """
 
 import re
-from typing import Callable
+from typing import Callable, Iterator
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -49,9 +49,7 @@ class Containers:
         wanted = split_input(config.input)
         self.root = Root(wanted.folder)
         if not wanted.literal and not wanted.patterns:
-            names = self._all_files()
-            self.names = sorted(name for name in names if is_container(name.rpartition("/")[2]))
-            self._num_ignored += len(names) - len(self.names)
+            self.names = sorted(self._all_files(is_container))
         else:
             self.names = sorted(self._fitting(wanted))
         if not self.names:
@@ -90,16 +88,16 @@ class Containers:
             return {}  # one split, which is to be divided
         return splits
 
-    def _all_files(self) -> list[str]:
+    def _all_files(self, is_container: Callable[[str], bool]) -> Iterator[str]:
         listing = FileListing(self.root, self._config.ignore)
-        names = []
         for found in listing.walk():
             if isinstance(found, DeadLetter):
                 self._dead_letters.append(found)
+            elif is_container(found.path.rpartition("/")[2]):
+                yield found.path
             else:
-                names.append(found.path)
-        self._num_ignored = listing.num_ignored
-        return names
+                self._num_ignored += 1
+        self._num_ignored += listing.num_ignored
 
     def _fitting(self, wanted: InputNames) -> set[str]:
         for name in wanted.literal if len(wanted.literal) == 1 else ():  # of many, each says so when it is opened
@@ -107,11 +105,8 @@ class Containers:
                 raise UserError(f"--input={self._config.input}: no such file or folder; expected one, or a pattern of names")
         if not wanted.patterns:
             return wanted.literal
-        names = self._all_files() if wanted.is_deep else FileListing(self.root, self._config.ignore).top_level()[1]
-        fitting = set(wanted.fitting([letter.path for letter in self._dead_letters]))
-        self._num_ignored = 0
-        self._dead_letters = [letter for letter in self._dead_letters if letter.path in fitting]
-        return wanted.literal.union(wanted.fitting(names))
+        names, self._dead_letters = FileListing(self.root, self._config.ignore).fitting(wanted)
+        return wanted.literal.union(names)
 
 
 def split_in_name(path: str) -> str | None:

@@ -8,7 +8,8 @@
 | a folder of such folders | all of theirs; splits, if the folders are named `train`, … |
 | a pattern, `data/*.csv`, `data/**/*.parquet`, `part-{0..9}.csv` | the files of one format that fit; splits, if all are named like them |
 
-Paths in a file are relative to the folder in which it lies. Hidden files and `--ignore` patterns are left out.
+Paths in a file are relative to the folder in which it lies. Hidden files and `--ignore` patterns are left out. Where a table, or a folder
+of them, is a link that is not followed, the run is refused.
 """
 
 import os
@@ -16,9 +17,8 @@ import re
 from typing import Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
-from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.folders.file_listing import FileListing
+from beam_pipelines.sources.folders.file_listing import FileListing, join
 from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.folders.patterns import split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
@@ -114,11 +114,10 @@ class _Finder:
         return folder or ("/" if self._input.startswith("/") else "."), [file]
 
     def find_all(self) -> tuple[str, list[TableFile]]:
-        folders, names = self._listing.top_level()
-        found = self._tables_in("", names)
+        found = self._tables_in("")
         stems = [_SHARD.sub("", name.split(".")[0]) for name in found]
         if not found:
-            found = [path for folder in folders for path in self._tables_in(f"{folder}/", None)]
+            found = [path for folder in self._listing.top_level()[0] for path in self._tables_in(folder)]
             stems = [path.split("/")[0] for path in found]
             if not any(stem.lower() in SPLIT_FOLDERS for stem in stems):  # as in data/train-00000-of-00002.parquet
                 stems = [_SHARD.sub("", os.path.basename(path).split(".")[0]) for path in found]
@@ -129,11 +128,9 @@ class _Finder:
         return self._input, [self._make_file(path, split) for path, split in zip(found, splits)]
 
     def find_fitting(self) -> tuple[str, list[TableFile]]:
-        if self._wanted.is_deep:
-            names = [found.path for found in self._listing.walk() if not isinstance(found, DeadLetter)]
-        else:
-            names = self._listing.top_level()[1]
-        found = sorted({*self._wanted.literal, *self._wanted.fitting(names)})
+        names, refused = self._listing.fitting(self._wanted) if self._wanted.patterns else ([], [])
+        self._listing.refuse(refused)
+        found = sorted({*self._wanted.literal, *names})
         kinds = {format_of(name, self._formats) or self._formats.get("") for name in found}
         if len(kinds) != 1 or None in kinds:
             shown = ", ".join(map(printable, found[:5])) or "no file"
@@ -149,20 +146,19 @@ class _Finder:
         folder = f"{os.path.dirname(name)}/" if "/" in name else ""
         return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or self._formats.get("", ""), folder, split)
 
-    def _tables_in(self, folder: str, names: list[str] | None) -> list[str]:
+    def _tables_in(self, folder: str) -> list[str]:
         """Paths of tables right in a folder. Metadata files are asked for before the images beside them are listed."""
-        path = f"{self._input}/{folder}"
-        found = [name for name in self._metadata if self._files.exists(path + name)]
+        path = f"{self._input}/{folder}".rstrip("/")
+        found = [name for name in self._metadata if self._files.exists(f"{path}/{name}")]
         if not found:
-            names = self._listing.top_level(folder.rstrip("/"))[1] if names is None else names
-            found = [name for name in names if format_of(name, self._formats)]
+            found = self._listing.take_files(folder, lambda name: format_of(name, self._formats))
         if len({format_of(name, self._formats) for name in found}) > 1 or (
             len(found) > 1 and found[0] in self._metadata
         ):
             raise UserError(
                 f"--input={printable(path)}: found {', '.join(map(printable, found[:5]))}; expected one table"
             )
-        return [folder + name for name in found]
+        return [join(self._listing.take_folder(folder), name) for name in found]
 
     def _no_splits(self) -> list[str | None]:
         if self._config.split_folders:
