@@ -169,6 +169,23 @@ def test_links_to_what_a_source_would_not_take_change_nothing(tmp_path, case):
     assert listed(f"{root}{pattern}", kind)[0] == expected[0]
 
 
+ONE_DATA_SET = {
+    "one JSON file": ("coco", "in.json", {"in.json": COCO, "a.jpg": b"1"}),
+    "one folder of annotations and images": ("voc", "", {"a.xml": XML % b"a.jpg", "a.jpg": b"1", "train/b.jpg": b"1"}),
+    "one folder of": ("voc", "", {"Annotations/a.xml": XML % b"a.jpg", "JPEGImages/a.jpg": b"1"}),
+    "images right in its folder of images": ("masks", "", {"images/a.jpg": b"1", "masks/a.png": b"1", "images/train/b.jpg": b"1"}),
+}
+
+
+@pytest.mark.parametrize("found", ONE_DATA_SET)
+def test_one_data_set_has_no_split_folders(tmp_path, found):
+    kind, name, files = ONE_DATA_SET[found]
+    root = write_files(tmp_path, files) / name
+    assert listed(root, kind)[0]
+    with pytest.raises(UserError, match=rf"^--split_folders=yes: {root} (is|has) {found}.*; expected a folder of them$"):
+        listed(root, kind, split_folders=True)
+
+
 def test_notes_and_checksums_are_left_out_by_every_source_that_lists_files(tmp_path):
     files = ["README.txt", "LICENSE", "train.txt", "data.csv", "1.jpg", "a/SHA256SUMS", "a/1.jpg", "a/1.jpg.md5", "a/readme.csv"]
     listing = FileListing(Root(str(write_files(tmp_path, dict.fromkeys(files, b"x")))), ())

@@ -146,6 +146,17 @@ def test_folders_of_any_name_can_be_splits(tmp_path):
     assert Listed(tmp_path, split_folders=True).splits == {"fold_1/cat/1.jpg": "fold_1", "fold_2/cat/1.jpg": "fold_2"}
 
 
+def test_without_labels_images_beside_folders_that_are_said_to_be_splits_are_refused(tmp_path):
+    root = make_folder(tmp_path, ["train/1.jpg", "test/1.jpg"])
+    options = {"source": SourceConfig("image_folder", labels=()), "split_folders": True}
+    assert Listed(root, **options).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}
+    for name, make in (("2.jpg", lambda path: path.write_bytes(b"")), ("link", lambda path: path.symlink_to("nowhere"))):
+        make(root / name)
+        assert_refused(name, root, ["--split_folders=yes: ", "has files beside its folders, which are of no split"], **options)
+        assert Listed(root, **options, ignore=(name,)).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}, name
+        (root / name).unlink()
+
+
 def test_a_split_folder_is_named_as_a_split_can_be(tmp_path):
     # The name becomes part of file names, and TensorFlow Datasets' and a flag's word for the split.
     names = [

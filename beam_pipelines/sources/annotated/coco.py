@@ -42,7 +42,7 @@ from beam_pipelines.sources.cells.class_cells import known
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import FileListing, join, matches
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import name_splits, refuse_options
+from beam_pipelines.sources.folders.layouts import name_splits, no_split_folders, refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -104,6 +104,8 @@ class Coco:
         Raises:
             UserError: There is none, or some of them are splits and others are not.
         """
+        if self._is_file and self._config.split_folders:
+            raise no_split_folders(self._config.input, "is one JSON file")
         if self._is_file:
             return [json.dumps(_Part(_absolute(self._config.input), None))]
         names = self._find_files()

@@ -26,7 +26,7 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_sets
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, refuse_options
+from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import MASK, Feature
 
@@ -73,10 +73,12 @@ class Masks:
         """JSON: a pair of folders each.
 
         Raises:
-            UserError: There is none, or one of them is a link.
+            UserError: There is none, one of them is a link, or they have not the splits that a user speaks of.
         """
         folders, _ = self._files.top_level()
         pairs = self._pairs_in("", folders)
+        if self._split_folders and any(pair.split is None for pair in pairs):
+            raise no_split_folders(self.root, "has images right in its folder of images")
         if not pairs:
             below = {folder: self._pairs_in(folder, self._files.top_level(folder)[0]) for folder in folders}
             splits = name_splits(self.root, [folder for folder in folders if below[folder]], self._split_folders)

@@ -9,7 +9,7 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import read_image_sets
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits
+from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders
 from beam_pipelines.sources.folders.roots import Root
 
 _ANNOTATION_FOLDERS = ("annotations", "annotation", "xmls", "xml")
@@ -73,12 +73,15 @@ def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> l
     """The groups below a root. Where no folder is named like one for annotations, these lie beside their images.
 
     Raises:
-        UserError: Some folders are splits and others are not, or one of them is a link.
+        UserError: Some folders are splits and others are not, one of them is a link, or there are none of those that a user speaks of.
     """
     has_lists = split_folders is not False
     folders, names = files.top_level()
     group = _find_group(files, "", None, has_lists)
-    if group or any(name.lower().endswith(".xml") for name in names):
+    is_one = group or any(name.lower().endswith(".xml") for name in names)
+    if split_folders and (is_one or not folders):
+        raise no_split_folders(root.path, "is one folder of annotations and images")
+    if is_one:
         return [group or Group("", "", "", None, has_lists)]
     groups = {folder: _find_group(files, folder, None, has_lists) for folder in folders}
     holders = [folder for folder in folders if groups[folder]] or folders

@@ -130,6 +130,11 @@ class ImageFolder:
         """Folder -> the split that it is. Without labels, split folders have no file beside them."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
+            if self._config.split_folders:
+                raise UserError(
+                    f"--split_folders=yes: {self.root} has files beside its folders, which are of no split; expected folders alone, "
+                    "or --ignore, which leaves the files out"
+                )
             return {}
         named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
         shared = self._config.asks_for_shares and not self._config.source.divide and self._config.split_folders is None

@@ -51,6 +51,11 @@ def split_of(folder: str) -> str:
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 
+def no_split_folders(path: str, found: str) -> UserError:
+    """What to raise where a user says that an input has split folders, and it has none."""
+    return UserError(f"--split_folders=yes: {printable(path)} {found}, without split folders; expected a folder of them")
+
+
 def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
     """What to raise where shares are asked for, and the inputs have splits that nobody says are to be divided.
 

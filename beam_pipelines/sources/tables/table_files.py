@@ -19,7 +19,7 @@ from typing import Mapping, NamedTuple
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.file_listing import FileListing, join
-from beam_pipelines.sources.folders.layouts import given_already
+from beam_pipelines.sources.folders.layouts import given_already, no_split_folders
 from beam_pipelines.sources.folders.patterns import split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -162,7 +162,7 @@ class _Finder:
 
     def _no_splits(self) -> list[str | None]:
         if self._config.split_folders:
-            raise UserError(f"--split_folders=yes: {self._config.input} is one table, without split folders; expected a folder of them")
+            raise no_split_folders(self._config.input, "is one table")
         return [None]
 
     def _name_splits(self, names: list[str]) -> list[str | None]:
