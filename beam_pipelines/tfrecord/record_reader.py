@@ -211,7 +211,7 @@ def _crc_tables() -> tuple[int, list[np.ndarray]]:
 
 
 class _Inflated(io.RawIOBase):
-    """What is compressed in a file, as GZIP (one member behind the other) or as ZLIB."""
+    """What is compressed in a file, as GZIP (one member behind the other, and zeros that fill it up) or as ZLIB."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -233,9 +233,12 @@ class _Inflated(io.RawIOBase):
                 buffer[: len(data)] = data
                 return len(data)
             if self._inflate.eof:
-                self._pending = self._inflate.unused_data or self._file.read(_READ_BYTES)
-                if not self._pending:
-                    return 0
+                self._pending = self._inflate.unused_data.lstrip(b"\0")
+                while not self._pending:
+                    data = self._file.read(_READ_BYTES)
+                    if not data:
+                        return 0
+                    self._pending = data.lstrip(b"\0")
                 self._inflate = self._make()
             elif not self._pending:
                 self._pending = self._file.read(_READ_BYTES)

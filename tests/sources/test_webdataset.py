@@ -1,5 +1,6 @@
 """Source `webdataset`: what the package of that name writes, what `tarfile` writes, and what nobody should."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -433,6 +434,45 @@ def test_a_compressed_file_that_is_cut_off(tmp_path):
     listed = list_all(open_source(tmp_path, spool=str(tmp_path / "spool")))
     assert len(listed) > 10 and listed[-1].reason == "bad_tar" and "x.tar.gz@" in listed[-1].path
     assert [one.reason for one in listed[:-2] if isinstance(one, DeadLetter)] == []
+
+
+@pytest.mark.parametrize("name", ["x.tar", "x.tar.gz"])
+def test_what_lies_behind_the_end_of_a_file_is_a_dead_letter(tmp_path, name):
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    first, second = make_tar(GOOD), make_tar([("b.jpg", JPEG), ("b.cls", b"2")])
+    short = first.rstrip(b"\0") + bytes(1024 + -len(first.rstrip(b"\0")) % 512)  # as Go writes them
+    spool = str(tmp_path / "spool") if name.endswith(".gz") else None
+    joined = [(first, second, b""), (short, second, b""), (first, bytes(3 << 20), b"x"), (first, bytes(512), second)]
+    for case, pieces in enumerate(joined):
+        made_images.write_files(tmp_path / str(case), {name: b"".join(map(pack, pieces))})
+        sample, letter = list_all(open_source(tmp_path / str(case), spool=spool))
+        offset = len(pieces[0]) + (len(pieces[1]) if pieces[2] else 0)
+        assert (sample.key, letter.path, letter.reason) == ("a", f"{name}@{offset}", "bad_tar"), case
+        assert "goes on behind its end" in letter.message, case
+    for case, contents in enumerate((first, short, first + bytes(2 << 20))):
+        made_images.write_files(tmp_path / f"whole{case}", {name: pack(contents) + bytes(len(spool or "") * 512)})
+        assert [one.key for one in list_all(open_source(tmp_path / f"whole{case}", spool=spool))] == ["a"], case
+
+
+class Watched(io.BytesIO):
+    """Counts the bytes that are read."""
+
+    num_read = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.num_read += len(data)
+        return data
+
+
+def test_nothing_behind_the_end_is_read_twice_or_further_than_needed():
+    contents = make_tar(GOOD)
+    end = 512 + -(-len(JPEG) // 512) * 512 + 1024 + 512
+    for behind in (b"", bytes(10240), contents * 1000):
+        file = Watched(contents + behind)
+        with contextlib.suppress(BadTarError):
+            list(TarReader(file, is_seekable=True))
+        assert file.num_read == 3 * 512 + min(len(contents) + len(behind) - end, 1 << 20), len(behind)
 
 
 def test_a_file_without_a_byte_is_damaged(tmp_path):

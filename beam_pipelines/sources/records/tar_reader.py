@@ -4,7 +4,8 @@ The headers are POSIX's (ustar, pax) and GNU's for long names. Python's own `tar
 reserves what a header claims, keeps every member that it has seen, and was sent backwards by a negative size; files of strangers ask for
 less trust.
 
-A sparse file, a link or a device has no bytes of its own here. Behind the first damaged header nothing is known any more.
+A sparse file, a link or a device has no bytes of its own here. Behind the first damaged header nothing is known any more. Behind the block
+of zeros that ends the file only zeros may come, which fill it up: another tar file there is not read, and said to be lost.
 """
 
 import os
@@ -101,6 +102,7 @@ class TarReader:
         while True:
             header = self._read(offset, _BLOCK)
             if not any(header):  # so a tar file ends; one without is cut off, though it may be where a member ends
+                self._read_end()
                 return
             member, kind = _parse_header(header, offset, said)
             if offset + _BLOCK + member.num_bytes > self._size:
@@ -124,15 +126,25 @@ class TarReader:
             return {"path": _text(self.read(member).rstrip(b"\0"))}
         return _parse_pax(self.read(member), member.offset) if kind == b"x" else {}
 
+    def _read_end(self) -> None:
+        while data := self._read_up_to(self._position, min(_READ_BYTES, self._size - self._position)):
+            if rest := data.lstrip(b"\0"):
+                found = "the file goes on behind its end, as tar files do that were joined; expected zeros; what lies there is lost"
+                raise BadTarError(self._position - len(rest), found)
+
     def _read(self, offset: int, num_bytes: int) -> bytes:
+        data = self._read_up_to(offset, num_bytes)
+        if len(data) < num_bytes:
+            raise BadTarError(offset, f"cut off: {len(data)} of {num_bytes} bytes are there")
+        return data
+
+    def _read_up_to(self, offset: int, num_bytes: int) -> bytes:
         try:
             self._go_to(offset)
             data = read_up_to(self._file, num_bytes)
         except (zlib.error, EOFError) as error:
             raise BadTarError(offset, f"the compressed file is damaged: {error}") from error
         self._position = offset + len(data)
-        if len(data) < num_bytes:
-            raise BadTarError(offset, f"cut off: {len(data)} of {num_bytes} bytes are there")
         return data
 
     def _go_to(self, offset: int) -> None:
