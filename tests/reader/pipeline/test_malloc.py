@@ -7,7 +7,7 @@ import pytest
 import forked_python
 from prepared import prepare_images
 
-# How many pages are new to the process for each piece of a megabyte that is filled and freed: of 256.
+# How many pages are new to the process for each piece of a megabyte that is filled and freed: of 256. What lay free of such pieces before is in use.
 PROGRAM = """
 import resource, sys
 import tf_input
@@ -15,6 +15,7 @@ import tf_input
 batches = tf_input.open(sys.argv[1]).batches("train", batch_size=4, image_size=16, memory_budget=0)
 for _ in batches:
     pass
+held = [b"x" * (1 << 20) for _ in range(64)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(200):
     b"x" * (1 << 20)
