@@ -1,9 +1,28 @@
 """Memory that is used again: to ask the system for fresh pages takes longer than to read into them."""
 
 import contextlib
+import mmap
 import threading
+from typing import NamedTuple
 
-import numpy as np
+
+class Piece(NamedTuple):
+    """A part of an arena.
+
+    Attributes:
+        memory: What it is a part of. Parts of that are bytes, copied at once: the view of each would take as long as its copy.
+        begin: Where in it the part begins.
+        num_bytes: How long it is.
+    """
+
+    memory: mmap.mmap | bytes
+    begin: int
+    num_bytes: int
+
+    @property
+    def view(self) -> memoryview:
+        """It as it lies there."""
+        return memoryview(self.memory)[self.begin : self.begin + self.num_bytes]
 
 
 class Arena:
@@ -15,18 +34,18 @@ class Arena:
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes
-        self._view = memoryview(np.empty(num_bytes, np.uint8))
+        self._memory = _map(num_bytes)
         self._taken = 0
         self._lock = threading.Lock()
 
-    def take(self, num_bytes: int) -> memoryview:
+    def take(self, num_bytes: int) -> Piece:
         """So many bytes that nobody else has; fresh ones if there are none left."""
         with self._lock:
             begin = self._taken
             if begin + num_bytes > self.num_bytes:
-                return memoryview(bytearray(num_bytes))
+                return Piece(_map(num_bytes), 0, num_bytes)
             self._taken += num_bytes
-        return self._view[begin : begin + num_bytes]
+        return Piece(self._memory, begin, num_bytes)
 
     def clear(self) -> None:
         """All that was taken is free again."""
@@ -62,3 +81,12 @@ def _make_room(num_bytes: int) -> None:
     while _free and sum(one.num_bytes for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
         with contextlib.suppress(IndexError):  # another thread was first
             _free.pop(0)
+
+
+def _map(num_bytes: int) -> mmap.mmap:
+    """Fresh memory, not shared with processes that are forked off; in large pages where the system has some, as to fill each small one takes time."""
+    memory = mmap.mmap(-1, max(1, num_bytes), access=mmap.ACCESS_COPY)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

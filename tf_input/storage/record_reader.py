@@ -161,14 +161,15 @@ class RecordReader:
         # Of many short runs all is looked at once: for each, the calls to NumPy would take longer than its records.
         extents = [self._extent(part) for part in parts]
         edges = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
-        data = arena.take(edges[-1])  # with what it held before, which may be records as well
+        piece = arena.take(edges[-1])  # with what it held before, which may be records as well
+        data = piece.view
         targets = [data[start:stop] for start, stop in itertools.pairwise(edges)]
         sizes = [self._read_extent(part, begin, target) for part, (begin, _), target in zip(parts, extents, targets)]
         # One thread at a time: several that look through records by turns take three times as long together.
         with self._looking:
             found = [self._find_records(part, begin, target, size) for part, (begin, _), target, size in zip(parts, extents, targets, sizes)]
             begins, ends = (np.concatenate([start + one for start, one in zip(edges, some)]) for some in zip(*found))
-            return make_stretch(data, begins, ends)
+            return make_stretch(piece, begins, ends)
 
     def _extent(self, part: RunPart) -> tuple[int, int]:
         """Where the records of a run lie in its shard; of a damaged index, nowhere."""
@@ -216,7 +217,8 @@ class RecordReader:
         is_apart = (np.diff(shards) != 0) | (begins[1:] - ends[:-1] > _NEAR_BYTES) | (np.diff(begins // _TOGETHER_BYTES) != 0)
         pieces = np.concatenate([[0], np.flatnonzero(is_apart) + 1, [len(wanted)]]).tolist()
         edges = np.concatenate([[0], np.cumsum(ends - begins)])
-        data = arena.take(int(edges[-1]))
+        piece = arena.take(int(edges[-1]))
+        data = piece.view
         tasks = [
             self._threads.submit(self._read_piece, int(shards[first]), begins[first:stop], ends[first:stop], data[edges[first] : edges[stop]])
             for first, stop in zip(pieces, pieces[1:])
@@ -224,7 +226,7 @@ class RecordReader:
         wait(tasks)
         for task in tasks:
             task.result()
-        return make_stretch(data, edges[:-1][places], edges[1:][places])
+        return make_stretch(piece, edges[:-1][places], edges[1:][places])
 
     def _read_piece(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
         """Reads from the first byte to the last at once, and puts what lies at these places there, one after the other."""

@@ -4,12 +4,15 @@ The frame of a record is the length of its data (uint64), that length's checksum
 """
 
 import dataclasses
+import itertools
+import mmap
 import struct
 from typing import Sequence
 
 import google_crc32c
 import numpy as np
 
+from tf_input.storage.arenas import Piece
 from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES, mask_checksums
 
 _read_length = struct.Struct("<Q").unpack_from
@@ -20,34 +23,34 @@ class Stretch:
     """Some records that lie together in memory.
 
     Attributes:
-        data: What lies there.
+        memory: Where they lie.
         begins, ends: int64 [num_records], where in it each serialized example lies.
         checksums: uint32 [num_records], what is stored as its checksum.
         is_whole: bool [num_records], whether the rest of its frame is as it should be.
     """
 
-    data: memoryview
+    memory: mmap.mmap | bytes
     begins: np.ndarray
     ends: np.ndarray
     checksums: np.ndarray
     is_whole: np.ndarray
 
 
-def make_stretch(data: memoryview, begins: np.ndarray, ends: np.ndarray) -> Stretch:
+def make_stretch(piece: Piece, begins: np.ndarray, ends: np.ndarray) -> Stretch:
     """Records whose places are known.
 
     Args:
-        data: What lies there.
-        begins, ends: int64 [num_records], where each frame begins and ends; it may be outside of `data`, or end before it begins.
+        piece: Of memory, with what lies there.
+        begins, ends: int64 [num_records], where in it each frame begins and ends; it may be outside, or end before it begins.
     """
-    is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= len(data))
-    values = np.frombuffer(data if is_there.any() else bytes(FRAME_BYTES), np.uint8)
+    is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= piece.num_bytes)
+    data = piece.view if is_there.any() else memoryview(bytes(FRAME_BYTES))
     begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
-    lengths = _bytes_at(values, begins, LENGTH_BYTES)
-    is_whole = is_there & (_integers(values, begins + LENGTH_BYTES) == _length_checksums(lengths))
-    is_whole &= np.ascontiguousarray(lengths).view("<u8")[:, 0] == (ends - begins - FRAME_BYTES).astype(np.uint64)
-    checksums = _integers(values, ends - CHECKSUM_BYTES)
-    return Stretch(data, begins + HEADER_BYTES, ends - CHECKSUM_BYTES, checksums, is_whole)
+    lengths = _integers(data, "<u8", begins)
+    is_whole = is_there & (_integers(data, "<u4", begins + LENGTH_BYTES) == _length_checksums(lengths))
+    is_whole &= lengths == (ends - begins - FRAME_BYTES).astype(np.uint64)
+    checksums = _integers(data, "<u4", ends - CHECKSUM_BYTES)
+    return Stretch(piece.memory, piece.begin + begins + HEADER_BYTES, piece.begin + ends - CHECKSUM_BYTES, checksums, is_whole)
 
 
 def find_edges(data: memoryview, num_records: int) -> np.ndarray | None:
@@ -79,7 +82,8 @@ class Stretches:
     """
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
-        self._data = [one.data for one in stretches]
+        memories = [one.memory for one in stretches]
+        self._memories = memories[:1] if all(one is memories[0] for one in memories) else memories
         self._which = np.repeat(np.arange(len(stretches)), [len(one.begins) for one in stretches])
         self._begins, self._ends, self._checksums, self._is_whole = (
             np.concatenate([getattr(one, name) for one in stretches]) for name in ("begins", "ends", "checksums", "is_whole")
@@ -94,10 +98,14 @@ class Stretches:
         Returns:
             Serialized examples, bytes as objects [n]; None for each that is damaged.
         """
-        data, places = self._data, (one[records].tolist() for one in (self._which, self._begins, self._ends))
+        begins, ends = self._begins[records].tolist(), self._ends[records].tolist()
+        if len(self._memories) == 1:
+            memories = itertools.repeat(self._memories[0])
+        else:
+            memories = map(self._memories.__getitem__, self._which[records].tolist())
         taken, copies, checksums = np.empty(len(records), object), [], []
-        for which, begin, end in zip(*places):
-            copy = data[which][begin:end].tobytes()
+        for memory, begin, end in zip(memories, begins, ends):
+            copy = memory[begin:end]
             checksums.append(google_crc32c.value(copy))  # now, as it is still in the processor's cache
             copies.append(copy)
         taken[:] = copies
@@ -106,30 +114,34 @@ class Stretches:
         return taken
 
 
-def _bytes_at(data: np.ndarray, begins: np.ndarray, count: int) -> np.ndarray:
-    """uint8 [n, count], so many bytes from each place on."""
-    return data[begins[:, np.newaxis] + np.arange(count)]
+def _integers(data: memoryview, dtype: str, begins: np.ndarray) -> np.ndarray:
+    """The numbers at each place, wherever that is: [n]."""
+    return np.ndarray(len(data) - np.dtype(dtype).itemsize + 1, dtype, data, strides=1)[begins]
 
 
-def _integers(data: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The checksums that are stored at each place: uint32 [n]."""
-    return np.ascontiguousarray(_bytes_at(data, begins, CHECKSUM_BYTES)).view("<u4")[:, 0]
+def _make_tables() -> np.ndarray:
+    """CRC-32C, without what it begins and ends with, of a byte with so many zeros behind it: uint32 [8, 256].
 
-
-def _make_table() -> np.ndarray:
-    """CRC-32C of each byte, uint32 [256]; https://datatracker.ietf.org/doc/html/rfc3720#appendix-B.4."""
+    https://datatracker.ietf.org/doc/html/rfc3720#appendix-B.4
+    """
     values = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         values = np.where(values & 1, values >> np.uint32(1) ^ np.uint32(0x82F63B78), values >> np.uint32(1))
-    return values
+    tables = [values]
+    for _ in range(LENGTH_BYTES - 1):
+        tables.append(values[tables[-1] & np.uint32(0xFF)] ^ tables[-1] >> np.uint32(8))
+    return np.stack(tables[::-1])
 
 
-_TABLE = _make_table()
+_TABLES = _make_tables()
+_OF_NOTHING = np.uint32(google_crc32c.value(bytes(LENGTH_BYTES)))
 
 
 def _length_checksums(lengths: np.ndarray) -> np.ndarray:
-    """The masked CRC-32C of each row of bytes: uint32 [n]. All at once, as a call for each takes longer than all else of a small record."""
-    values = np.full(len(lengths), 0xFFFFFFFF, np.uint32)
-    for column in range(lengths.shape[1]):
-        values = _TABLE[(values ^ lengths[:, column]) & np.uint32(0xFF)] ^ values >> np.uint32(8)
-    return mask_checksums(~values)
+    """The masked CRC-32C of each as 8 bytes, the lowest first: uint32 [n], of uint64 [n]. All at once, as a call for each takes longer than all else
+    of a small record."""
+    values = np.full(len(lengths), _OF_NOTHING)
+    longest = int(lengths.max(initial=0))
+    for place in range(-(-longest.bit_length() // 8)):  # zeros change nothing
+        values ^= _TABLES[place, lengths >> np.uint64(8 * place) & np.uint64(0xFF)]
+    return mask_checksums(values)
