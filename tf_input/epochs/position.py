@@ -28,7 +28,13 @@ class Pass(NamedTuple):
 
     def end(self, num_batches: int) -> tuple[int, int]:
         """(epoch, step) of the batch after its last one, if a whole epoch has so many."""
-        return divmod(self.epoch * num_batches + self.step + self.count, num_batches)
+        epoch, step, _ = self.after(1, num_batches)
+        return epoch, step
+
+    def after(self, number: int, num_batches: int) -> "Pass":
+        """The one that comes so many passes later, if each begins where the one before it ended."""
+        epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
+        return Pass(epoch, step, self.count)
 
 
 class Position:

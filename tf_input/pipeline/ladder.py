@@ -1,5 +1,6 @@
 """The steps from inputs to batches; and file by file, where there is no index."""
 
+import functools
 import itertools
 import random
 from typing import Any, Callable, Iterator, Sequence
@@ -41,36 +42,37 @@ def read_batches(
     # By the generator all that it mentions is held for ever.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_held = [part.held is not None for part in plan.parts]
-    count = tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * (share.num_batches - config.start_step)
+    count = share.num_batches - config.start_step
+    begun: list[Pass] = []  # the first passes of iterators that have given no batch yet
 
     def generate() -> Iterator[np.ndarray]:
-        """Each with a note: (key, step, *pass or zeros)."""
+        """Each batch with a note: (key, step)."""
         keep_freed_memory()
-        begun = None
+        current = position.take(share.num_batches)
+        begun.append(current)
         with make_inputs() as inputs:
-            for _ in itertools.repeat(None) if num_passes is None else range(num_passes):
-                begun = position.take(share.num_batches, begun)
-                for place in range(begun.step, begun.step + begun.count):
-                    epoch, step = begun.epoch + place // share.num_batches, place % share.num_batches
-                    is_last = place + 1 == begun.step + begun.count
+            for number in itertools.count() if num_passes is None else range(num_passes):
+                current = position.take(share.num_batches, current) if number else current
+                for place in range(current.step, current.step + current.count):
+                    epoch, step = current.epoch + place // share.num_batches, place % share.num_batches
                     try:
                         batch = inputs.batch(epoch, step)
                     except (OSError, ValueError) as error:
                         yield pack_error(error)
                         return
-                    yield pack([epoch_key(seed, epoch), step, *(begun if is_last else (0, 0, 0))], batch)
+                    yield pack([epoch_key(seed, epoch), step], batch)
 
     def decode(packed: tf.Tensor) -> Any:
         note, inputs, rows = unpack(packed, are_held)
         inputs = [tf.ensure_shape(one, [plan.static_size]) for one in inputs]
-        outputs = decode_batch(inputs, note[:2], None if plan.has_all_rows else rows)
-        return (outputs, note[:2], plan.batch_decoder.join_rows(rows), note[2:]) if config.has_functions else (outputs, note[2:])
+        outputs = decode_batch(inputs, note, None if plan.has_all_rows else rows)
+        return (outputs, note, plan.batch_decoder.join_rows(rows)) if config.has_functions else outputs
 
     let_go_at_exit()
     at_once = config.read_buffer >> 8  # 1 MiB, if nothing else is said, beside what is held
     data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held))
     data = data.flat_map(_plain(tf.data.Dataset.from_tensor_slices))  # `unbatch` would copy what comes alone too
-    data = data.apply(tf.data.experimental.assert_cardinality(count))
+    data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * count))
     # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
     batch_bytes = max(1, share.local_size * plan.batch_decoder.num_output_bytes)
     num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_AHEAD))
@@ -80,33 +82,52 @@ def read_batches(
     if config.has_functions:
         data = apply_functions(data, config.map_example, config.map_batch, config.keys)
         data = data.prefetch(_NUM_AHEAD) if prefetch else data
-    return _note_ends(data, position, share.num_batches)
+    data = _note_ends(data, position, begun, share.num_batches, count, num_passes)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # which would hold more and more, whatever `read_buffer` says
+    return data.with_options(options)
 
 
-def _note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> tf.data.Dataset:
-    """Tells the position when the last batch of a pass is asked for; behind all that reads ahead of who asks.
+def _note_ends(
+    data: tf.data.Dataset, position: Position, begun: list[Pass], num_batches: int, count: int, num_passes: int | None
+) -> tf.data.Dataset:
+    """The same data set, which tells the position when the last batch of a pass is asked for; behind all that reads ahead of who asks.
+
+    Beside each batch comes a number, and that beside a last one is computed by Python: to look at each batch would take as long as to read
+    fifty tiny records.
 
     Args:
-        data: Of (outputs, mark): the mark of a pass' last batch is its `Pass`, that of any other is 0.
-        position: Where each pass began.
+        data: Of passes, one after the other.
+        position: Where each begins.
+        begun: The first passes of iterators that have given no batch yet: that of one which gives its first one is taken out. Which of
+            several does not matter, as two passes at a time are the same one.
         num_batches: In a whole epoch.
-
-    Returns:
-        Of the outputs. Nor does TensorFlow, unasked, read ahead behind that: it would hold more and more, whatever `read_buffer` says.
+        count: Batches of a pass.
+        num_passes: How many there are; None: without end.
     """
 
-    def end(mark: np.ndarray) -> np.int64:
-        position.end(Pass(*mark.tolist()), num_batches)
-        return np.int64(0)
+    def begin() -> np.ndarray:
+        return np.array(begun.pop(), np.int64)
 
-    def note(outputs: Any, mark: tf.Tensor) -> Any:
-        is_last = mark[2] > 0  # only then is Python asked
-        tf.cond(is_last, lambda: tf.numpy_function(end, [mark], tf.int64), lambda: tf.constant(0, tf.int64))
-        return outputs
+    def end(first: np.ndarray, number: np.int64) -> np.int64:
+        position.end(Pass(*first.tolist()).after(int(number), num_batches), num_batches)
+        return number
 
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    return data.map(_plain(note)).with_options(options)
+    def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
+        """Those beside a pass, by its number among the passes of an iterator."""
+        last = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
+        last = last.map(_plain(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
+        return tf.data.Dataset.range(count - 1).concatenate(last)
+
+    def all_numbers(first: tf.Tensor) -> tf.data.Dataset:
+        if num_passes == 1:
+            return numbers(first, 0)
+        return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(_plain(functools.partial(numbers, first)))
+
+    firsts = tf.data.Dataset.range(1).map(_plain(lambda _: tf.numpy_function(begin, [], tf.int64)))
+    beside = firsts.flat_map(_plain(all_numbers)).apply(tf.data.experimental.assert_cardinality(data.cardinality()))
+    # A function without effects TensorFlow would let read ahead, if that is not said.
+    return tf.data.Dataset.zip((data, beside)).map(_plain(lambda batch, _: batch), synchronous=True)
 
 
 def read_files(

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_input.pipeline.inputs import Batch
 
-NUM_NOTED = 5  # numbers that go with a batch
+NUM_NOTED = 2  # numbers that go with a batch
 _NUM_TOGETHER = 8  # batches
 _ALIGNED = 8  # strings: rows of a multiple of these begin where TensorFlow takes them as they lie, and copies those of any other length
 

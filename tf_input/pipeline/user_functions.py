@@ -22,15 +22,15 @@ def apply_functions(
     random numbers: that of a batch depends on the batch's seed alone, that of an example also on its place in the batch.
 
     Args:
-        data: Of (outputs, seed, rows, *others): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2]; int64 [batch], the examples'
-            places in their batch; what stays with the batch.
+        data: Of (outputs, seed, rows): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2]; int64 [batch], the examples'
+            places in their batch.
         map_example: Of one example. What it returns has one shape in all examples of a batch; where the data set has features of
             any length, which are batched as ragged tensors, others may be so too.
         map_batch: Of a batch, after that.
         has_keys: Whether outputs are a pair of what functions are given, and keys, which stay with it.
 
     Returns:
-        Of what they return, in as many batches, of as many examples; with the others, if any.
+        Of what they return, in as many batches, of as many examples.
 
     Raises:
         TypeError: A function can't be called with these arguments.
@@ -39,17 +39,16 @@ def apply_functions(
     if map_example is not None:
         call_example = _caller("map_example", map_example, data.element_spec[0], has_keys)
 
-        def map_examples(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, *others: tf.Tensor) -> tuple[Any, ...]:
-            return _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), rows), seed, rows, *others
+        def map_examples(outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> tuple[Any, ...]:
+            return _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), rows), seed, rows
 
         data = data.map(_plain(map_examples), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if map_batch is None:
-        return data.map(_plain(lambda outputs, seed, rows, *others: (outputs, *others) if others else outputs))
+        return data.map(_plain(lambda outputs, seed, rows: outputs))
     call_batch = _caller("map_batch", map_batch, data.element_spec[0], has_keys)
 
-    def map_batches(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, *others: tf.Tensor) -> Any:
-        mapped = call_batch(outputs, _fold_in(seed, _OF_BATCHES))
-        return (mapped, *others) if others else mapped
+    def map_batches(outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> Any:
+        return call_batch(outputs, _fold_in(seed, _OF_BATCHES))
 
     return data.map(_plain(map_batches), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 

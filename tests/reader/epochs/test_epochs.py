@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ import tf_input
 from prepared import mixed_images, uniform_images
 from tf_input.epochs.position import Position
 from tf_input.pipeline import ladder
+from tf_input.pipeline.inputs import RecordInputs
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 8, "image_size": SIZE}
@@ -306,3 +308,18 @@ def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
     ((images, labels),) = ladder.read_batches(plan, plan.decode, Position())
     runs = plan.reader.runs
     assert sorted(asked) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17
+
+
+def test_a_pass_that_failed_at_once_is_begun_anew_and_those_after_it_move_on(uniform, monkeypatch):
+    data, plain = uniform.batches("train", **OPTIONS, memory_budget=0, seed=5), RecordInputs.batch
+
+    def fail(self: RecordInputs, epoch: int, step: int) -> Any:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(RecordInputs, "batch", fail)
+    for _ in range(2):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="the disk is gone"):
+            next(iter(data))
+    monkeypatch.setattr(RecordInputs, "batch", plain)
+    for number in (1, 2):
+        assert len(epoch(data)) == 12 and data.position.next == (number, 0)
