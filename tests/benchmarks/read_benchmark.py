@@ -109,6 +109,9 @@ _CHOICES = {"where": "num_bytes % 2 == 0", "subset": 0.1, "balance": "oversample
 
 RACES = {
     "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 0.9),
+    "photos-limit": Race(
+        PHOTOS, read_rival("crops_alone", "photo_set"), _BY_HAND, ("crops decoded, no more", "hand-written tf.data"), None
+    ),
     "photos-short": Race(
         PHOTOS, read_ours("short_set", **_VIEWS), _BY_HAND, ("stored at short side 256", "hand-written, the originals"), 1.7
     ),
