@@ -17,7 +17,7 @@ from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.storage.index import ShardIndex
-from tf_input.storage.stretches import Stretch, find_edges, make_stretch
+from tf_input.storage.stretches import Stretch, find_edges
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 _NEAR_BYTES = 256 << 10  # a request more takes about as long
@@ -169,7 +169,7 @@ class RecordReader:
         with self._looking:
             found = [self._find_records(part, begin, target, size) for part, (begin, _), target, size in zip(parts, extents, targets, sizes)]
             begins, ends = (np.concatenate([start + one for start, one in zip(edges, some)]) for some in zip(*found))
-            return make_stretch(piece, begins, ends)
+            return Stretch(piece, begins, ends)
 
     def _extent(self, part: RunPart) -> tuple[int, int]:
         """Where the records of a run lie in its shard; of a damaged index, nowhere."""
@@ -226,7 +226,7 @@ class RecordReader:
         wait(tasks)
         for task in tasks:
             task.result()
-        return make_stretch(piece, edges[:-1][places], edges[1:][places])
+        return Stretch(piece, edges[:-1][places], edges[1:][places])
 
     def _read_piece(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
         """Reads from the first byte to the last at once, and puts what lies at these places there, one after the other."""

@@ -3,11 +3,10 @@
 The frame of a record is the length of its data (uint64), that length's checksum (uint32), the data, and their checksum.
 """
 
-import dataclasses
 import itertools
 import mmap
 import struct
-from typing import Sequence
+from typing import NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
@@ -18,39 +17,17 @@ from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, L
 _read_length = struct.Struct("<Q").unpack_from
 
 
-@dataclasses.dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Some records that lie together in memory.
 
     Attributes:
-        memory: Where they lie.
-        begins, ends: int64 [num_records], where in it each serialized example lies.
-        checksums: uint32 [num_records], what is stored as its checksum.
-        is_whole: bool [num_records], whether the rest of its frame is as it should be.
-    """
-
-    memory: mmap.mmap | bytes
-    begins: np.ndarray
-    ends: np.ndarray
-    checksums: np.ndarray
-    is_whole: np.ndarray
-
-
-def make_stretch(piece: Piece, begins: np.ndarray, ends: np.ndarray) -> Stretch:
-    """Records whose places are known.
-
-    Args:
         piece: Of memory, with what lies there.
         begins, ends: int64 [num_records], where in it each frame begins and ends; it may be outside, or end before it begins.
     """
-    is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= piece.num_bytes)
-    data = piece.view if is_there.any() else memoryview(bytes(FRAME_BYTES))
-    begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
-    lengths = _integers(data, "<u8", begins)
-    is_whole = is_there & (_integers(data, "<u4", begins + LENGTH_BYTES) == _length_checksums(lengths))
-    is_whole &= lengths == (ends - begins - FRAME_BYTES).astype(np.uint64)
-    checksums = _integers(data, "<u4", ends - CHECKSUM_BYTES)
-    return Stretch(piece.memory, piece.begin + begins + HEADER_BYTES, piece.begin + ends - CHECKSUM_BYTES, checksums, is_whole)
+
+    piece: Piece
+    begins: np.ndarray
+    ends: np.ndarray
 
 
 def find_edges(data: memoryview, num_records: int) -> np.ndarray | None:
@@ -75,19 +52,29 @@ def find_edges(data: memoryview, num_records: int) -> np.ndarray | None:
 
 
 class Stretches:
-    """The records of some stretches, counted through them.
+    """The records of some stretches, counted through them. What their frames say is looked at once, as each step of NumPy's takes a while.
 
     Args:
         stretches: One or more.
     """
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
-        memories = [one.memory for one in stretches]
-        self._memories = memories[:1] if all(one is memories[0] for one in memories) else memories
-        self._which = np.repeat(np.arange(len(stretches)), [len(one.begins) for one in stretches])
-        self._begins, self._ends, self._checksums, self._is_whole = (
-            np.concatenate([getattr(one, name) for one in stretches]) for name in ("begins", "ends", "checksums", "is_whole")
-        )
+        counts = [len(one.begins) for one in stretches]
+        firsts, lengths = (np.repeat(np.array(each), counts) for each in zip(*((one.piece.begin, one.piece.num_bytes) for one in stretches)))
+        begins, ends = (np.concatenate(each) for each in zip(*((one.begins, one.ends) for one in stretches)))
+        is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= lengths)
+        begins, ends = np.where(is_there, firsts + begins, 0), np.where(is_there, firsts + ends, FRAME_BYTES)
+        memories = [one.piece.memory for one in stretches]
+        if all(one is memories[0] for one in memories):  # as a rule
+            memories, counts = memories[:1], [len(begins)]
+        edges = np.cumsum([0, *counts])
+        frames = [
+            _read_frames(memory, begins[first:stop], ends[first:stop], is_there[first:stop])
+            for memory, first, stop in zip(memories, edges, edges[1:])
+        ]
+        self._memories, self._which = memories, np.repeat(np.arange(len(memories)), counts)
+        self._begins, self._ends = begins + HEADER_BYTES, ends - CHECKSUM_BYTES
+        self._is_whole, self._checksums = (np.concatenate(each) for each in zip(*frames))
 
     def take(self, records: np.ndarray) -> np.ndarray:
         """Copies records, and checks them.
@@ -98,12 +85,12 @@ class Stretches:
         Returns:
             Serialized examples, bytes as objects [n]; None for each that is damaged.
         """
+        taken, copies, checksums = np.empty(len(records), object), [], []
         begins, ends = self._begins[records].tolist(), self._ends[records].tolist()
         if len(self._memories) == 1:
             memories = itertools.repeat(self._memories[0])
         else:
             memories = map(self._memories.__getitem__, self._which[records].tolist())
-        taken, copies, checksums = np.empty(len(records), object), [], []
         for memory, begin, end in zip(memories, begins, ends):
             copy = memory[begin:end]
             checksums.append(google_crc32c.value(copy))  # now, as it is still in the processor's cache
@@ -114,9 +101,20 @@ class Stretches:
         return taken
 
 
-def _integers(data: memoryview, dtype: str, begins: np.ndarray) -> np.ndarray:
+def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray, is_there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of frames, by where they begin and end in memory, and which are there: bool [n], whether they are whole, but for the checksum of their
+    data, and what that should be, uint32 [n]."""
+    if not is_there.any():
+        return is_there, np.zeros(len(begins), np.uint32)
+    lengths = _integers(memory, "<u8", begins)
+    is_whole = is_there & (_integers(memory, "<u4", begins + LENGTH_BYTES) == _length_checksums(lengths))
+    is_whole &= lengths == (ends - begins - FRAME_BYTES).astype(np.uint64)
+    return is_whole, _integers(memory, "<u4", ends - CHECKSUM_BYTES)
+
+
+def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
     """The numbers at each place, wherever that is: [n]."""
-    return np.ndarray(len(data) - np.dtype(dtype).itemsize + 1, dtype, data, strides=1)[begins]
+    return np.ndarray(len(memory) - np.dtype(dtype).itemsize + 1, dtype, memory, strides=1)[begins]
 
 
 def _make_tables() -> np.ndarray:
