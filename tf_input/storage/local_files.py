@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import os
+import resource
 import shutil
 import threading
 from typing import Callable, Sequence
@@ -10,17 +11,19 @@ from typing import Callable, Sequence
 from tf_input.storage.files import NOT_THERE
 from tf_input.storage.paths import join, local_path
 
-_NUM_OPEN_FILES = 128
+# To open a file takes as long as to read some small records. Where a process may have no more than the usual 1024 open, few stay so.
+_FEW_OPEN_FILES, _MOST_OPEN_FILES, _USUAL_LIMIT = 128, 8192, 1024
 _NUM_QUESTIONS = 32  # at a time: a mount takes a moment to answer each
 
 
 class LocalFiles:
-    """Local files; the last used stay open, for those who read records one by one."""
+    """Local files; the last used stay open, for those who read records one by one, or go through many small shards again and again."""
 
     is_local = True
 
     def __init__(self) -> None:
         self._open: collections.OrderedDict[str, _OpenFile] = collections.OrderedDict()
+        self._num_open_files = _num_open_files()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type["LocalFiles"], tuple[()]]:
@@ -85,7 +88,7 @@ class LocalFiles:
         file = _OpenFile(os.open(local_path(path), os.O_RDONLY))  # while others read: a mount takes a moment for it
         with self._lock:
             file = self._open.setdefault(path, file)
-            if len(self._open) > _NUM_OPEN_FILES:
+            if len(self._open) > self._num_open_files:
                 self._open.popitem(last=False)
         return file
 
@@ -108,3 +111,11 @@ class _OpenFile:
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # of a module that may be gone when Python ends
         close(self.descriptor)
+
+
+def _num_open_files() -> int:
+    """A fourth of what this process may have open beyond the usual: there may be several data sets."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MOST_OPEN_FILES
+    return min(_MOST_OPEN_FILES, max(_FEW_OPEN_FILES, (limit - _USUAL_LIMIT) // 4))

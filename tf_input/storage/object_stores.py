@@ -46,14 +46,17 @@ class ObjectStoreFiles:
         return self._ask(path, lambda store, key: self._obstore.get(store, key).bytes().to_bytes())
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
-        if num_bytes <= 0:
-            return b""
-        return self._ask(path, lambda store, key: self._obstore.get_range(store, key, start=begin, length=num_bytes).to_bytes())
+        return bytes(self._get_range(path, begin, num_bytes))
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
-        data = self.read_range(path, begin, len(buffer))
-        buffer[: len(data)] = data
+        data = self._get_range(path, begin, len(buffer))
+        buffer[: len(data)] = data  # out of the client's memory: to make bytes of it first is one more copy
         return len(data)
+
+    def _get_range(self, path: str, begin: int, num_bytes: int) -> memoryview:
+        if num_bytes <= 0:
+            return memoryview(b"")
+        return memoryview(self._ask(path, lambda store, key: self._obstore.get_range(store, key, start=begin, length=num_bytes)))
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         if scheme_of(directory) in _WEB:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pathlib
 import pickle
+import resource
 import subprocess
 import sys
 import threading
@@ -319,14 +320,22 @@ def test_local_files_need_no_package():
     assert not set(run.stdout.split()) & {"obstore", "fsspec", "boto3", "tensorflow", "aiohttp"}
 
 
-def test_few_local_files_are_open_at_a_time(tmp_path):
-    files = LocalFiles()
+@pytest.mark.parametrize("limit, num_open", [(1024, 128), (1824, 200)])
+def test_few_local_files_are_open_at_a_time_and_more_where_a_process_may_have_many(tmp_path, limit, num_open):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < limit:
+        pytest.skip(f"this process may have {before[1]} files open, not {limit}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        files = LocalFiles()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
     for number in range(300):
         (tmp_path / str(number)).write_bytes(b"%d" % number)
-    before = len(os.listdir("/proc/self/fd"))
+    are_open = len(os.listdir("/proc/self/fd"))
     for number in range(300):
         assert files.read_range(str(tmp_path / str(number)), 0, 9) == b"%d" % number
-    assert len(os.listdir("/proc/self/fd")) - before <= 128
+    assert len(os.listdir("/proc/self/fd")) - are_open == num_open
 
 
 def test_a_local_file_that_cannot_be_read_is_named(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from made_shards import write_shard
 from range_server import RangeServer
 from tf_input.dataset_format import Manifest, ShardInfo
+from tf_input.storage import local_files
 from tf_input.storage.open_files import open_files
 from tf_input.storage.store import Store
 
@@ -28,8 +29,9 @@ def shards_of(manifest: Manifest) -> tuple[ShardInfo, ...]:
     return manifest.splits["train"]
 
 
-def test_few_indexes_are_open_at_a_time(made):
+def test_few_indexes_are_open_at_a_time(made, monkeypatch):
     """Each takes a file descriptor, of which a process may have 1024."""
+    monkeypatch.setattr(local_files, "_MOST_OPEN_FILES", 128)
     folder, manifest = made
     store = Store(folder, open_files(folder), manifest)
     before = len(os.listdir("/proc/self/fd"))
