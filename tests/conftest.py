@@ -130,10 +130,6 @@ def pytest_collection_finish() -> None:
     if "tensorflow" in sys.modules:
         # A graph that computes for milliseconds is not worth its optimisation, a fifth of what such a test takes; programs that tests start have it.
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-        # Each operation notes where it was made, which is far down here: a twentieth of the time of what makes graphs.
-        tf_stack = sys.modules["tensorflow.python.util.tf_stack"]
-        here = tf_stack.extract_stack()
-        tf_stack.extract_stack = lambda *unused, **also_unused: here
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
