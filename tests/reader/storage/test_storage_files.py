@@ -338,6 +338,16 @@ def test_few_local_files_are_open_at_a_time_and_more_where_a_process_may_have_ma
     assert len(os.listdir("/proc/self/fd")) - are_open == num_open
 
 
+def test_local_files_are_read_where_a_process_may_have_any_number_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda unused: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    files = LocalFiles()
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(200):
+        (tmp_path / str(number)).write_bytes(b"%d" % number)
+        assert files.read_range(str(tmp_path / str(number)), 0, 9) == b"%d" % number
+    assert len(os.listdir("/proc/self/fd")) - before == 200
+
+
 def test_a_local_file_that_cannot_be_read_is_named(tmp_path):
     files = LocalFiles()
     with pytest.raises(IsADirectoryError) as error:
