@@ -24,7 +24,7 @@ from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
 from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left, is_done
-from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, wait_for_others, working_directory
+from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, remove_leftovers, wait_for_others, working_directory
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines
@@ -77,6 +77,7 @@ def run_prepare(
         wait_for_others(job)
         left = find_left(job)
         if not left and not overwrite and is_done(job):
+            remove_leftovers(job)
             say("--resume: the data set is there, whole; nothing was left to do")
             return None
         if not left:

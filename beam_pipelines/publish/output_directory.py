@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import uuid
 from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
@@ -185,6 +186,21 @@ def wait_for_others(config: OutputPaths) -> None:
         wait_for_lease(config.scratch_directory, whose)
     elif is_in_use(config.scratch_directory):
         raise BusyError(f"{whose}: {_BUSY}")
+
+
+def remove_leftovers(config: OutputPaths) -> None:
+    """What a run that was killed when its data set was in its place has left beside that. A run that is still at it removes it itself."""
+    scratch, whose = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
+    if not _exists(scratch):
+        return
+    with contextlib.suppress(BusyError):
+        if is_remote(scratch):
+            lease = make_lease(config.run_id, config.holder, "", "", config.command)
+            with hold_in_store(scratch, lease, whose, lambda found: True, _tell_lost):
+                remove_marked(files_at(scratch), scratch)
+        else:
+            with own_directory(scratch, whose, _BUSY):
+                pass
 
 
 class Jobs:

@@ -23,6 +23,7 @@ from beam_pipelines.elements.plan import WrittenShard
 from beam_pipelines.options.arguments import make_config, make_parser
 from beam_pipelines.parallel import progress
 from beam_pipelines.publish import write_metadata
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
 from engines import digest
 from forked_runs import ForkedRun
 from made_images import encode, jpeg, noise, write_class_folders, write_files
@@ -134,10 +135,11 @@ def test_killed_again_and_again_it_comes_to_the_same_bytes(source, unbroken, tmp
                 seconds = min(seconds, time.monotonic() - began)
                 break
             num_kills += 1
-            assert not output.exists() or not output.with_name("out.incomplete").exists()
+            if output.exists():
+                break  # all but its last breath
             kept |= {name: state for name, state in finished_files(output).items() if name not in kept}
             num_while_writing += bool(kept)
-        if not output.exists():
+        if not output.exists() or output.with_name("out.incomplete").exists():
             run = ForkedRun(*call(source, output, "--resume"))
             assert run.wait() == 0, run.told()
         check_resumed(output, unbroken, kept)
@@ -154,32 +156,36 @@ def wait_until(run: ForkedRun, output: pathlib.Path, seconds: float | None, num_
         time.sleep(0.001)
 
 
-# Where a run is killed -> whether another one has something to go on from.
+DONE = "recordmill: --resume: the data set is there, whole; nothing was left to do\n"
+
+# Where a run is killed -> what another one says that is to go on.
 KILLED_AT = {
-    "as the plan becomes whole": ("beam_pipelines.shuffle.global_shuffle:write_plan:1", False),
-    "before the first shard is finished": ("beam_pipelines.shards.shard_files:write_done:1", True),
-    "when all shards are finished": ("beam_pipelines.publish.write_metadata:check_sums:1", True),
-    "before the manifest": ("beam_pipelines.publish.publishing:publish:1", True),
-    "after the manifest": ("beam_pipelines.publish.publishing:_finish_folder:1", True),
-    "before the last rename": ("beam_pipelines.publish.publishing:move_into_place:1", True),
+    "as the plan becomes whole": ("beam_pipelines.shuffle.global_shuffle:write_plan:1", BEGUN_ANEW),
+    "before the first shard is finished": ("beam_pipelines.shards.shard_files:write_done:1", ""),
+    "when all shards are finished": ("beam_pipelines.publish.write_metadata:check_sums:1", ""),
+    "before the manifest": ("beam_pipelines.publish.publishing:publish:1", ""),
+    "after the manifest": ("beam_pipelines.publish.publishing:_finish_folder:1", ""),
+    "before the last rename": ("beam_pipelines.publish.publishing:move_into_place:1", ""),
+    "after the last rename": ("beam_pipelines.publish.publishing:remove_directory:1", DONE),
 }
 
 
 @pytest.mark.parametrize("case", KILLED_AT)
 def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroken, tmp_path, capsys, case):
-    place, has_left = KILLED_AT[case]
+    place, told_at_last = KILLED_AT[case]
     output = tmp_path / "out"
     kill_at(call(source, output), place)
     kept = finished_files(output)
     if "last rename" in case:  # by then only the data set is there
-        files = (path for path in run_directory(output).rglob("*") if path.is_file())
-        kept = {str(path.relative_to(run_directory(output))): (os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in files}
-    if has_left:
+        directory = run_directory(output) if "before" in case else output
+        files = (path for path in directory.rglob("*") if path.is_file())
+        kept = {str(path.relative_to(directory)): (os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in files}
+    if not told_at_last:
         assert main(call(source, output)) == 2
         told = capsys.readouterr().err
         assert re.fullmatch(rf"recordmill: --output={output}: .* shards are there: --resume goes on, --restart begins anew\n", told), told
     assert main(call(source, output, "--resume")) == 0
-    assert (capsys.readouterr().err == BEGUN_ANEW) != has_left
+    assert capsys.readouterr().err == told_at_last
     check_resumed(output, unbroken, kept)
 
 
@@ -242,7 +248,7 @@ def test_with_resume_the_same_command_again_is_always_right(source, left, capsys
     capsys.readouterr()
     before = os.stat(left / "manifest.json")
     assert main(call(source, left, "--resume")) == 0
-    assert capsys.readouterr().err == "recordmill: --resume: the data set is there, whole; nothing was left to do\n"
+    assert capsys.readouterr().err == DONE
     assert os.path.samestat(os.stat(left / "manifest.json"), before)
     assert main(call(source, left, "--resume", "--seed=5")) == 2
     told = f"--output={left} exists, and --seed=5: the run that is there has --seed=0; expected a new path, or --overwrite"
@@ -491,3 +497,14 @@ def test_in_an_object_store_a_run_that_was_killed_as_it_published_is_gone_on_fro
         assert main(call_few(source, out, *options, "--resume")) == 0
         assert digest_of_objects(objects(server, out)) == unbroken_few and not objects(server, f"{out}.incomplete")
         open_store(server, out).remove_all(out)
+
+
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
+def test_in_an_object_store_the_same_command_again_removes_what_a_run_left_that_was_killed_at_its_very_end(source, server, capsys):
+    out = f"{server.make_bucket()}/out"
+    assert main(call_few(source, out, *server.flags)) == 0
+    write_objects(server, f"{out}.incomplete", {MARKER: MARKER_TEXT, "0f/done/made-train-00003.json": b"{}"})
+    whole = objects(server, out)
+    assert main(call_few(source, out, *server.flags, "--resume")) == 0
+    assert capsys.readouterr().err.endswith(DONE)
+    assert objects(server, out) == whole and not objects(server, f"{out}.incomplete")
