@@ -7,7 +7,8 @@ import zlib
 from typing import BinaryIO, ContextManager, Iterator
 
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 
@@ -87,18 +88,25 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
         raise listing_error(error, path, told) from error
 
 
-def full_lines(lines: Lines) -> Iterator[str | None]:
-    """The lines that have something in them, each a row; None for one that is too long."""
-    while True:
-        lines.is_row_start = True
-        try:
-            line = next(lines)
-        except StopIteration:
-            return
-        except LongLineError:
-            line = None
-        if line is None or not line.isspace():
-            yield line
+def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | Refusal]]:
+    """The lines of a file that have something in them, each a row, with their numbers; the Refusal of one that is no text.
+
+    Raises:
+        UserError: As `open_lines` does.
+    """
+    with open_lines(path, name, config) as lines:
+        while True:
+            lines.is_row_start = True
+            try:
+                line = next(lines)
+            except StopIteration:
+                return
+            except LongLineError:
+                line = None
+            if line is None or not is_utf8(line):
+                yield lines.row_start, Refusal("bad_row", "bytes that are not UTF-8 or a line without an end; expected text")
+            elif not line.isspace():
+                yield lines.row_start, line
 
 
 def _decompressed(path: str, file: BinaryIO) -> ContextManager[BinaryIO]:

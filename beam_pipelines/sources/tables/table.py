@@ -25,7 +25,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
@@ -33,14 +33,14 @@ from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
-from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import given_already, refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
+from beam_pipelines.sources.tables.row_files import RowFiles
 from beam_pipelines.sources.tables.table_columns import TableColumns, choose_columns, names_of_integers
-from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
+from beam_pipelines.sources.tables.table_files import METADATA, TableFile
 from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import IMAGE, OBJECTS
@@ -64,7 +64,7 @@ class _Embedded(NamedTuple):
     data: Mapping[str, bytes]  # of `image`, and of other images, by name
 
 
-class Table:
+class Table(RowFiles):
     """The inputs that one table names, or several of the same columns.
 
     Args:
@@ -73,24 +73,19 @@ class Table:
         spool_directory: Where images go that are in the table itself; None: nowhere, since nobody will read them.
 
     Attributes:
-        root: What paths are relative to.
         has_images: Whether a column has images.
         features: What the columns become.
         targets: Those that are labels.
-        num_ignored: Images that are ignored, counted while listing.
         left_out: Fields of objects that are not kept.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
         refuse_options(source, _OPTIONS)
-        folder, files = find_files(config, FORMATS, METADATA)
-        self.root = Root(source.image_root or folder).path
-        self.num_ignored = 0
-        self._config = config
+        super().__init__(config, FORMATS, METADATA)
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
-        self._files = {file.name: file for file in files}
+        files = [*self._files.values()]
         first, head = _first_with_rows(files, source)
         if first.format == "parquet" and (source.skip_lines or source.comment):
             raise UserError(f"{printable(first.name)}: Parquet has no lines; expected no --skip_lines and no --comment")
@@ -132,9 +127,6 @@ class Table:
         self.targets = (*reader.targets, *((OBJECTS,) if self._objects else ()))
         self._needed = tuple(dict.fromkeys((*columns.names, *reader.column_names)))
 
-    def parts(self) -> list[str]:
-        return [*self._files]
-
     def list(self, part: str) -> Iterator[Listed]:
         file = self._files[part]
         listed = self._read(file)
@@ -157,9 +149,6 @@ class Table:
     def _names_of(self, label: str) -> tuple[str, ...]:
         return self._config.source.names_of(label) or self._class_names.get(label, ())
 
-    def _root_of(self, file: TableFile) -> Root:
-        return open_root(self.root, "" if self._config.source.image_root else file.folder)
-
     def _make_reader(self, root: Root) -> ColumnReader:
         source = self._config.source
         return ColumnReader(self._labels, self._features, root, self._names_of, source.separator, source.image_suffix)
@@ -173,23 +162,13 @@ class Table:
         return column
 
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
-        config, root = self._config, self._root_of(file)
+        source, root = self._config.source, self._root_of(file)
         names = [name for one in (*self._labels, *self._features) for name in one.names]
         columns = {one.name: one.names[0] for one in (*self._labels, *self._features)}
         positions = {columns[name]: known for name, known in self._class_names.items() if names.count(columns[name]) == 1}  # else its numbers count too
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
-        reader = _RowReader(self._columns, file, root, self._make_reader(root), self._objects, positions, config.source.image_suffix, others)
-        for number, row in read_rows(file, config.source, self._needed, self._known_names):
-            try:
-                image = reader.read(number, row) if not isinstance(row, Refusal) else row
-            except Refusal as error:
-                image = error
-            if isinstance(image, Refusal):
-                yield DeadLetter.of(f"{printable(file.name)}:{number}", image)
-            elif config.ignore and isinstance(image, LabeledImage) and self.has_images and matches(image.path, config.ignore):
-                self.num_ignored += 1
-            else:
-                yield image
+        reader = _RowReader(self._columns, file, root, self._make_reader(root), self._objects, positions, source.image_suffix, others)
+        return self._read_rows(file, read_rows(file, source, self._needed, self._known_names), reader.read)
 
 
 class _RowReader:

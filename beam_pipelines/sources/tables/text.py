@@ -18,23 +18,25 @@
 Whether an image is there, and is one, is found when it is read. Memory stays flat: lines are listed as they are read.
 """
 
+import contextlib
+import functools
 from typing import Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
-from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
-from beam_pipelines.sources.tables.lines import full_lines, open_lines
-from beam_pipelines.sources.tables.table_files import TableFile, find_files, open_root
+from beam_pipelines.sources.tables.lines import read_lines
+from beam_pipelines.sources.tables.row_files import RowFiles
+from beam_pipelines.sources.tables.table_files import TableFile
 from tf_input.dataset_format import LABEL
 
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
@@ -43,7 +45,7 @@ _PATH = "path"  # the first field
 _OPTIONS = "labels features label_names label_separator image_root image_suffix skip_lines comment".split()
 
 
-class TextList:
+class TextList(RowFiles):
     """The inputs that one list names, or several of the same columns.
 
     Args:
@@ -52,73 +54,50 @@ class TextList:
         spool_directory: Not used: images are files.
 
     Attributes:
-        root: What paths are relative to.
         features: What the fields become.
         targets: Those that are labels.
-        num_ignored: Images that are ignored, counted while listing.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
         refuse_options(source, _OPTIONS)
-        folder, files = find_files(config, _FORMATS, ())
-        self.root = Root(source.image_root or folder).path
-        self.num_ignored = 0
-        self._config = config
+        super().__init__(config, _FORMATS)
         self._with_sizes = with_sizes
-        self._files = {file.name: file for file in files}
         labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
         self._fields = _Fields((*labels, *source.features), source.separator)
         self._labels, self._features = labels, source.features
         if any(not column.is_settled for column in (*labels, *source.features)):
-            row, root = self._first_row(files[0]), self._root_of(files[0])
+            first = next(iter(self._files.values()))
+            row, root = self._first_row(first), self._root_of(first)
             self._labels, self._features = (find_array_shapes(some, row, root) for some in (labels, source.features))
         reader = self._make_reader(Root(self.root))
         self.features = reader.features
         self.targets = reader.targets
 
-    def parts(self) -> list[str]:
-        return [*self._files]
-
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        listed = self._list(self._files[part])
+        file = self._files[part]
+        root = self._root_of(file)
+        read = functools.partial(self._read, file, root, self._make_reader(root))
+        listed = self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes else listed
-
-    def label_names(self) -> Mapping[str, tuple[str, ...]]:
-        return {}
-
-    def _root_of(self, file: TableFile) -> Root:
-        return open_root(self.root, "" if self._config.source.image_root else file.folder)
 
     def _make_reader(self, root: Root) -> ColumnReader:
         source = self._config.source
         return ColumnReader(self._labels, self._features, root, source.names_of, source.separator, source.image_suffix)
 
     def _first_row(self, file: TableFile) -> Mapping[str, str]:
-        with open_lines(file.path, file.name, self._config.source) as lines:
-            for line in full_lines(lines):
-                try:
-                    return self._fields.split(line)
-                except Refusal:  # listing it makes the dead letter
-                    continue
+        with contextlib.closing(read_lines(file.path, file.name, self._config.source)) as lines:
+            for _, line in lines:
+                with contextlib.suppress(Refusal):  # listing it makes the dead letter
+                    if isinstance(line, str):
+                        return self._fields.split(line)
         return {}
 
-    def _list(self, file: TableFile) -> Iterator[LabeledImage | DeadLetter]:
-        root, ignore = self._root_of(file), self._config.ignore
-        read = self._make_reader(root).read
-        with open_lines(file.path, file.name, self._config.source) as lines:
-            for line in full_lines(lines):
-                try:
-                    row = self._fields.split(line)
-                    path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
-                    label, values = read(row)
-                except Refusal as error:
-                    yield DeadLetter.of(f"{printable(file.name)}:{lines.row_start}", error)
-                    continue
-                if ignore and matches(path, ignore):
-                    self.num_ignored += 1
-                else:
-                    yield LabeledImage(nfc(path), path, label, file.split, values=values)
+    def _read(self, file: TableFile, root: Root, reader: ColumnReader, number: int, line: str) -> LabeledImage:
+        row = self._fields.split(line)
+        path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
+        label, values = reader.read(row)
+        return LabeledImage(nfc(path), path, label, file.split, values=values)
 
 
 class _Fields:
@@ -142,16 +121,10 @@ class _Fields:
         self._takes_rest = last is not None and len(last.names) == 1 and (last.kind == "multi_label" or last.shape == (None,))
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
-    def split(self, line: str | None) -> Mapping[str, str]:
-        """The cells of a line.
-
-        Raises:
-            Refusal: It has more fields, or fewer, or is no text.
-        """
-        if line is None or not is_utf8(line) or "\0" in line:
-            raise Refusal(
-                "bad_row", "a NUL byte, bytes that are not UTF-8 or a line without an end; expected text"
-            )
+    def split(self, line: str) -> Mapping[str, str]:
+        """The cells of a line; Refusal where it has more fields, or fewer, or a NUL byte."""
+        if "\0" in line:
+            raise Refusal("bad_row", "a NUL byte; expected text")
         if "\t" in line:
             fields = [field.strip() for field in line.split("\t")]
         else:  # the path may have blanks in it, where the number of labels is known

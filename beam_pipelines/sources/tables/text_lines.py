@@ -12,22 +12,23 @@
 What has several fields a line is a `table`, also without a header (`--column_names`).
 """
 
+import functools
 import os
 import re
-from typing import Iterator, Mapping
+from typing import Iterator
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
-from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.column_reader import ColumnReader
-from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import Root
-from beam_pipelines.sources.tables.lines import full_lines, open_lines
-from beam_pipelines.sources.tables.table_files import TableFile, find_files
+from beam_pipelines.sources.tables.lines import read_lines
+from beam_pipelines.sources.tables.row_files import RowFiles
+from beam_pipelines.sources.tables.table_files import TableFile
 
 _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, _FORMATS))})(\.gz)?$", re.IGNORECASE)
@@ -37,7 +38,7 @@ _PATHS = ("tensor", "array", "mask", "image")  # kinds of features of which a li
 _OPTIONS = "has_images group labels features label_names skip_lines comment".split()
 
 
-class TextLines:
+class TextLines(RowFiles):
     """The lines of one text file, or of several.
 
     Args:
@@ -49,15 +50,11 @@ class TextLines:
     """
 
     has_images = False
-    num_ignored = 0
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
         refuse_options(source, _OPTIONS)
-        folder, files = find_files(config, _FORMATS, ())
-        self._config = config
-        self._files = {file.name: file for file in files}
-        root = Root(folder)
+        super().__init__(config, _FORMATS)
         labels, features = source.labels or (), source.features
         for name in (name for column in (*labels, *features) for name in column.names):
             if name not in (_TEXT, _FILE):
@@ -71,31 +68,16 @@ class TextLines:
         if source.group not in (None, "", _FILE):
             raise UserError(f"--group: a line has no {printable(source.group)!r}; expected {_FILE}, or --group_pattern, which finds groups in the keys")
         self._is_grouped = source.group == _FILE
-        self._reader = ColumnReader(labels, features, root, source.names_of)
-        self.root = root.path
+        self._reader = ColumnReader(labels, features, Root(self.root), source.names_of)
         self.features = self._reader.features
         self.targets = self._reader.targets
 
-    def parts(self) -> list[str]:
-        return [*self._files]
-
-    def label_names(self) -> Mapping[str, tuple[str, ...]]:
-        return {}
-
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
         file = self._files[part]
-        name = _ENDING.sub("", os.path.basename(file.name))
-        with open_lines(file.path, file.name, self._config.source) as lines:
-            for line in full_lines(lines):
-                key = f"{file.name}:{lines.row_start}"
-                try:
-                    yield self._read(file, key, line, name)
-                except Refusal as error:
-                    yield DeadLetter.of(printable(key), error)
+        read = functools.partial(self._read, file, _ENDING.sub("", os.path.basename(file.name)))
+        return self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
 
-    def _read(self, file: TableFile, key: str, line: str | None, name: str) -> LabeledImage:
-        if line is None or not is_utf8(line):
-            raise Refusal("bad_row", "bytes that are not UTF-8 or a line without an end; expected text")
+    def _read(self, file: TableFile, name: str, number: int, line: str) -> LabeledImage:
         label, values = self._reader.read({_TEXT: line.rstrip("\r\n"), _FILE: name})
         group = nfc(file.name) if self._is_grouped else ""
-        return LabeledImage(nfc(key), file.name, label, file.split, offset=NO_IMAGE, group=group, values=values)
+        return LabeledImage(nfc(f"{file.name}:{number}"), file.name, label, file.split, offset=NO_IMAGE, group=group, values=values)

@@ -1,0 +1,67 @@
+"""What sources have in common whose files have rows: which files these are, and rows that become inputs, or dead letters."""
+
+from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
+from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.sources.folders.file_listing import matches
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.tables.table_files import TableFile, find_files, open_root
+
+Input = TypeVar("Input")
+
+
+class RowFiles:
+    """The inputs that the rows of one file name, or of several; a part is a file.
+
+    Args:
+        config: Where they lie.
+        formats: As in `find_files`.
+        metadata: As in `find_files`.
+
+    Attributes:
+        root: What paths are relative to.
+        num_ignored: Images that are ignored, counted while listing.
+    """
+
+    def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
+        folder, files = find_files(config, formats, metadata)
+        self.root = Root(config.source.image_root or folder).path
+        self.num_ignored = 0
+        self._config = config
+        self._files = {file.name: file for file in files}
+
+    def parts(self) -> list[str]:
+        return [*self._files]
+
+    def label_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
+    def _root_of(self, file: TableFile) -> Root:
+        return open_root(self.root, "" if self._config.source.image_root else file.folder)
+
+    def _read_rows(
+        self, file: TableFile, rows: Iterable[tuple[int, Any]], read: Callable[[int, Any], Input]
+    ) -> Iterator[Input | DeadLetter]:
+        """The inputs of a file.
+
+        Args:
+            file: Where the rows are.
+            rows: Each with its number; one that is none is the Refusal of it.
+            read: From both to the input; Refusal where the row is not what is expected.
+        """
+        ignore = self._config.ignore
+        for number, row in rows:
+            try:
+                if isinstance(row, Refusal):
+                    raise row
+                image = read(number, row)
+            except Refusal as error:
+                yield DeadLetter.of(f"{printable(file.name)}:{number}", error)
+                continue
+            if ignore and isinstance(image, LabeledImage) and image.offset != NO_IMAGE and matches(image.path, ignore):
+                self.num_ignored += 1
+            else:
+                yield image
