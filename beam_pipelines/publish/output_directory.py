@@ -195,7 +195,7 @@ def remove_leftovers(config: OutputPaths) -> None:
         return
     with contextlib.suppress(BusyError):
         if is_remote(scratch):
-            lease = make_lease(config.run_id, config.holder, "", "", config.command)
+            lease = make_lease(config.run_id, uuid.uuid4().hex, command=config.command)
             with hold_in_store(scratch, lease, whose, lambda found: True, _tell_lost):
                 remove_marked(files_at(scratch), scratch)
         else:
