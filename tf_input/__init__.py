@@ -10,8 +10,9 @@ The rooms, of which each says in its `__init__` what comes in and what goes out:
 
     dataset_format             the contract with the writer: names, manifest, index
     record_layouts first_records    what TFRecords that others wrote mean, and how that is found, for writer and reader
-    opening dataset batches    open; what is asked of a data set; what it returns
-    description overview       what it says of itself, and at a glance
+    dataset batches            open; what is asked of a data set; what it returns
+    dataset_files overview     what lies in its folder, and is known from there; that at a glance
+    split_reader               how one of its splits is read
     mixture                    several data sets in one stream of batches
     decoders random_access     which features a split is read for; flowers["train"][17]
     predictions batch_examples    what a model says of a split; which examples a past batch had
@@ -32,13 +33,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with `_HOMES`
-    from tf_input.dataset import PreparedDataset
+    from tf_input.dataset import PreparedDataset, open
     from tf_input.decoding.layers import augmentation_layer
     from tf_input.decoding.raw_images import decode_images
     from tf_input.epochs.hosts import find_hosts
     from tf_input.foreign.record_files import RecordFiles, open_tfrecords
     from tf_input.mixture import Mixture, mix
-    from tf_input.opening import open
     from tf_input.read_config import Augmentation, ReadConfig
     from tf_input.serving.serving import ServingConfig, export_serving
     from tf_input.training.backup import Backup
@@ -81,7 +81,7 @@ _HOMES = {
     "export_serving": "serving.serving",
     "find_hosts": "epochs.hosts",
     "mix": "mixture",
-    "open": "opening",
+    "open": "dataset",
     "open_tfrecords": "foreign.record_files",
 }
 

@@ -21,7 +21,7 @@ class Reading(NamedTuple):
     """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`.
 
     Attributes:
-        dataset: The data set, a `Description`; or a mix of several, a `Mixture`.
+        dataset: The data set, a `PreparedDataset`; or a mix of several, a `Mixture`.
         split: Its split; None: of a mix.
         config: How it is read.
     """

@@ -1,50 +1,41 @@
-"""A data set that was prepared, and what feeds it to Keras: PreparedDataset."""
+"""A data set that was prepared, and what feeds it to Keras: `open`, PreparedDataset."""
 
-import dataclasses
 import functools
-import logging
+import hashlib
 import math
 import os
 import pathlib
 import pickle
-from typing import Any, Callable, KeysView, Mapping, Sequence, Unpack, overload
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Callable, Iterator, KeysView, Mapping, Unpack, overload
 
 import numpy as np
 import tensorflow as tf
 
-from tf_input import predictions
-from tf_input.batch_examples import check_batch, config_of_any, find_examples
+from tf_input import overview, predictions
+from tf_input.batch_examples import check_batch, config_of_any
 from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
-from tf_input.dataset_format import IMAGE, LABEL, Manifest, default_channels
-from tf_input.decoders import make_decoder, make_transformed_decoder
-from tf_input.decoding import class_weights, crops
-from tf_input.decoding.batch_decoder import BatchDecoder
-from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.description import Description
-from tf_input.epochs.position import identify
-from tf_input.epochs.selection import Selection
-from tf_input.folds import Fold
+from tf_input.dataset_files import DatasetFiles
+from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, training_split
+from tf_input.decoding import class_weights
+from tf_input.folds import Fold, choose_fold, plain_fold
 from tf_input.forks import check_fork
-from tf_input.options import named_options
-from tf_input.pipeline import distribute, ladder, memory
-from tf_input.pipeline.inputs import run_bytes
-from tf_input.pipeline.plan import Plan, make_share
+from tf_input.options import meant, named_options
 from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
-from tf_input.selection.catalog import Catalog
-from tf_input.selection.select import select
+from tf_input.split_reader import SplitReader
 from tf_input.storage.cache import CachedFiles
 from tf_input.storage.damaged import DamagedRecords
 from tf_input.storage.files import Files
-from tf_input.storage.store import Store
+from tf_input.storage.open_files import open_manifest
 from tf_input.transform.transform_format import TransformInfo
-from tf_input.transform.transforms import Transform
 
-_logger = logging.getLogger("tf_input")
+if TYPE_CHECKING:
+    import keras
 
 
-class PreparedDataset(Description, Mapping[str, Examples]):
+class PreparedDataset(Mapping[str, Examples]):
     """A data set: a mapping of the names of splits to their examples; `tf_input.open` makes it.
 
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17], flowers["train"]["ant/17.jpg"]
@@ -53,29 +44,92 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
         manifest: What its `manifest.json` says.
         fold: Which fold is its split `validation`; None: it is read with the splits that it has.
+        files: What lies there.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files, fold: Fold | None = None) -> None:
-        super().__init__(directory, manifest, files, fold)
-        self._store = Store(directory, files, manifest)
-        self._held: dict[tuple[Any, ...], memory.Held] = {}
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
+        self.files = files = DatasetFiles(directory, manifest, source, fold)
+        self.directory, self.manifest, self.fold = files.directory, manifest, fold
+        self._readers: dict[str, SplitReader] = {}
         self._examples: dict[str, Examples] = {}
-        self._catalogs: dict[str, Catalog] = {}
-        self._crops = crops.Crops()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the same data set, and counts what it skips itself."""
-        return PreparedDataset, (self.directory, self.manifest, self._files, self.fold)
+        return PreparedDataset, (self.directory, self.manifest, self.files.source, self.fold)
+
+    def __len__(self) -> int:
+        """The number of splits."""
+        return len(self.manifest.splits)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the splits."""
+        return iter(self.manifest.splits)
+
+    def __contains__(self, split: object) -> bool:
+        return isinstance(split, str) and split in self.manifest.splits
+
+    # Two that lie at different places may be read differently, so that one data set is equal to itself alone.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {overview.title(self.manifest, self.directory)}>"
+
+    def __str__(self) -> str:
+        return overview.text(self.manifest, self.directory)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return overview.html_text(self.manifest, self.directory)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits."""
+        return tuple(self.manifest.splits)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Class names of `label`, or else of the objects; a label is a position in it. Empty where there are none."""
+        return self.manifest.label_names
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each example has, by name: kind, shape, and the class names of class labels."""
+        return self.manifest.features
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What a model is to predict: names of features, and `objects` for all that begin with `objects/`."""
+        return self.manifest.targets
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What `statistics.json` says, of the splits that are read; OSError or ValueError if it can't be read."""
+        return self.files.statistics
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown, or there are none."""
+        return self.files.image_size()
+
+    @property
+    def channels(self) -> int | None:
+        """Of images in batches, where `ReadConfig.channels` says nothing: 1 where all are grey, else 3; None where there are none."""
+        return self.files.channels
 
     @property
     def cache(self) -> pathlib.Path | None:
         """The folder in which its blocks are kept, if they are."""
-        return self._files.folder if isinstance(self._files, CachedFiles) else None
+        return self.files.cache
 
     @property
     def skipped(self) -> DamagedRecords:
         """Damaged records that were left out, with `on_error="skip"`: how many by `len`, or one by one."""
-        return self._store.skipped
+        return self.files.store.skipped
+
+    def num_examples(self, split: str) -> int:
+        """Examples in a split; ValueError if there is no such split."""
+        return self.split_reader(split).num_examples
 
     def __getitem__(self, split: str) -> Examples:
         """The examples of a split one by one, by their numbers or keys: `flowers["train"][17]`, `flowers["train"]["ant/17.jpg"]`.
@@ -89,9 +143,10 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         if split not in self:
             raise KeyError(self._unknown(split))
         if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
-            records = self._store.open_records(self.manifest.splits[split], "raise", run_bytes(ReadConfig.read_buffer))
+            of_split = self.split_reader(split)
+            records = of_split.open_records(ReadConfig(1))
             origin = _reopen_reader, (split, pickle.dumps(self))
-            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, self._catalog(split).find, origin)
+            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, of_split.catalog.find, origin)
             self._examples[split] = Examples(reader, range(records.num_examples))
         return self._examples[split]
 
@@ -112,12 +167,11 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         """
         if split is None:
             return super().keys()
-        self._check_split(split)
-        return self._catalog(split).example_keys()
+        return self.split_reader(split).catalog.example_keys()
 
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
-        return record_decoder(self.manifest.schema, self.mask_dtype, default_channels(self.statistics))
+        return record_decoder(self.manifest.schema, self.files.mask_dtype, default_channels(self.statistics))
 
     @property
     def transform(self) -> TransformInfo:
@@ -128,16 +182,54 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             OSError: What it wrote can't be read.
             ValueError: It is damaged, or of another version of the data set.
         """
-        return self.loaded_transform.info
+        return self.files.transform.info
 
-    @functools.cached_property
-    def loaded_transform(self) -> Transform:
-        """The transform with its graph; errors as in `transform`."""
-        if self.fold is not None:
-            raise ValueError(f"transform=True: {self.directory} was analysed as a whole, and is read as fold {self.fold[1]} of {self.fold[0]}; expected no fold")
-        # It may be made anew while the data set stays the same, and so is not read from what is kept of that.
-        files = self._files.source if isinstance(self._files, CachedFiles) else self._files
-        return Transform(self.directory, files, self.cache, self.manifest)
+    def class_weight(self, split: str | None = None, target: str | None = None) -> dict[int, float]:
+        """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
+
+        Keras takes them for one target only, and without weights of examples: read a set with a feature `weight` with
+        `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
+
+        Args:
+            split: The split whose classes are counted; None: the training split.
+            target: A target that is one class label; None: the only target.
+
+        Returns:
+            Label -> num_examples / (num_classes * examples of the class), over the classes that occur in the split; 0 for
+            the others.
+
+        Raises:
+            ValueError: There is no such split, or the target is not one class label.
+        """
+        split = training_split(self.splits) if split is None else self.split_reader(split).split
+        targets = self.targets if target is None else (target,)
+        if not set(targets) <= set(self.targets):
+            expected = f"one of {', '.join(self.targets)}{meant(target, self.targets)}" if self.targets else "none, as there is no target"
+            raise ValueError(f"target={target!r}: expected {expected}")
+        if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
+            kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
+            found = [f"{name} ({'any number of classes' if _is_multi_label(self.features.get(name)) else kinds[name]})" for name in targets]
+            raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
+        return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
+
+    def normalization_layer(self, split: str | None = None, *, channels: int | None = None) -> "keras.layers.Normalization":
+        """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
+
+            model = keras.Sequential([flowers.normalization_layer(), ...])
+
+        Args:
+            split: None: the training split.
+            channels: As in `batches`.
+
+        Raises:
+            ValueError: There is no such split, or nothing is known of its pixels, or of them in so many channels.
+        """
+        from tf_input.decoding import layers  # Keras is for those who train with it
+
+        split = training_split(self.splits) if split is None else self.split_reader(split).split
+        if IMAGE not in self.features:
+            raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
+        return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels, channels)
 
     @named_options(ReadConfig)
     def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
@@ -198,17 +290,13 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             tf.errors.InvalidArgumentError: A record is damaged, or can't be read. Raised then; it names shard, record and offset.
         """
         check_fork()
-        config = self.settle(split, make_config(config, options))
+        of_split = self.split_reader(split)
+        config = of_split.settle(make_config(config, options))
         if config.service is not None:
-            counts, times = [shard.num_examples for shard in self.manifest.splits[split]], None
-            if (selection := self.select(split, config)) is not None:
-                times = selection.times(config.start_epoch, counts)
-                counts = [int(of_shard.sum()) for of_shard in times]
-            data = distribute.service_batches(split, config, counts, functools.partial(self.read_files, split, times=times))
-            num_examples = sum(counts)
+            data, num_examples = of_split.read_served(config)
         else:
-            plan = self.plan(split, config)
-            data = read_plan(plan, self.identify(split, config, plan))
+            plan = of_split.plan(config)
+            data = read_plan(plan, of_split.identify(config, plan))
             num_examples = plan.share.num_examples
         data.reading = Reading(self, split, config)
         chosen = f" ({num_examples:,} examples, chosen from {self.num_examples(split):,})" if config.selects else ""
@@ -286,8 +374,8 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         """
         config = predictions.prediction_config(make_config(config, options))
         predictions.check_output(model, output)
-        batches, decoder = self.batches(split, config), self.make_decoder(config, split)
-        found = predictions.predict(model, batches, decoder, self._catalog(split))
+        batches, of_split = self.batches(split, config), self.split_reader(split)
+        found = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog)
         return predictions.collect(found) if output is None else predictions.write(found, output)
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
@@ -317,107 +405,12 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             ValueError: There is no such split or batch, or an option has a wrong value; or a record, an index or a catalog is damaged.
         """
         check_fork()
-        config = self.settle(split, config_of_any(make_config(config, options)))
-        plan = self.plan(split, config, holds=False)
+        of_split = self.split_reader(split)
+        plan = of_split.plan(of_split.settle(config_of_any(make_config(config, options))), holds=False)
         check_batch(plan, epoch, step)
         with plan.open_inputs() as inputs:
             numbers, rows = inputs.numbers(int(epoch), int(step))
-        return self.find_examples(split, plan, numbers[rows >= 0])[0]
-
-    def find_examples(self, split: str, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """What is known of some examples of a split: see `batch_examples.find_examples`."""
-        config = plan.config
-        reader = self._store.open_records(self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
-        return find_examples(plan.decoder.parse_keys, reader, self._catalog(split), numbers)
-
-    def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """What its batches depend on; see `position.identify`."""
-        settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
-        if config.transform:
-            settled["transform"] = self.loaded_transform.digest
-        return identify(self.manifest, split, config, {**plan.decoder.settled_options, **settled}, self.fold)
-
-    def select(self, split: str, config: ReadConfig) -> Selection | None:
-        """Which records an epoch of a split has; None: each once. The errors are those of `batches`."""
-        if not config.selects:
-            return None
-        labels = {name: self.features[name].label_names for name in self._heads(config)}
-        return select(split, config, self._catalog(split), labels)
-
-    def counted(self, split: str, config: ReadConfig) -> Mapping[str, Any]:
-        """As `Description.counted`, where examples are chosen or classes balanced too."""
-        if config.class_weight is None or (selection := self.select(split, config)) is None:
-            return self.statistics
-        numbers, counts = selection.of_epoch(config.start_epoch), {}
-        for name in self._heads(config):
-            labels, names = self._catalog(split).labels(name)[numbers], self.features[name].label_names
-            counts[name] = dict(zip(names, np.bincount(labels[labels >= 0], minlength=len(names)).tolist()))
-        return {**self.statistics, "splits": {split: {"label_counts": counts.get(LABEL, {}), "other_label_counts": counts}}}
-
-    def _heads(self, config: ReadConfig) -> list[str]:
-        """The targets, as they are stored, that are one class label each."""
-        return class_weights.heads(self.features, self.targets if config.transform else config.target_names(self.targets))
-
-    def _catalog(self, split: str) -> Catalog:
-        if split not in self._catalogs:
-            shards = self.manifest.splits[split]
-            self._catalogs[split] = Catalog(self.directory, split, shards, self.features, self._store)
-        return self._catalogs[split]
-
-    def plan(self, split: str, config: ReadConfig, *, holds: bool = True) -> Plan:
-        """How a split is read, by `batches` and by `Sequence`; the errors are theirs.
-
-        Args:
-            split: One of `splits`.
-            config: How it is read.
-            holds: Whether a split that is small enough is decoded, to be held in memory. If not, a plan is of the same batches, for who
-                looks at a few.
-        """
-        self._check_split(split)
-        if not holds and config.image_size is None and IMAGE in self.features and self.image_size is None and not config.transform:
-            config = dataclasses.replace(config, image_size=1)  # of any, the batches are of the same examples
-        decoder, kind = self.make_decoder(config, split), config.order(split)
-        shards = self.manifest.splits[split]
-        if holds:
-            self._tell_of_crop(split, decoder, config)
-        selection = self.select(split, config)
-        num_bytes = self.decoded_bytes(split, decoder, None if selection is None else len(selection.numbers))
-        if num_bytes is not None and num_bytes <= config.memory_budget:
-            kind = kind and "exact"
-            if holds or config.on_error == "skip":  # how many are damaged is known once all were read
-                held = self._hold(split, decoder, config, num_bytes, selection)
-                return Plan.of(split, config, kind, decoder, held=held)
-        split_bytes = sum(shard.num_bytes for shard in shards)
-        if holds and kind == "exact" and not self._store.files.can_hold(split_bytes):
-            there = f"more cache_bytes, or free space, for {self.cache}"
-            cache = "tf_input.open(..., cache_directory=...)" if self.cache is None else there
-            raise ValueError(
-                f"shuffle='exact': {self.directory} is not on a disk of this machine, from where records can be read one by one; expected "
-                f"'window', or {cache} with room for the split, {split_bytes:,} bytes"
-            )
-        reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)
-        return Plan.of(split, config, kind, decoder, reader)
-
-    def read_files(
-        self, split: str, config: ReadConfig, shards: Sequence[int] | None = None, times: Sequence[np.ndarray] | None = None
-    ) -> tf.data.Dataset:
-        """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`.
-
-        Args:
-            split: One of `splits`.
-            config: How it is read.
-            shards: Which of its shards; None: all.
-            times: How often each record is read, int [num_examples] of each of the split's shards; None: once.
-        """
-        self._check_split(split)
-        indexes = range(len(self.manifest.splits[split])) if shards is None else shards
-        shards = [self.manifest.splits[split][index] for index in indexes]
-        times = None if times is None else [times[index] for index in indexes]
-        paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self.make_decoder(config, split)
-        self._tell_of_crop(split, decode_batch, config)
-        num_examples = sum(shard.num_examples for shard in shards)
-        buffer = ladder.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
-        return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True, times=times)
+        return of_split.find_examples(plan, numbers[rows >= 0])[0]
 
     @named_options(ReadConfig)
     def example_spec(self, split: str | None = None, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
@@ -425,64 +418,79 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
         No record is read for it. `split=None` is the training split.
         """
-        config = self.settle(split := self._find_split(split), make_config(config, options))
-        decoder = self.make_decoder(config, split)
-        if config.service is None:
-            share = make_share(split, self.num_chosen(split, config), config, bool(decoder.targets))
-            decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
-        return ladder.example_spec(decoder.decode, config)
+        of_split = self.split_reader(training_split(self.splits) if split is None else split)
+        return of_split.example_spec(of_split.settle(make_config(config, options)))
 
-    def num_chosen(self, split: str, config: ReadConfig) -> int:
-        """Examples that an epoch of a split has."""
-        selection = self.select(split, config)
-        return self.num_examples(split) if selection is None else selection.num_examples
+    def split_reader(self, split: str) -> SplitReader:
+        """What reads a split; ValueError if there is no such split."""
+        if split not in self:
+            raise ValueError(self._unknown(split))
+        if split not in self._readers:
+            self._readers[split] = SplitReader(self.files, split)
+        return self._readers[split]
 
-    def decoded_bytes(self, split: str, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
-        """As `memory.decoded_bytes`, of a split, or of so many of its examples."""
-        num_examples, of_split = self.num_examples(split), self.statistics.get("splits", {}).get(split, {})
-        tensors = [one for name, one in self.features.items() if name != IMAGE and one.kind == "tensor" and None not in one.shape]
-        per_example = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
-        stored = sum(shard.num_bytes for shard in self.manifest.splits[split]) - (of_split.get("image_bytes") or 0)
-        record_bytes = max(0, stored - num_examples * per_example)
-        num_read = num_examples if num_chosen is None else num_chosen
-        return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, num_examples))
+    def _unknown(self, split: object) -> str:
+        return f"split={split!r}: expected one of {', '.join(self)}{meant(split, self)}"
 
-    def _hold(
-        self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None
-    ) -> memory.Held:
-        """All examples of a split, or those that are chosen, decoded; read once for all who ask for the same features of them."""
-        wanted = (split, config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
-        open_records = functools.partial(self._store.open_records, self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
-        whole_bytes = self.decoded_bytes(split, decoder)
-        # Folds and their rest, say, are parts of what is held once.
-        is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples(split)
-        is_part = selection is not None and whole_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._held)
-        key, num_bytes = ((*wanted, None), whole_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
-        if selection is not None:
-            selection = open_records(selection).selection
-        if key not in self._held:
-            # Of selections the last ones are kept for who asks again, as many as fit; batches that were made of others keep theirs.
-            selections = [other for other in self._held if other[-1] is not None]
-            while selections and num_bytes + sum(self._held[one].num_bytes for one in selections) > config.memory_budget:
-                del self._held[selections.pop(0)]
-            self._held[key] = memory.load(open_records(None if is_part else selection).each_once(), decoder, num_bytes, config.read_buffer)
-            message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
-            _logger.info(message, split, len(self._held[key].numbers), num_bytes / 1e6, config.memory_budget / 1e6)
-        return self._held[key].select(selection)
 
-    def _tell_of_crop(self, split: str, decoder: ExampleDecoder, config: ReadConfig) -> None:
-        shards = self.manifest.splits[split]
-        reader = functools.partial(self._store.open_records, shards, config.on_error, run_bytes(config.read_buffer))
-        self._crops.tell(split, decoder, config, lambda: crops.read_sample(reader(), shards))
+@named_options()
+def open(
+    directory: str | os.PathLike[str],
+    *,
+    cache_directory: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
+    fold: tuple[int, int] | None = None,
+) -> PreparedDataset:
+    """Opens a data set that `recordmill prepare` wrote.
 
-    def batch_decoder(self, split: str, config: ReadConfig, has_padding: bool) -> BatchDecoder:
-        """What decodes a split's batches, without reading any; `has_padding` as in `ExampleDecoder`."""
-        return BatchDecoder((dataclasses.replace(self.make_decoder(config, split), has_padding=has_padding),))
+        tf_input.open("out/flowers")
+        tf_input.open("gs://bucket/flowers")
+        tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd", cache_bytes=200 * 10**9)
+        tf_input.open("out/scans", fold=(5, 0))
 
-    def make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
-        if config.transform:
-            return make_transformed_decoder(self, self.loaded_transform, config, split)
-        return make_decoder(self, config, split)
+    Args:
+        directory: Where it lies: a directory (`~` is one's home), or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or any other
+            that fsspec knows (`pip install 'recordmill[remote]'`). Keys and endpoints come from where each cloud's own tools look
+            for them; without any, public data are read.
+        cache_directory: Where to keep copies, on a local disk: filled while the first epoch is read, and read from in those that
+            follow. All processes of a machine, and all data sets, may share it, and others' files in it stay. An exact order, which
+            reads records one by one, needs one where the data set is not on this machine.
+        cache_bytes: How many bytes may lie in the cache directory: where they are taken, those of data sets that nobody has open go,
+            the oldest first, and if there are none the rest is read without being kept. None: as many as the disk has room for, with a
+            twentieth of it left free.
+        fold: Of a data set prepared with `--folds N`: N, and the number of the fold, from 0, that is the split `validation`; all others
+            together are the split `train`. None: each fold is a split by its own name.
+
+    Raises:
+        FileNotFoundError: The directory is not a (finished) data set.
+        OSError: It can't be read, or the cache directory can't be written.
+        TypeError: There is no such option; the message says which was meant.
+        ValueError: Its manifest is damaged or of another format version, it has no such folds, nobody knows its URL's scheme, or an
+            argument has a wrong value.
+        ImportError: A package is missing that reads the URL.
+    """
+    for name, path in (("directory", directory), ("cache_directory", cache_directory)):
+        if not isinstance(path, (str, os.PathLike)) and (path is not None or name == "directory"):
+            raise ValueError(f"{name}={path!r}: expected a path{' or a URL' if name == 'directory' else ', or None'}")
+    if cache_bytes is not None and (cache_directory is None or not _is_bytes(cache_bytes)):
+        raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
+    fold = None if fold is None else plain_fold(fold)
+    directory = os.path.expanduser(directory)
+    source, manifest, data = open_manifest(directory)
+    if cache_directory is not None:
+        # By its content: what replaces a data set at its URL has another folder.
+        folder = pathlib.Path(os.path.expanduser(cache_directory), f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}")
+        source = CachedFiles(source, os.fspath(directory), folder, None if cache_bytes is None else int(cache_bytes))
+    return PreparedDataset(directory, manifest if fold is None else choose_fold(manifest, fold), source, fold)
+
+
+def _is_bytes(value: Any) -> bool:
+    """Whether it is a number of bytes, also as a float, such as 200e9."""
+    return isinstance(value, Real) and not isinstance(value, bool) and 1 <= value < math.inf
+
+
+def _is_multi_label(feature: Feature | None) -> bool:
+    return feature is not None and feature.kind == "class_label" and feature.is_ragged
 
 
 # Of this process: a worker may be sent examples with each of its tasks, and is not to open their data set each time.

@@ -1,15 +1,15 @@
 """Which ExampleDecoder reads a split: of the features as they are stored, or as the transform gives them."""
 
-from typing import Callable, Collection, Mapping
+from typing import Any, Callable, Collection, Mapping
 
 import tensorflow as tf
 
+from tf_input.dataset_files import DatasetFiles
 from tf_input.dataset_format import IMAGE, Feature, default_channels
 from tf_input.decoding import class_weights, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import STORED_KINDS, is_other_image, key_parser, parse_examples
 from tf_input.decoding.targets import with_inputs
-from tf_input.description import Description
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transforms import Transform
 
@@ -17,15 +17,21 @@ _VARIED = "`map_batch`, or layers of the model that work in training alone, vary
 _SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transform shows of an image"
 
 
-def make_decoder(dataset: Description, config: ReadConfig, split: str) -> ExampleDecoder:
+def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str, Any], split: str) -> ExampleDecoder:
     """Records -> batches of stored features.
+
+    Args:
+        dataset: Of which a split is read.
+        config: How it is read.
+        counts: The statistics, with how often each class comes among the examples that are read.
+        split: Its name.
 
     Raises:
         ValueError: An option does not fit the data set.
     """
-    schema, stored_size = dataset.manifest.schema, dataset.image_size
+    schema, stored_size = dataset.manifest.schema, dataset.image_size()
     feature_checks.check_shown(config, dataset.features)
-    targets = config.target_names(dataset.targets)
+    targets = config.target_names(dataset.manifest.targets)
     config = with_inputs(config, dataset.features, targets)
     decoder = ExampleDecoder(
         parse=lambda serialized, names: parse_examples(serialized, schema, names),
@@ -34,18 +40,20 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         targets=targets,
         image_size=_frame_size(dataset, config, stored_size),
         stored_size=stored_size,
-        max_size=_largest(dataset, IMAGE),
+        max_size=dataset.largest_size(),
         others=_other_sizes(dataset.features, dataset, config),
         mask_dtype=dataset.mask_dtype,
-        class_weights=class_weights.tables(config.class_weight, dataset.features, targets, dataset.counted(split, config), split),
+        class_weights=class_weights.tables(config.class_weight, dataset.features, targets, counts, split),
         stored_channels=default_channels(dataset.statistics),
         parse_keys=_stored_keys(dataset),
     )
     return _with_size(decoder, dataset)
 
 
-def make_transformed_decoder(dataset: Description, transform: Transform, config: ReadConfig, split: str) -> ExampleDecoder:
-    """Records -> batches of transformed features: as for any data set, from another schema.
+def make_transformed_decoder(
+    dataset: DatasetFiles, transform: Transform, config: ReadConfig, counts: Mapping[str, Any], split: str
+) -> ExampleDecoder:
+    """Records -> batches of transformed features: as for any data set, from another schema. Arguments as in `make_decoder`.
 
     Raises:
         ValueError: An option is not the reader's to say, or the transform does not give what is asked for.
@@ -66,32 +74,30 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
         stored_size=size,
         others=_other_sizes(features, dataset, config),
         mask_dtype=dataset.mask_dtype,
-        class_weights=class_weights.tables(
-            config.class_weight, features, targets, dataset.counted(split, config) if are_counted else None, split
-        ),
+        class_weights=class_weights.tables(config.class_weight, features, targets, counts if are_counted else None, split),
         stored_channels=default_channels(dataset.statistics),
         parse_keys=_stored_keys(dataset),
     )
     return _with_size(decoder, dataset)
 
 
-def _stored_keys(dataset: Description) -> Callable[[tf.Tensor], tf.Tensor] | None:
+def _stored_keys(dataset: DatasetFiles) -> Callable[[tf.Tensor], tf.Tensor] | None:
     """From records to their keys, whatever a transform makes of these."""
     schema = dataset.manifest.schema
     return key_parser(lambda serialized, names: parse_examples(serialized, schema, names), dataset.features)
 
 
-def _frame_size(dataset: Description, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
+def _frame_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
     """(height, width) of `image` in a batch; None where its images are as stored, and differ, or there are none."""
     if config.image_size != "largest":
         return config.height_and_width or stored_size
-    largest = stored_size or _largest(dataset, IMAGE)
+    largest = stored_size or dataset.largest_size()
     if largest is None and IMAGE in dataset.features:
         raise ValueError("image_size='largest': sizes are unknown after --check=none; expected a size such as 224, or (height, width)")
     return largest
 
 
-def _with_size(decoder: ExampleDecoder, dataset: Description) -> ExampleDecoder:
+def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder:
     """Images that are decoded here have a size, stored or asked for."""
     for name in decoder.unsized:
         ranges = dataset.side_ranges(name).items()
@@ -102,20 +108,15 @@ def _with_size(decoder: ExampleDecoder, dataset: Description) -> ExampleDecoder:
     return decoder
 
 
-def _other_sizes(features: Mapping[str, Feature], dataset: Description, config: ReadConfig) -> dict[str, ImageSizes]:
+def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config: ReadConfig) -> dict[str, ImageSizes]:
     """Of the images beside `image` among some features; a transform that gives one passes it on as it is stored."""
     sizes = {}
     for name, feature in features.items():
         if is_other_image(feature):
-            stored, largest = dataset.image_size_of(name), _largest(dataset, name)
+            stored, largest = dataset.image_size(name), dataset.largest_size(name)
             shown = largest if config.image_size == "largest" else config.size_of(name)
             sizes[name] = ImageSizes(shown or stored, stored, largest)
     return sizes
-
-
-def _largest(dataset: Description, name: str) -> tuple[int, int] | None:
-    largest = [(values or {}).get("max") for values in dataset.side_ranges(name).values()]
-    return None if None in largest else tuple(largest)
 
 
 def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
@@ -128,16 +129,16 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
             raise ValueError(f"{name}={value!r}: expected {expected!r} with transform=True: {instead}")
 
 
-def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: Description) -> tuple[int, int] | None:
+def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: DatasetFiles) -> tuple[int, int] | None:
     """(height, width) of images and masks that are passed on as they are stored; None if they differ, or none is asked for."""
     stored = [name for name in names if _is_stored(features.get(name)) and not is_other_image(features[name])]
     if not stored:
         return None
-    if dataset.image_size is None and not _is_stored(features.get(IMAGE)):
+    if dataset.image_size() is None and not _is_stored(features.get(IMAGE)):
         raise ValueError(
             f"{', '.join(stored)}: the transform passes on what is stored, in different sizes; expected one that decodes it"
         )
-    return dataset.image_size
+    return dataset.image_size()
 
 
 def _is_stored(feature: Feature | None) -> bool:

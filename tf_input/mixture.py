@@ -15,10 +15,10 @@ from typing import Any, Iterator, Literal, Mapping, NamedTuple, Sequence, Unpack
 import numpy as np
 import tensorflow as tf
 
-from tf_input import opening
 from tf_input.batch_examples import check_batch, config_of_any
 from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
 from tf_input.dataset import PreparedDataset
+from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 from tf_input.decoding import class_weights
 from tf_input.decoding.batch_decoder import BatchDecoder
@@ -34,6 +34,7 @@ from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan, draw_seed, make_share
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
+from tf_input.split_reader import SplitReader
 
 Stop = Literal["first", "all"] | int
 # A data set, or its directory; one of its splits; its share; options of its own.
@@ -58,6 +59,10 @@ class _Part(NamedTuple):
     split: str
     share: Fraction
     options: Mapping[str, Any]
+
+    @property
+    def reader(self) -> SplitReader:
+        return self.dataset.split_reader(self.split)
 
 
 @named_options(ReadConfig, without=("service",))
@@ -166,9 +171,9 @@ class Mixture:
                 Otherwise as `PreparedDataset.batches`.
         """
         check_fork()
-        config = self.settle(None, make_config(config, options))
-        plan = self.plan(None, config)
-        data = read_plan(plan, self.identify(None, config, plan))
+        config = self.settle(make_config(config, options))
+        plan = self.plan(config)
+        data = read_plan(plan, self.identify(config, plan))
         data.reading, data.class_names = Reading(self, None, config), self.class_names
         return as_batches(data, f"mix of {', '.join(self._parts)}", config.batch_size)
 
@@ -197,14 +202,14 @@ class Mixture:
             ValueError: There is no such batch; otherwise as `batches`, and as `PreparedDataset.which`.
         """
         check_fork()
-        config = self.settle(None, config_of_any(make_config(config, options)))
-        plan = self.plan(None, config, holds=False)
+        config = self.settle(config_of_any(make_config(config, options)))
+        plan = self.plan(config, holds=False)
         check_batch(plan, epoch, step)
         with plan.open_inputs() as inputs:
             wanted = inputs.numbers(int(epoch), int(step))
         found, rows = [], []
         for (name, part), own, (numbers, of_part) in zip(self._parts.items(), plan.parts, wanted):
-            told, is_sound = part.dataset.find_examples(part.split, own, numbers)
+            told, is_sound = part.reader.find_examples(own, numbers)
             rows.append(of_part[is_sound])
             nothing = np.full(len(rows[-1]), None, object)
             named = {f"{LABEL}_{column}" if column == _PART else column: values for column, values in told.items()}
@@ -215,43 +220,47 @@ class Mixture:
     @named_options(ReadConfig, without=("service",))
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
-        config = self.settle(None, make_config(config, options))
+        config = self.settle(make_config(config, options))
         self._spec(config)  # says whether parts are alike
-        sizes = [part.dataset.num_chosen(part.split, self._config_of(name, config)) for name, part in self._parts.items()]
+        sizes = [part.reader.num_chosen(self._config_of(name, config)) for name, part in self._parts.items()]
         return self._spec(config, self._share(config, sizes).has_padding)
 
-    def settle(self, split: None, config: ReadConfig) -> ReadConfig:
-        """`config` with the `hosts` found out; see `PreparedDataset.settle`.
+    def split_reader(self, split: None) -> "Mixture":
+        """What reads it: as `PreparedDataset.split_reader`, with no split; ValueError if one is named."""
+        if split is not None:
+            raise ValueError(f"split={split!r}: expected None, as each part of a mix says its own")
+        return self
+
+    def settle(self, config: ReadConfig) -> ReadConfig:
+        """`config` with the `hosts` found out; see `SplitReader.settle`.
 
         Raises:
             ValueError: An option has no meaning for a mix.
         """
-        if split is not None:
-            raise ValueError(f"split={split!r}: expected None, as each part of a mix says its own")
         if config.service is not None:
             raise ValueError(f"service={config.service!r}: expected None, as a service deals out the shards of one data set")
         if config.drop_remainder and self._has_whole_batches:
             raise ValueError(f"drop_remainder=True: with stop={self._stop} all batches are full; expected False")
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
-    def identify(self, split: None, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
+    def identify(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify_mix`."""
         if config.seed is None:
             return None
         found = {
-            name: part.dataset.identify(part.split, own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
+            name: part.reader.identify(own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
         }
         return identify_mix(found, config, plan.order.weights, self._stop, self.class_names)
 
-    def plan(self, split: None, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
-        """How it is read, by `batches` and by `Sequence`; the errors are theirs. `holds` as in `PreparedDataset.plan`."""
+    def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
+        """How it is read, by `batches` and by `Sequence`; the errors are theirs. `holds` as in `SplitReader.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
-        if not _surely_give_alike(self.batch_decoder(None, config, False).decoders):
+        if not _surely_give_alike(self.batch_decoder(config, False).decoders):
             self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # says whether parts are alike, before any is read
         for name, part in self._parts.items():
             with _naming(name):
                 own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
-                plans.append(part.dataset.plan(part.split, part.dataset.settle(part.split, own), holds=holds))
+                plans.append(part.reader.plan(part.reader.settle(own), holds=holds))
         sizes = tuple(plan.share.num_examples for plan in plans)
         share = self._share(config, sizes, bool(plans[0].decoder.targets))
         num_places = share.num_batches * config.batch_size if config.drop_remainder else share.num_examples
@@ -260,7 +269,7 @@ class Mixture:
             if not count:
                 found = f"a share of {share_of:.3g} of the {num_places} examples of an epoch is none"
                 raise ValueError(f"{name}: {found}; expected a larger one, or stop='all'")
-        decoder = self.batch_decoder(None, config, share.has_padding)
+        decoder = self.batch_decoder(config, share.has_padding)
         self._tell_of_objects(plans, decoder)
         parts = [
             dataclasses.replace(
@@ -275,12 +284,12 @@ class Mixture:
         length = config.batch_size * self._stop if self._has_whole_batches else epoch_length(self._weights, sizes, self._stop)
         return make_share(_NAME, length, config, has_targets)
 
-    def batch_decoder(self, split: None, config: ReadConfig, has_padding: bool) -> BatchDecoder:
+    def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
         """What decodes batches, without reading any; `has_padding` as in `ExampleDecoder`."""
         decoders = []
         for name, part in self._parts.items():
             with _naming(name):
-                decoders.append(part.dataset.make_decoder(self._config_of(name, config), part.split))
+                decoders.append(part.reader.make_decoder(self._config_of(name, config)))
         self._check_alike(decoders)
         features, numbers = self._unite([decoder.features for decoder in decoders])
         tables = {}
@@ -332,7 +341,7 @@ class Mixture:
         return dataclasses.replace(config, **alone, map_example=None, map_batch=None, **self._parts[name].options)
 
     def _spec(self, config: ReadConfig, has_padding: bool = False) -> Any:
-        decoder = self.batch_decoder(None, config, has_padding)
+        decoder = self.batch_decoder(config, has_padding)
 
         def decode(records: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
             return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
@@ -386,7 +395,7 @@ class Mixture:
         counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         for (part, given), decoder, share in zip(self._parts.items(), decoders, self._shares):
             counting = dataclasses.replace(self._config_of(part, config), class_weight="balanced")
-            facts = given.dataset.counted(given.split, counting)["splits"][given.split]
+            facts = given.reader.counted(counting)["splits"][given.split]
             for name in class_weights.heads(features, decoder.targets):
                 if decoder.features[name] != given.dataset.features.get(name):
                     return None
@@ -404,7 +413,7 @@ def _to_part(name: Any, given: Any) -> _Part:
         raise ValueError(f"{name}={given!r}: {expected}")
     dataset, split, share, *options = given
     if isinstance(dataset, (str, os.PathLike)):
-        dataset = opening.open(dataset)
+        dataset = open_dataset(dataset)
     if not isinstance(dataset, PreparedDataset):
         raise ValueError(f"{name}: {dataset!r} has no index by which to read it in parts; expected a data set that was prepared")
     if split not in dataset:

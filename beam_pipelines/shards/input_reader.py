@@ -126,14 +126,14 @@ class InputReader:
             data = self._read_bytes(image)
             if context.config.check == "none":
                 if not data:
-                    return _dead_letter(image, "read", "unreadable", _EMPTY)
+                    raise _UnreadableError("the file is empty")
                 return ReadImage(data, self._encode_extras(image, None, is_sampled), "", "", None, 0, 0)
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked, is_sampled)
         except OSError as error:
             return self._refuse(image, error)
-        except _CutOffError as error:
-            return _dead_letter(image, "read", "unreadable", str(error))
+        except _UnreadableError as error:
+            return DeadLetter.of(_name_of(image), error, "read")
         except Refusal as error:
             return self._refuse_content(image, data, error)
         # Summed here and now: the pixels of a batch of photographs would be gigabytes.
@@ -156,8 +156,8 @@ class InputReader:
             look = self._look_at(image, data) if self._context.config.hashes_looks else None
         except OSError as error:
             return self._refuse(image, error)
-        except _CutOffError as error:
-            return _dead_letter(image, "read", "unreadable", str(error))
+        except _UnreadableError as error:
+            return DeadLetter.of(_name_of(image), error, "read")
         except Refusal as error:
             return self._refuse_content(image, data, error)
         return SeenImage(hashlib.blake2b(data, digest_size=16).digest(), look)
@@ -187,7 +187,7 @@ class InputReader:
         data = self._files.read_range(path, image.offset, image.num_bytes)
         self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
         if len(data) != image.num_bytes:
-            raise _CutOffError(f"{len(data)} bytes at {image.offset}; expected {image.num_bytes}")
+            raise _UnreadableError(f"{len(data)} bytes at {image.offset}; expected {image.num_bytes}")
         return data
 
     def _read_spool(self, image: LabeledImage) -> bytes:
@@ -203,11 +203,11 @@ class InputReader:
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
         found = describe_fact(error, path)
         of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
-        return _dead_letter(image, "read", "unreadable", of_another + found)
+        return DeadLetter.of(_name_of(image), _UnreadableError(of_another + found), "read")
 
     def _refuse_content(self, image: LabeledImage, data: bytes, error: Refusal) -> DeadLetter:
         """With a thumbnail, where it may be among the first of its reason: so there are few, and the same ones however inputs are dealt."""
-        letter = _dead_letter(image, "check", error.reason, str(error))
+        letter = DeadLetter.of(_name_of(image), error, "check")
         seen = self._seen.setdefault(letter.reason, [])
         if len(seen) >= NUM_THUMBNAILS and letter.path > seen[-1]:
             return letter
@@ -245,15 +245,14 @@ def _size_of(result: ReadImage | DeadLetter) -> int:
     return result.num_bytes if isinstance(result, ReadImage) else 0
 
 
-class _CutOffError(ValueError):
-    """A file ends before the part of it that an image is."""
+class _UnreadableError(Refusal):
+    """There are not the bytes that an image should have."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("unreadable", message)
 
 
-_EMPTY = "the file is empty"
-
-
-def _dead_letter(image: LabeledImage, stage: str, reason: str, message: str) -> DeadLetter:
-    """Named by its file, or where that has many images by its key too."""
+def _name_of(image: LabeledImage) -> str:
+    """Its file, or where that has many images its key too."""
     is_file = image.offset == WHOLE_FILE and not image.spool
-    name = image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"
-    return DeadLetter(name, stage, reason, message)
+    return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

@@ -30,7 +30,7 @@ from beam_pipelines.transform.tft_modules import tft_beam
 from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace, try_graph
 from beam_pipelines.transform.transform_job import BYTES_OF_IMAGES
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
-from tf_input import opening
+from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import IMAGE, Manifest, read_manifest
 from tf_input.decoding.decode import NUM_CHANNELS
 from tf_input.read_config import ReadConfig
@@ -75,9 +75,9 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
 
 def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
     """The reader says what of boxes, masks and maps is left out, where there are any."""
-    data = opening.open(config.directory)
+    data = open_dataset(config.directory)
     for split in config.splits:
-        data.plan(split, ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
+        data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Analysis:
         image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
         num_examples = sum(map(manifest.num_examples, config.splits))
         if config.preprocessing_module is None:
-            channels = opening.open(config.directory).channels or NUM_CHANNELS
+            channels = open_dataset(config.directory).channels or NUM_CHANNELS
             preprocessing = DefaultPreprocessing(manifest.schema, image_size, config.fit, num_examples, channels)
             if config.fit == "crop":
                 _tell_of_crop(config, image_size)

@@ -42,7 +42,8 @@ def records(dataset: Any, **options: Any) -> Iterator[Any]:
     from tf_input.epochs.position import Position
     from tf_input.pipeline import ladder
 
-    plan = dataset.plan("train", dataset.settle("train", tf_input.ReadConfig(**options)))
+    reader = dataset.split_reader("train")
+    plan = reader.plan(reader.settle(tf_input.ReadConfig(**options)))
     return iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat())
 
 
@@ -59,7 +60,7 @@ def interleaved(directory: pathlib.Path) -> Iterator[Any]:
 @contextlib.contextmanager
 def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
     """The data set with a disk that takes its time for each read."""
-    files = dataset._store.files
+    files = dataset.files.store.files
 
     def delayed(read: Callable[..., Any]) -> Callable[..., Any]:
         def wait_and_read(*place: Any) -> Any:

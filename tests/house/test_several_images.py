@@ -319,7 +319,7 @@ def test_what_is_held_counts_all_images(uniform):
     one, labels = NUM * 40 * 50 * 3, NUM * 8
     for names, budget, is_held in ((("image",), one + labels, True), (BOTH, 2 * one + labels - 1, False), (BOTH, 2 * one + labels, True)):
         config = ReadConfig(8, inputs=names, memory_budget=budget, seed=0, image_size={"image": 16, "right": 8}, hosts=(1, 0))
-        plan = uniform.plan("train", config)
+        plan = uniform.split_reader("train").plan(config)
         assert (plan.held is not None) == is_held
         assert plan.decoder.num_output_bytes == 3 * (16 * 16 + (8 * 8 if "right" in names else 0)) + 4  # and the label
 

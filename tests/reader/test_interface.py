@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import tf_input
 from prepared import CLASSES, prepare_images
-from tf_input import dataset, opening
+from tf_input import dataset
 from tf_input.dataset_format import Feature
 from tf_input.random_access import Examples
 from tf_input.read_config import SELECTING, ReadConfig
@@ -297,7 +297,7 @@ def test_names_are_shown_as_they_are_and_do_no_harm(tmp_path):
     assert "&lt;img src=x onerror=" in shown and "<img" not in shown
     hostile = (Feature("a\x1b[31m", "class_label", (), ("x\ny", "\u202eabc", "Löwe")), Feature("b&<b>", "float", (None, 3, 4)))
     changed = dataclasses.replace(made.manifest, name="</div>\r", schema=hostile)
-    other = tf_input.PreparedDataset(made.directory, changed, made._files)
+    other = tf_input.PreparedDataset(made.directory, changed, made.files.source)
     text, shown = str(other), other._repr_html_()
     assert "</div>\\r at" in text and "\\x1b[31m" in text and "3: x\\ny, \\u202eabc, Löwe" in text and "any × 3 × 4" in text
     assert "\n" not in repr(other) and all(one.isprintable() or one == "\n" for one in text)
@@ -332,4 +332,4 @@ def test_batches_say_what_they_are(flowers, others):
 
 def test_class_names(flowers, others):
     assert flowers.class_names == tuple(sorted(CLASSES)) and others.class_names == ()
-    assert opening.open is tf_input.open and dataset.PreparedDataset is tf_input.PreparedDataset
+    assert dataset.open is tf_input.open and dataset.PreparedDataset is tf_input.PreparedDataset

@@ -174,7 +174,7 @@ def test_all_that_a_reader_does_it_does_with_it(transformed):
     assert made.image_size == (SIZE, SIZE) and set(made.class_weight()) == {0, 1, 2}
     example = made["train"][-1]
     assert example["image"].dtype == np.float32 and example["image"].shape == (SIZE, SIZE, 3) and isinstance(example["key"], str)
-    held, read = (made.plan("train", tf_input.ReadConfig(8, seed=1, shuffle="exact", memory_budget=size)) for size in (1 << 30, 0))
+    held, read = (made.split_reader("train").plan(tf_input.ReadConfig(8, seed=1, shuffle="exact", memory_budget=size)) for size in (1 << 30, 0))
     assert held.held is not None and read.held is None
     options = {"batch_size": 8, "seed": 1, "shuffle": "exact"}
     for one, other in zip(made.batches("train", **options), made.batches("train", **options, memory_budget=0), strict=True):

@@ -78,7 +78,7 @@ class Findings:
             formats=images.get("formats") or {},
             stored_side=min(sides) if sides else None,
             stored_size=data_set.image_size,
-            decoded_bytes=data_set.decoded_bytes(split, plan.decoder),
+            decoded_bytes=data_set.split_reader(split).decoded_bytes(plan.decoder),
             is_held=plan.held is not None,
             config=plan.config,
             order=plan.kind,

@@ -49,7 +49,7 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
         config = dataclasses.replace(config, image_size=data_set.image_size if is_sized else _DEFAULT_SIZE)
     try:
         started = time.perf_counter()
-        plan = data_set.plan(split, config)
+        plan = data_set.split_reader(split).plan(config)
         if plan.held is not None:
             print(f"{split} was read into memory in {time.perf_counter() - started:.1f} s")
         findings = Findings.of(data_set, split, plan)

@@ -36,11 +36,12 @@ class ServingInputs:
     def __init__(self, origin: Reading, max_pixels: int) -> None:
         self._max_pixels = max_pixels
         dataset, split, config = self._origin = origin
-        self._records = dataset.plan(split, dataclasses.replace(config, memory_budget=0)).reader
-        plan = dataset.plan(split, config)
+        reader = dataset.split_reader(split)
+        self._records = reader.plan(dataclasses.replace(config, memory_budget=0)).reader
+        plan = reader.plan(config)
         self.decoder = plan.decoder
         self._schema = dataset.manifest.schema
-        self._transform = dataset.loaded_transform if config.transform else None
+        self._transform = dataset.files.transform if config.transform else None
         self._any_size = _of_any_size(self.decoder)
         self._is_held = plan.held is not None
         self._same_size = _of_same_size(self.decoder, self._is_held)

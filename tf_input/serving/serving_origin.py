@@ -5,9 +5,9 @@ from typing import Any, Mapping
 
 import tensorflow as tf
 
-from tf_input import opening
 from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
+from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import IMAGE
 from tf_input.decoding.schema import is_map, is_other_image
 from tf_input.read_config import ReadConfig
@@ -39,7 +39,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
             raise ValueError(f"train={train!r}: a mix has no data set of its own to compare the model with; {expected}")
         _check_found(reading, given)
     elif isinstance(train, (PreparedDataset, str, os.PathLike)):
-        reading = _asked_for(train if isinstance(train, PreparedDataset) else opening.open(train), given)
+        reading = _asked_for(train if isinstance(train, PreparedDataset) else open_dataset(train), given)
     else:
         lost = "; what `map` and its like make of a data set no longer says how it was read" * isinstance(train, tf.data.Dataset)
         raise ValueError(f"train={train!r}: {_BOTH_WAYS}{lost}")
@@ -80,7 +80,7 @@ def _asked_for(dataset: PreparedDataset, given: Mapping[str, Any]) -> Reading:
 def _shows_parts(reading: Reading) -> bool:
     """Whether it makes a difference how images are brought to a size."""
     names = [IMAGE, *(name for name in reading.config.input_names if name in reading.dataset.features and name != IMAGE)]
-    pairs = [(reading.dataset.image_size_of(name), reading.config.size_of(name)) for name in names]
+    pairs = [(reading.dataset.files.image_size(name), reading.config.size_of(name)) for name in names]
     pairs = [pair for name, pair in zip(names, pairs) if name == IMAGE or is_other_image(reading.dataset.features[name])]
     return any(shown is not None and (stored is None or stored[0] * shown[1] != stored[1] * shown[0]) for stored, shown in pairs)
 

@@ -16,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_input import opening
 from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
+from tf_input.dataset import open as open_dataset
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
@@ -88,14 +88,15 @@ class Sequence(keras.utils.PyDataset):
             if not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected an integer above 0")
         if not isinstance(dataset, (PreparedDataset, Mixture)):
-            dataset = opening.open(dataset)
+            dataset = open_dataset(dataset)
         how |= {"use_multiprocessing": use_multiprocessing, **options}
         self._remake = functools.partial(type(self), dataset, split, **how)
-        config = dataset.settle(split, config)
+        reader = dataset.split_reader(split)
+        config = reader.settle(config)
         self.reading = Reading(dataset, split, config)
         self._read = _Ahead(dataset, split, config, workers, use_multiprocessing, max_queue_size)
         plan = self._read.plan
-        self.position = Position(config.start_epoch, 0, plan.num_batches, dataset.identify(split, config, plan))
+        self.position = Position(config.start_epoch, 0, plan.num_batches, reader.identify(config, plan))
         self._was_read = np.zeros(plan.num_batches, bool)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -147,7 +148,7 @@ class _Ahead:
     def __init__(
         self, dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, workers: int, use_processes: bool, num_ahead: int
     ) -> None:
-        self.plan = plan = dataset.plan(split, config)
+        self.plan = plan = dataset.split_reader(split).plan(config)
         self._inputs, self._num_ahead, self._next = plan.open_inputs(), num_ahead, 0
         weakref.finalize(self, self._inputs.__exit__)
         self._queue: collections.deque[Future] = collections.deque()  # of the next one, and those that follow
@@ -199,7 +200,7 @@ def _make_decode(
     dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, has_padding: bool, specs: list[Any]
 ) -> Callable[..., Any]:
     """A function from what a batch is decoded from, its rows and its seed, to the batch; inputs and rows of each part."""
-    decode_batch = dataset.batch_decoder(split, config, has_padding)
+    decode_batch = dataset.split_reader(split).batch_decoder(config, has_padding)
 
     def decode(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
         outputs = decode_batch(inputs, seed, rows)

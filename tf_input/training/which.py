@@ -99,7 +99,8 @@ def _find_training(dataset: "PreparedDataset", path: pathlib.Path, identity: dic
         options |= {"memory_budget": 0} if kind == "window" else {}  # which is no order of a split that is held
         options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # as it says, too, where there are none
         config = ReadConfig(**options)
-        here = dataset.identify(split, config, dataset.plan(split, config, holds=False))
+        reader = dataset.split_reader(split)
+        here = reader.identify(config, reader.plan(config, holds=False))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: it does not say how its training read a split: {error}") from None
     # Beside what identifies batches, a backup has the training's own settings.

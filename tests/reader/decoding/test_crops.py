@@ -93,7 +93,7 @@ def test_who_asks_for_a_crop_is_told_once_what_it_loses(street, caplog):
         f"{count} of {2 * count} objects and 25% of the area of masks and maps",
     ]
     caplog.clear()
-    tf_input.open(street.directory).read_files("test", tf_input.ReadConfig(4, image_size=20, fit="crop", targets="objects"))
+    tf_input.open(street.directory).split_reader("test").read_files(tf_input.ReadConfig(4, image_size=20, fit="crop", targets="objects"))
     assert [record.getMessage() for record in caplog.records] == [lost], "what a service is to read"
     caplog.clear()
     next(iter(data.batches("test", batch_size=4, image_size=(15, 20), fit="crop", targets=("mask", "objects"))))

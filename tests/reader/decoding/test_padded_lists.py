@@ -246,5 +246,5 @@ def test_what_is_beside_images_counts_in_the_memory_budget(tmp_path):
         kinds = {}
         for budget in (needed - 1, images + 4 * needed + 500_000 * (inputs != "image")):
             config = tf_input.ReadConfig(5, inputs=inputs, seed=0, hosts=(1, 0), memory_budget=budget)
-            kinds[budget] = data.plan("train", config, holds=False).kind
+            kinds[budget] = data.split_reader("train").plan(config, holds=False).kind
         assert [*kinds.values()] == ["window", "exact"], inputs

@@ -302,7 +302,7 @@ def test_views_from_memory_show_what_views_of_files_show(uniform):
 
 
 def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
-    plan = mixed.plan("validation", tf_input.ReadConfig(1_000_000, SIZE))
+    plan = mixed.split_reader("validation").plan(tf_input.ReadConfig(1_000_000, SIZE))
     asked, read = [], plan.reader.read_runs
     plan.reader.read_runs = lambda parts, arena: asked.extend(parts) or read(parts, arena)
     ((images, labels),) = ladder.read_batches(plan, plan.decode, Position())

@@ -21,7 +21,8 @@ if has_strategy := len(sys.argv) > 2:
     devices = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(devices[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 data = tf_input.open(sys.argv[1])
-plan = data.plan("train", data.settle("train", tf_input.ReadConfig(batch_size=1000, memory_budget=0, seed=0)))
+train = data.split_reader("train")
+plan = train.plan(train.settle(tf_input.ReadConfig(batch_size=1000, memory_budget=0, seed=0)))
 batches = ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat()
 if has_strategy:
     batches = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).experimental_distribute_dataset(batches)

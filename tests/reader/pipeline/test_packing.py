@@ -52,7 +52,7 @@ def test_what_comes_before_a_damaged_record_is_delivered(tmp_path_factory, tmp_p
     options = {"batch_size": 2, "memory_budget": 0, "shuffle": False}
     whole = list(dataset.batches("train", **options).as_numpy_iterator())
     shard = directory / dataset.manifest.splits["train"][0].name
-    data, offset = bytearray(shard.read_bytes()), dataset._store.index(dataset.manifest.splits["train"][0]).extent(11)[0]
+    data, offset = bytearray(shard.read_bytes()), dataset.files.store.index(dataset.manifest.splits["train"][0]).extent(11)[0]
     data[offset + 40] ^= 1
     shard.write_bytes(data)
     read = []

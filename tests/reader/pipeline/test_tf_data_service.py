@@ -153,7 +153,7 @@ def test_both_workers_take_part(dataset, service):
     many = []
     for seed in range(100):  # a pass over so few images may be over before the second one has asked for a shard
         config = tf_input.ReadConfig(batch_size=100, image_size=SIZE, seed=seed)
-        data = dataset.read_files("train", config).apply(distribute(policy, service.address))
+        data = dataset.split_reader("train").read_files(config).apply(distribute(policy, service.address))
         sizes = [len(labels) for _, labels in data]
         assert sum(sizes) == dataset.num_examples("train")
         many.append(sum(size < 100 for size in sizes))

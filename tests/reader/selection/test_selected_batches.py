@@ -129,7 +129,7 @@ def test_every_way_reads_the_same_examples_and_any_step_is_where_reading_may_beg
         # Of which examples a batch is made is known without reading it, and epochs of another way are of the same ones.
         for other in {way, "in order"}:
             config = tf_input.ReadConfig(8, SIZE, seed=3, hosts=(1, 0), **WAYS[other], **CHOICES[case])
-            inputs = dataset.plan("train", config).open_inputs()
+            inputs = dataset.split_reader("train").plan(config).open_inputs()
             for epoch, batches in enumerate(epochs):
                 known = [[catalog[number]["key"] for number in inputs.numbers(epoch, step)[0].tolist()] for step in range(len(data))]
                 assert known == batches or other != way and count(known) == count(batches), case
@@ -251,7 +251,7 @@ def test_a_training_goes_on_with_what_was_chosen_and_with_nothing_else(dataset, 
 @pytest.mark.slow
 def test_nothing_but_what_is_chosen_is_read_and_of_the_catalog_the_columns_that_are_named(dataset, catalog):
     made = tf_input.open(dataset.directory)
-    files, asked = made._store.files, []
+    files, asked = made.files.store.files, []
     for name in ("read_range", "read_into"):
         plain = getattr(files, name)
 

@@ -514,7 +514,7 @@ def test_what_was_not_finished_is_no_backup(dataset, begun):
 def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
     """In an exact order; in the other one, no more than the windows that are left."""
     config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", memory_budget=0, start_step=NUM_BATCHES - 1)
-    plan = dataset.plan("train", config)
+    plan = dataset.split_reader("train").plan(config)
     asked = []
     read = plan.reader.read
     plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)

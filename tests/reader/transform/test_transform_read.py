@@ -186,7 +186,7 @@ def test_a_users_features(users):
 @pytest.mark.slow(1)
 def test_who_trains_on_numbers_reads_no_images(users):
     """Only what the wanted outputs depend on is parsed."""
-    transform = tf_input.open(users).loaded_transform
+    transform = tf_input.open(users).files.transform
     assert set(transform.graph.inputs_of(["size", "label"])) == {"height", "label", "width"}
     assert set(transform.graph.inputs_of(["label"])) == {"label"}, "though a vocabulary is looked up beside it"
 
@@ -194,7 +194,7 @@ def test_who_trains_on_numbers_reads_no_images(users):
 @pytest.mark.slow(1)
 def test_assertions_hold_for_what_is_computed(users):
     """Each output waits for them in TensorFlow Transform's graph; here for those alone whose inputs it has anyway."""
-    graph = tf_input.open(users).loaded_transform.graph
+    graph = tf_input.open(users).files.transform.graph
 
     @tf.function(autograph=False)
     def sizes(height):
@@ -277,7 +277,7 @@ def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cach
                 found = next(iter(remote.batches("train", **options)))
                 tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(found, True), tf.nest.flatten(expected, True))
             if is_cached:
-                assert (remote.cache / f"transform_fn-{remote.loaded_transform.digest[:16]}" / "saved_model.pb").is_file()
+                assert (remote.cache / f"transform_fn-{remote.files.transform.digest[:16]}" / "saved_model.pb").is_file()
 
 
 @pytest.mark.slow(3)

@@ -1,0 +1,117 @@
+"""What lies in the folder of a data set, and what is known of its features from there, before a record is read."""
+
+import functools
+import json
+import os
+import pathlib
+from typing import Any, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, default_channels
+from tf_input.decoding.schema import SIDES, is_map
+from tf_input.folds import Fold, choose_statistics
+from tf_input.selection.catalog import Catalog
+from tf_input.storage.cache import CachedFiles
+from tf_input.storage.files import Files
+from tf_input.storage.paths import is_url, join
+from tf_input.storage.store import Store
+from tf_input.transform.transforms import Transform
+
+
+class DatasetFiles:
+    """A data set's files: each is read when it is first asked for.
+
+    Attributes:
+        directory: Where they lie: a pathlib.Path, or a string if it is a URL.
+        manifest: What `manifest.json` says.
+        source: Who reads them.
+        fold: Which fold is the split `validation`; None: the splits are read as they are.
+        store: Opens the shards and their indexes.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None) -> None:
+        self.directory = os.fspath(directory) if is_url(directory) else pathlib.Path(directory)
+        self.manifest = manifest
+        self.source = source
+        self.fold = fold
+        self.store = Store(directory, source, manifest)
+        self._catalogs: dict[str, Catalog] = {}
+
+    @property
+    def cache(self) -> pathlib.Path | None:
+        """The folder in which blocks of the files are kept, if they are."""
+        return self.source.folder if isinstance(self.source, CachedFiles) else None
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each example has, by name."""
+        return self.manifest.features
+
+    @functools.cached_property
+    def statistics(self) -> dict[str, Any]:
+        """What `statistics.json` says, of the splits that are read; OSError or ValueError if it can't be read."""
+        path = join(self.directory, STATISTICS)
+        try:
+            found = json.loads(self.source.read(path))
+            return found if self.fold is None else choose_statistics(found, self.fold)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @functools.cached_property
+    def transform(self) -> Transform:
+        """What `recordmill analyze` wrote, with its graph.
+
+        Raises:
+            FileNotFoundError: It has not been run.
+            OSError: What it wrote can't be read.
+            ValueError: It is damaged, or of another version of the data set, or of one that is read otherwise.
+        """
+        if self.fold is not None:
+            raise ValueError(f"transform=True: {self.directory} was analysed as a whole, and is read as fold {self.fold[1]} of {self.fold[0]}; expected no fold")
+        # It may be made anew while the data set stays the same, and so is not read from what is kept of that.
+        source = self.source.source if isinstance(self.source, CachedFiles) else self.source
+        return Transform(self.directory, source, self.cache, self.manifest)
+
+    def catalog(self, split: str) -> Catalog:
+        """Of the examples of a split."""
+        if split not in self._catalogs:
+            self._catalogs[split] = Catalog(self.directory, split, self.manifest.splits[split], self.features, self.store)
+        return self._catalogs[split]
+
+    def image_size(self, name: str = IMAGE) -> tuple[int, int] | None:
+        """The (height, width) of all images of a feature; None where they differ or are unknown, or there are none."""
+        image = self.features.get(name)
+        if image is None or image.kind == "pixels" or (is_map(image) and None not in image.shape):
+            return image and image.shape[:2]
+        if image.kind not in ("image", "tensor"):
+            return None
+        ranges = list(self.side_ranges(name).values())
+        if not all(values and values["min"] == values["max"] for values in ranges):
+            return None
+        return ranges[0]["min"], ranges[1]["min"]
+
+    def largest_size(self, name: str = IMAGE) -> tuple[int, int] | None:
+        """The largest (height, width) among the images of a feature; None where it is unknown, or there are none."""
+        largest = [(values or {}).get("max") for values in self.side_ranges(name).values()]
+        return None if None in largest else tuple(largest)
+
+    def side_ranges(self, name: str = IMAGE) -> dict[str, dict[str, Any] | None]:
+        """`height` and `width` -> the smallest and the largest of a feature's images, as `statistics.json` has them; None: unknown."""
+        found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
+        return {side: found.get(side) for side in SIDES}
+
+    @property
+    def channels(self) -> int | None:
+        """Of images in batches, where `ReadConfig.channels` says nothing: 1 where all are grey, else 3; None where there are none."""
+        image = self.features.get(IMAGE)
+        if image is None or image.kind != "image":
+            return image and image.shape[-1]
+        return default_channels(self.statistics)
+
+    @property
+    def mask_dtype(self) -> tf.DType:
+        """The dtype of masks in batches: uint8, or int32 where a class needs more."""
+        masks = self.statistics.get("mask") or {"max": 0}
+        return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32

@@ -1,0 +1,226 @@
+"""How one split of a data set is read: which examples, in which order, and what is made of them."""
+
+import dataclasses
+import functools
+import logging
+import math
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.batch_examples import find_examples
+from tf_input.dataset_files import DatasetFiles
+from tf_input.dataset_format import IMAGE, LABEL, is_training_split
+from tf_input.decoders import make_decoder, make_transformed_decoder
+from tf_input.decoding import class_weights, crops
+from tf_input.decoding.batch_decoder import BatchDecoder
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.epochs import hosts
+from tf_input.epochs.position import identify
+from tf_input.epochs.selection import Selection
+from tf_input.pipeline import distribute, ladder, memory
+from tf_input.pipeline.inputs import run_bytes
+from tf_input.pipeline.plan import Plan, make_share
+from tf_input.read_config import ReadConfig
+from tf_input.selection.catalog import Catalog
+from tf_input.selection.select import select
+from tf_input.storage.record_reader import RecordReader
+
+_logger = logging.getLogger("tf_input")
+
+
+class SplitReader:
+    """Reads one split; what it holds in memory, it holds for all who read that. `PreparedDataset.split_reader` makes it.
+
+    Attributes:
+        split: Its name.
+        shards: Its shards.
+        num_examples: How many examples it has.
+    """
+
+    def __init__(self, files: DatasetFiles, split: str) -> None:
+        self.split = split
+        self.shards = files.manifest.splits[split]
+        self.num_examples = files.manifest.num_examples(split)
+        self._files = files
+        self._held: dict[tuple[Any, ...], memory.Held] = {}
+        self._crops = crops.Crops()
+        self._was_warned = False
+
+    @property
+    def catalog(self) -> Catalog:
+        """Of its examples."""
+        return self._files.catalog(self.split)
+
+    def settle(self, config: ReadConfig) -> ReadConfig:
+        """`config` with what it leaves to be found out: `hosts` and `shuffle`. What was found is logged.
+
+        Raises:
+            ValueError: It is not known from here which host this is.
+        """
+        if config.shuffle is None and not config.augment and is_training_split(self.split) is None and not self._was_warned:
+            self._was_warned = True
+            _logger.warning(
+                "%s is read in the order of its shards, as its name does not tell whether it is for training; shuffle=True or "
+                "shuffle=False decides",
+                self.split,
+            )
+        augmentation = config.augmentation
+        if augmentation is not None and augmentation.saturation + augmentation.hue and 1 == (config.channels or self._files.channels):
+            _logger.warning("%s: images have 1 channel, so that saturation and hue vary nothing; brightness and contrast do", self.split)
+        found = hosts.hosts_of(self.split) if config.hosts is None else config.hosts
+        shuffle = config.order(self.split) is not None if config.shuffle is None else config.shuffle
+        return dataclasses.replace(config, hosts=found, shuffle=shuffle)
+
+    def plan(self, config: ReadConfig, *, holds: bool = True) -> Plan:
+        """How the split is read, by `batches` and by `Sequence`; the errors are theirs.
+
+        Args:
+            config: How it is read.
+            holds: Whether a split that is small enough is decoded, to be held in memory. If not, a plan is of the same batches, for who
+                looks at a few.
+        """
+        files = self._files
+        if not holds and config.image_size is None and IMAGE in files.features and files.image_size() is None and not config.transform:
+            config = dataclasses.replace(config, image_size=1)  # of any, the batches are of the same examples
+        decoder, kind = self.make_decoder(config), config.order(self.split)
+        if holds:
+            self._tell_of_crop(decoder, config)
+        selection = self.select(config)
+        num_bytes = self.decoded_bytes(decoder, None if selection is None else len(selection.numbers))
+        if num_bytes is not None and num_bytes <= config.memory_budget:
+            kind = kind and "exact"
+            if holds or config.on_error == "skip":  # how many are damaged is known once all were read
+                held = self._hold(decoder, config, num_bytes, selection)
+                return Plan.of(self.split, config, kind, decoder, held=held)
+        split_bytes = sum(shard.num_bytes for shard in self.shards)
+        if holds and kind == "exact" and not files.source.can_hold(split_bytes):
+            there = f"more cache_bytes, or free space, for {files.cache}"
+            cache = "tf_input.open(..., cache_directory=...)" if files.cache is None else there
+            raise ValueError(
+                f"shuffle='exact': {files.directory} is not on a disk of this machine, from where records can be read one by one; expected "
+                f"'window', or {cache} with room for the split, {split_bytes:,} bytes"
+            )
+        return Plan.of(self.split, config, kind, decoder, self.open_records(config, selection))
+
+    def make_decoder(self, config: ReadConfig) -> ExampleDecoder:
+        """What decodes its examples, without reading any."""
+        make = functools.partial(make_transformed_decoder, transform=self._files.transform) if config.transform else make_decoder
+        return make(self._files, config=config, counts=self.counted(config), split=self.split)
+
+    def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
+        """What decodes its batches, without reading any; `has_padding` as in `ExampleDecoder`."""
+        return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
+
+    def identify(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
+        """What its batches depend on; see `position.identify`."""
+        settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
+        if config.transform:
+            settled["transform"] = self._files.transform.digest
+        return identify(self._files.manifest, self.split, config, {**plan.decoder.settled_options, **settled}, self._files.fold)
+
+    def select(self, config: ReadConfig) -> Selection | None:
+        """Which records an epoch has; None: each once. The errors are those of `batches`."""
+        if not config.selects:
+            return None
+        labels = {name: self._files.features[name].label_names for name in self._heads(config)}
+        return select(self.split, config, self.catalog, labels)
+
+    def counted(self, config: ReadConfig) -> Mapping[str, Any]:
+        """The statistics, with how often each class comes among the examples that are read."""
+        files = self._files
+        if config.class_weight is None or (selection := self.select(config)) is None:
+            return files.statistics
+        numbers, counts = selection.of_epoch(config.start_epoch), {}
+        for name in self._heads(config):
+            labels, names = self.catalog.labels(name)[numbers], files.features[name].label_names
+            counts[name] = dict(zip(names, np.bincount(labels[labels >= 0], minlength=len(names)).tolist()))
+        return {**files.statistics, "splits": {self.split: {"label_counts": counts.get(LABEL, {}), "other_label_counts": counts}}}
+
+    def _heads(self, config: ReadConfig) -> list[str]:
+        """The targets, as they are stored, that are one class label each."""
+        targets = self._files.manifest.targets
+        return class_weights.heads(self._files.features, targets if config.transform else config.target_names(targets))
+
+    def num_chosen(self, config: ReadConfig) -> int:
+        """Examples that an epoch has."""
+        selection = self.select(config)
+        return self.num_examples if selection is None else selection.num_examples
+
+    def example_spec(self, config: ReadConfig) -> Any:
+        """The shapes and dtypes of its batches: see `PreparedDataset.example_spec`."""
+        decoder = self.make_decoder(config)
+        if config.service is None:
+            share = make_share(self.split, self.num_chosen(config), config, bool(decoder.targets))
+            decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
+        return ladder.example_spec(decoder.decode, config)
+
+    def open_records(self, config: ReadConfig, selection: Selection | None = None) -> RecordReader:
+        """Opens its records, or those that are chosen; the errors are those of `batches`."""
+        return self._files.store.open_records(self.shards, config.on_error, run_bytes(config.read_buffer), selection)
+
+    def find_examples(self, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What is known of some of its examples: see `batch_examples.find_examples`."""
+        return find_examples(plan.decoder.parse_keys, self.open_records(plan.config), self.catalog, numbers)
+
+    def read_served(self, config: ReadConfig) -> tuple[tf.data.Dataset, int]:
+        """Batches that a tf.data service deals out, and how many examples they have: see `distribute.service_batches`."""
+        counts, times = [shard.num_examples for shard in self.shards], None
+        if (selection := self.select(config)) is not None:
+            times = selection.times(config.start_epoch, counts)
+            counts = [int(of_shard.sum()) for of_shard in times]
+        return distribute.service_batches(self.split, config, counts, functools.partial(self.read_files, times=times)), sum(counts)
+
+    def read_files(
+        self, config: ReadConfig, shards: Sequence[int] | None = None, times: Sequence[np.ndarray] | None = None
+    ) -> tf.data.Dataset:
+        """The batches of a split for readers that are dealt its shards one by one.
+
+        Args:
+            config: How it is read.
+            shards: Which of its shards; None: all.
+            times: How often each record is read, int [num_examples] of each of the split's shards; None: once.
+        """
+        indexes = range(len(self.shards)) if shards is None else shards
+        shards = [self.shards[index] for index in indexes]
+        times = None if times is None else [times[index] for index in indexes]
+        paths, decode_batch = self._files.store.tensorflow_paths(shards, config.on_error), self.make_decoder(config)
+        self._tell_of_crop(decode_batch, config)
+        num_examples = sum(shard.num_examples for shard in shards)
+        buffer = ladder.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
+        return ladder.read_files(paths, decode_batch, config, self.split, buffer, dealt=True, times=times)
+
+    def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
+        """As `memory.decoded_bytes`, of the split, or of so many of its examples."""
+        of_split = self._files.statistics.get("splits", {}).get(self.split, {})
+        tensors = [one for name, one in self._files.features.items() if name != IMAGE and one.kind == "tensor" and None not in one.shape]
+        per_example = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
+        stored = sum(shard.num_bytes for shard in self.shards) - (of_split.get("image_bytes") or 0)
+        record_bytes = max(0, stored - self.num_examples * per_example)
+        num_read = self.num_examples if num_chosen is None else num_chosen
+        return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, self.num_examples))
+
+    def _hold(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.Held:
+        """All examples, or those that are chosen, decoded; read once for all who ask for the same features of them."""
+        wanted = (config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
+        whole_bytes = self.decoded_bytes(decoder)
+        # Folds and their rest, say, are parts of what is held once.
+        is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples
+        is_part = selection is not None and whole_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._held)
+        key, num_bytes = ((*wanted, None), whole_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
+        if selection is not None:
+            selection = self.open_records(config, selection).selection
+        if key not in self._held:
+            # Of selections the last ones are kept for who asks again, as many as fit; batches that were made of others keep theirs.
+            selections = [other for other in self._held if other[-1] is not None]
+            while selections and num_bytes + sum(self._held[one].num_bytes for one in selections) > config.memory_budget:
+                del self._held[selections.pop(0)]
+            records = self.open_records(config, None if is_part else selection).each_once()
+            self._held[key] = memory.load(records, decoder, num_bytes, config.read_buffer)
+            message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
+            _logger.info(message, self.split, len(self._held[key].numbers), num_bytes / 1e6, config.memory_budget / 1e6)
+        return self._held[key].select(selection)
+
+    def _tell_of_crop(self, decoder: ExampleDecoder, config: ReadConfig) -> None:
+        self._crops.tell(self.split, decoder, config, lambda: crops.read_sample(self.open_records(config), self.shards))
