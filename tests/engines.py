@@ -34,8 +34,9 @@ from tf_input import dataset_format
 ROOT = pathlib.Path(__file__).parent.parent
 FLINK = ROOT / "deploy" / "flink"
 
-# A program that lives for seconds spends most of them on code that is never fast enough for Java's second compiler.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A program that lives for seconds spends most of them on code that is never fast enough for Java's second compiler, and on a look through
+# the classes of well-known libraries.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 # Beam does not ask pip what is installed here, half a second each time.
 QUICK_SUBMISSION = "--experiments=disable_logging_submission_environment"

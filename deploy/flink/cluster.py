@@ -136,6 +136,7 @@ class Cluster:
             # From the class path, where Beam's job server lies too, and not from the copy that comes with each job: its classes are loaded
             # and compiled once, and workers live on from stage to stage, which those of a job's own class loader never do.
             "classloader.resolve-order": "parent-first",
+            "cluster.registration.error-delay": 500,  # of a TaskManager that is up before the JobManager is: by default it looks again after 10 s
             "heartbeat.timeout": 10000,
             "heartbeat.interval": 500,  # who is lost is known to be before the job starts again
         }
