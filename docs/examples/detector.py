@@ -62,8 +62,8 @@ def make_detector(image_size: int, num_classes: int) -> keras.Model:
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs)
     x = convolution(convolution(x, 16, strides=2), 32, strides=2)
     fine = convolution(x, 48)
-    x = convolution(convolution(fine, 64, strides=2), 64)
-    x = keras.layers.Concatenate()([fine, keras.layers.UpSampling2D()(x)])  # what is coarse sees more of the image
+    x = convolution(convolution(fine, 48, strides=2), 48)
+    x = keras.layers.Add()([fine, keras.layers.UpSampling2D()(x)])  # what is coarse sees more of the image
     x = convolution(x, 48)
     classes = keras.layers.Conv2D(num_classes, 1, bias_initializer=keras.initializers.Constant(-4))(x)  # centres are rare
     places = keras.layers.Conv2D(4, 1)(x)
