@@ -110,14 +110,14 @@ BAD_LINES: list[tuple[str, str | bytes, str, str]] = [
     ("a negative label", "a.jpg -1", "bad_label", "'-1'"),
     ("a control character", b"a.jpg c\x07t", "bad_label", r"'c\x07t'"),
     ("a NUL", b"a.jpg c\0t", "bad_row", "NUL"),
-    ("bytes that are not UTF-8", b"a.jpg caf\xe9", "bad_row", "not UTF-8"),
+    ("bytes that are not UTF-8", b"a.jpg caf\xe9", "not_utf8", "not UTF-8"),
     ("a path that leads out", "../a.jpg 7", "outside", "'../a.jpg'"),
     ("a path that leads out on the way", "b/../../a.jpg 7", "outside", "'b/../../a.jpg'"),
     ("a path that leads out as on Windows", r"..\a.jpg 7", "outside", "a.jpg"),
     ("an absolute path", "/etc/passwd 7", "outside", "/etc/passwd"),
     ("a URL", "gs://bucket/a.jpg 7", "outside", "gs://bucket/a.jpg"),
     ("a link that leads out", "out/a.jpg 7", "outside", "out/a.jpg"),
-    ("a line without an end", b"a" * (17 << 20), "bad_row", "without an end"),
+    ("a line without an end", b"a" * (17 << 20), "bad_row", "a line of more than 16777216 characters"),
 ]
 
 

@@ -89,24 +89,26 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
 
 
 def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | Refusal]]:
-    """The lines of a file that have something in them, each a row, with their numbers; the Refusal of one that is no text.
-
-    Raises:
-        UserError: As `open_lines` does.
-    """
+    """`full_lines` of a file; UserError as `open_lines` has it."""
     with open_lines(path, name, config) as lines:
-        while True:
-            lines.is_row_start = True
-            try:
-                line = next(lines)
-            except StopIteration:
-                return
-            except LongLineError:
-                line = None
-            if line is None or not is_utf8(line):
-                yield lines.row_start, Refusal("bad_row", "bytes that are not UTF-8 or a line without an end; expected text")
-            elif not line.isspace():
-                yield lines.row_start, line
+        yield from full_lines(lines)
+
+
+def full_lines(lines: Lines) -> Iterator[tuple[int, str | Refusal]]:
+    """The lines that have something in them, each a row, with their numbers; the Refusal of one that is no text."""
+    while True:
+        lines.is_row_start = True
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except LongLineError as error:
+            yield lines.row_start, Refusal("bad_row", str(error))
+            continue
+        if not is_utf8(line):
+            yield lines.row_start, Refusal("not_utf8", "bytes that are not UTF-8; expected text")
+        elif not line.isspace():
+            yield lines.row_start, line
 
 
 def _decompressed(path: str, file: BinaryIO) -> ContextManager[BinaryIO]:

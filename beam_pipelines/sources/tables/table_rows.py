@@ -18,7 +18,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.sources.folders.file_listing import is_utf8
-from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, open_lines
+from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, full_lines, open_lines
 from beam_pipelines.sources.tables.parquet_rows import (
     class_names,
     has_bytes,
@@ -251,22 +251,10 @@ def _checked_json_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] |
 
 
 def _json_rows(lines: Lines) -> Iterator[Row]:
-    while True:
-        lines.is_row_start = True
-        try:
-            line = next(lines)
-        except StopIteration:
-            return
-        except LongLineError as error:
-            yield lines.row_start, Refusal("bad_row", str(error))
-            continue
-        if line.strip():
-            yield lines.row_start, _parse_object(line)
+    return ((number, line if isinstance(line, Refusal) else _parse_object(line)) for number, line in full_lines(lines))
 
 
 def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
-    if not is_utf8(line):
-        return Refusal("not_utf8", "bytes that are not UTF-8; expected text")
     try:
         row = json.loads(line)
     except RecursionError:
