@@ -332,7 +332,7 @@ def test_lines_that_are_no_text_are_dead_letters(tmp_path):
     config = SourceConfig("text_lines", features=(Column("text", ("text",), "integer"),))
     source = TextLines(PrepareJob(str(path), "out", "made", source=config))
     first, good, last = source.list("notes.txt")
-    assert (first.path, first.stage, first.reason) == ("notes.txt:1", "list", "bad_row") and "not UTF-8" in first.message
+    assert (first.path, first.stage, first.reason) == ("notes.txt:1", "list", "not_utf8") and "not UTF-8" in first.message
     assert good.values == {"text": 7} and (last.path, last.reason) == ("notes.txt:3", "bad_value")
 
 
