@@ -123,8 +123,8 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         print(job)
         return
     summary = _import("publish.summary")
-    _tell(summary.describe(config.output))
-    for warning in summary.warnings(config.output, has_report=config.has_report):
+    _tell(summary.describe_data_set(config.output))
+    for warning in summary.read_warnings(config.output, has_report=config.has_report):
         log.say(warning, "warning")
 
 
@@ -195,7 +195,7 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _import("runners.jobs").use_for_stores(beam_flags, "leaks")
     module = importlib.import_module("beam_pipelines.leaks.leaks")  # with pyarrow, which takes a while
     found = module.run_leaks(config)
-    print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe(found), flush=True)
+    print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found), flush=True)
     if error := module.failure(config, found):
         raise error
 

@@ -187,7 +187,7 @@ def _splits(images: Sequence[LabeledImage], groups: Sequence[bytes], config: Pre
     return [by_group.names[place] if image.split in divide else image.split for image, place in zip(images, places)]
 
 
-def describe(estimate: Estimate, start_seconds: float | None) -> str:
+def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:
     """An estimate as text.
 
     Args:

@@ -18,7 +18,7 @@ from beam_pipelines.config.run_options import plain_options
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import printable
-from beam_pipelines.estimate import describe, make_estimate
+from beam_pipelines.estimate import describe_estimate, make_estimate
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import ProgressDisplay
@@ -70,7 +70,7 @@ def run_prepare(
     engine = choose_engine(options)
     engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite, on_left)
-    job = settle(config, engine)
+    job = settle_job(config, engine)
     replaces = overwrite and not job.is_output_new
     left = None
     if on_left is OnLeft.RESUME:
@@ -159,7 +159,7 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
     check_input(config.input)
     engine = choose_engine(options)
     estimate = make_estimate(settle_source(config))
-    return describe(estimate, None if engine.runs_here else engine.start_seconds)
+    return describe_estimate(estimate, None if engine.runs_here else engine.start_seconds)
 
 
 def settle_source(config: PrepareConfig) -> PrepareConfig:
@@ -190,7 +190,7 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     return config
 
 
-def settle(config: PrepareConfig, engine: Engine) -> PrepareJob:
+def settle_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
     """What the user's words mean here: absolute paths, a source of some kind, processes beside the engine's. Of no run yet."""
     config = settle_source(config)
     is_plain = not any_remote(config.input, config.output, config.source.image_root)  # a light process has no Beam, hence no object store

@@ -43,7 +43,7 @@ def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str,
         max_size=dataset.largest_size(),
         others=_other_sizes(dataset.features, dataset, config),
         mask_dtype=dataset.mask_dtype,
-        class_weights=class_weights.tables(config.class_weight, dataset.features, targets, counts, split),
+        class_weights=class_weights.weight_tables(config.class_weight, dataset.features, targets, counts, split),
         stored_channels=default_channels(dataset.statistics),
         parse_keys=_stored_keys(dataset),
     )
@@ -74,7 +74,7 @@ def make_transformed_decoder(
         stored_size=size,
         others=_other_sizes(features, dataset, config),
         mask_dtype=dataset.mask_dtype,
-        class_weights=class_weights.tables(config.class_weight, features, targets, counts if are_counted else None, split),
+        class_weights=class_weights.weight_tables(config.class_weight, features, targets, counts if are_counted else None, split),
         stored_channels=default_channels(dataset.statistics),
         parse_keys=_stored_keys(dataset),
     )

@@ -100,7 +100,7 @@ def find_layout(
     Raises:
         ValueError: It is none, or none is known, or they lack something.
     """
-    has = f"{they_have} {describe(seen)}"
+    has = f"{they_have} {describe_seen(seen)}"
     if layout is None:
         known = map(parse_layout, LAYOUTS)
         found = next((one for one in known if not _missing(one, seen, needs_label) and _says_all(one, seen)), None)
@@ -151,7 +151,7 @@ def _advise(seen: Mapping[str, Seen]) -> str:
     )
 
 
-def describe(seen: Mapping[str, Seen]) -> str:
+def describe_seen(seen: Mapping[str, Seen]) -> str:
     """What records have, as a message shows it."""
     shown = [f"{_printable(name)} ({one})" for name, one in sorted(seen.items())[:20]]
     return ", ".join(shown) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "") or "no features"

@@ -295,7 +295,7 @@ class Mixture:
         tables = {}
         if config.class_weight is not None:
             counts = self._count_classes(config, decoders, features)
-            tables = class_weights.tables(config.class_weight, features, decoders[0].targets, counts, _NAME)
+            tables = class_weights.weight_tables(config.class_weight, features, decoders[0].targets, counts, _NAME)
         weighs = has_padding or any(decoder.has_weights for decoder in decoders)
         mask_dtype = max((decoder.mask_dtype for decoder in decoders), key=lambda dtype: dtype.size)
         changed = {"class_weights": tables, "has_padding": weighs, "mask_dtype": mask_dtype}

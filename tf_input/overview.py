@@ -26,13 +26,13 @@ def title(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
 
 def text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
     """Some lines, for a terminal."""
-    blocks = [heading(manifest, directory), *("\n".join(lines(table)) for table in tables(manifest))]
+    blocks = [heading(manifest, directory), *("\n".join(lines(table)) for table in overview_tables(manifest))]
     return "\n\n".join(blocks)
 
 
 def html_text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
     """A heading and tables, as HTML for a notebook; a name that holds markup is shown as it is written."""
-    shown = "".join(_html_table(table) for table in tables(manifest))
+    shown = "".join(_html_table(table) for table in overview_tables(manifest))
     return f"<div><p>{html.escape(heading(manifest, directory))}</p>{shown}</div>"
 
 
@@ -41,7 +41,7 @@ def heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
     return f"{printable(manifest.name)} at {printable(os.fspath(directory))}"
 
 
-def tables(manifest: Manifest) -> Iterator[Table]:
+def overview_tables(manifest: Manifest) -> Iterator[Table]:
     """Its splits, and its features."""
     splits = [
         (printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", size(sum(shard.num_bytes for shard in shards)))

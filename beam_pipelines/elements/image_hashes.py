@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
-from beam_pipelines.elements.reference_runs import Run, Stretch
+from beam_pipelines.elements.reference_runs import Run, SpoolStretch
 from beam_pipelines.elements.texts import Texts
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
@@ -20,7 +20,7 @@ class HashedRun(NamedTuple):
     """
 
     run: Run
-    rows: Stretch
+    rows: SpoolStretch
     dead_letters: DeadLetterCount
 
 

@@ -19,7 +19,7 @@ from beam_pipelines.elements.division import Division, Excess
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
-from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.twins import Twins
@@ -30,7 +30,7 @@ _CLASSES = {
     for kind in (
         *(Column, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics, LabelSequence, Listing),
         PixelSums,
-        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, Stretch, TensorSums, Twins, WrittenShard),
+        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolStretch, TensorSums, Twins, WrittenShard),
         Plan,
     )
 }

@@ -6,7 +6,7 @@ from typing import Iterator, Mapping, NamedTuple
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import LabelSequence
-from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.statistics import ImageStatistics
 from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_place
 
@@ -74,7 +74,7 @@ class Plan:
     config: PrepareJob
     listing: Listing
     splits: Mapping[str, SplitShards]
-    dead_letters: tuple[Stretch, ...]
+    dead_letters: tuple[SpoolStretch, ...]
     version: str
 
     def shards(self) -> Iterator[PlannedShard]:

@@ -17,7 +17,7 @@ RUN_REFERENCES = 1 << 19
 RUN_BYTES = 96 << 20
 
 
-class Stretch(NamedTuple):
+class SpoolStretch(NamedTuple):
     """Pieces that lie one after the other: see `References.pieces`.
 
     Attributes:
@@ -46,27 +46,27 @@ class Run(NamedTuple):
     orders: bytes
     offsets: bytes
 
-    def smallest(self, num: int) -> Stretch:
+    def smallest(self, num: int) -> SpoolStretch:
         """The pieces with its first references."""
         offsets = np.frombuffer(self.offsets, np.uint64)
         last = min(-(-num // PIECE_REFERENCES), len(offsets) - 1)
-        return Stretch(self.spool, 0, int(offsets[last]))
+        return SpoolStretch(self.spool, 0, int(offsets[last]))
 
-    def pieces(self) -> Iterator[tuple[int, int, Stretch]]:
+    def pieces(self) -> Iterator[tuple[int, int, SpoolStretch]]:
         """Each piece: the place of its first reference, how many there are, and where it lies."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
             first = number * PIECE_REFERENCES
-            yield first, min(PIECE_REFERENCES, self.num_references - first), Stretch(self.spool, offset, end - offset)
+            yield first, min(PIECE_REFERENCES, self.num_references - first), SpoolStretch(self.spool, offset, end - offset)
 
-    def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, Stretch]]:
+    def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolStretch]]:
         """(block, the pieces that may hold references of it), by the key at which each block begins, uint64 [num_blocks]."""
         orders, offsets = np.frombuffer(self.orders, np.uint64), np.frombuffer(self.offsets, np.uint64)
         firsts = np.maximum(np.searchsorted(orders, bounds, side="left") - 1, 0)
         lasts = np.append(np.searchsorted(orders, bounds[1:], side="left"), len(orders))
         for block, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist())):
             if first < last:
-                yield block, Stretch(self.spool, int(offsets[first]), int(offsets[last] - offsets[first]))
+                yield block, SpoolStretch(self.spool, int(offsets[first]), int(offsets[last] - offsets[first]))
 
 
 def write_run(batches: list[References], spool_directory: str) -> Run:
@@ -83,22 +83,22 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
     return Run(spool.spool, len(references), orders.tobytes(), np.array(offsets, np.uint64).tobytes())
 
 
-def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[Stretch]:
+def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolStretch]:
     """Spools references, those of each range for themselves."""
     stretches = []
     with own_spool(spool_directory) as spool:
         for start, stop in ranges:
             data = b"".join(references.pieces(start, stop))
-            stretches.append(Stretch(spool.spool, spool.append(data), len(data)))
+            stretches.append(SpoolStretch(spool.spool, spool.append(data), len(data)))
     return stretches
 
 
-def read_stretch(stretch: Stretch, spool: SpoolReader) -> bytes:
+def read_stretch(stretch: SpoolStretch, spool: SpoolReader) -> bytes:
     """RunError where it is not there, or not whole. In an object store there is nothing where nothing was written."""
     return read_whole(spool, *stretch) if stretch.num_bytes else b""
 
 
-def read_references(stretch: Stretch, spool: SpoolReader) -> References:
+def read_references(stretch: SpoolStretch, spool: SpoolReader) -> References:
     """RunError where they are not there, or not whole."""
     try:
         return unpack_pieces(read_stretch(stretch, spool))
@@ -106,8 +106,8 @@ def read_references(stretch: Stretch, spool: SpoolReader) -> References:
         raise RunError(f"the spool is damaged at {stretch.offset}: {error}") from error
 
 
-def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> Stretch:
+def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolStretch:
     """A sorted run of them, a line each."""
     data = to_json_lines(dead_letters).encode()
     with own_spool(spool_directory) as spool:
-        return Stretch(spool.spool, spool.append(data), len(data))
+        return SpoolStretch(spool.spool, spool.append(data), len(data))

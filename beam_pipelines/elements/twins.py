@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Iterator
 
-from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.errors import printable
 
 
@@ -34,9 +34,9 @@ class Twins:
 
     how: str
     distance: int | None
-    lines: Stretch
-    looks: Stretch
-    edges: Stretch
+    lines: SpoolStretch
+    looks: SpoolStretch
+    edges: SpoolStretch
     counts_all_pairs: bool = True
     num_pairs: int = 0
     num_clusters: int = 0

@@ -44,7 +44,7 @@ class ExportedExample(NamedTuple):
             raise BadExampleError(f"record {self.number}: {error}") from None
 
 
-def read_examples(path: str, split: str, shard_index: int, manifest: Manifest) -> Iterator[ExportedExample]:
+def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -> Iterator[ExportedExample]:
     """The examples of a shard, in order.
 
     Args:

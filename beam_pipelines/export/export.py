@@ -19,7 +19,7 @@ from beam_pipelines.config.export_config import ExportConfig
 from beam_pipelines.config.output_paths import PROGRESS
 from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.export import image_folder, record_files
-from beam_pipelines.export.examples import read_examples
+from beam_pipelines.export.examples import read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob, make_job
 from beam_pipelines.export.export_shard import export_shard
 from beam_pipelines.parallel import interrupts
@@ -171,7 +171,7 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
     for shard in shards:
         if not twice.isdisjoint(shard.names[start : start + _HASH.itemsize] for start in range(0, len(shard.names), _HASH.itemsize)):
             path = f"{job.directory}/{job.manifest.splits[shard.split][shard.shard_index].name}"
-            for example in read_examples(path, shard.split, shard.shard_index, job.manifest):
+            for example in read_exported(path, shard.split, shard.shard_index, job.manifest):
                 ((name, _),) = image_folder.files(job.manifest, shard.split, [example])
                 if image_folder.name_hash(name) in twice:
                     keys[name].append(example.key)

@@ -4,7 +4,7 @@ from typing import Iterable, Iterator
 
 from beam_pipelines.errors import DataError, printable
 from beam_pipelines.export import dali_index, image_folder, parquet, record_files, webdataset
-from beam_pipelines.export.examples import ExportedExample, read_examples
+from beam_pipelines.export.examples import ExportedExample, read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import shared
@@ -31,7 +31,7 @@ def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedSha
         check_lease(job.scratch_directory, job.holder)
     infos = job.manifest.splits[split]
     path = f"{job.directory}/{infos[shard_index].name}"
-    examples = _counted(read_examples(path, split, shard_index, job.manifest), job.progress_directory)
+    examples = _counted(read_exported(path, split, shard_index, job.manifest), job.progress_directory)
     try:
         if job.to == "image_folder":
             names = [_write(job, *file) for file in image_folder.files(job.manifest, split, examples)]

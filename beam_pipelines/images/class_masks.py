@@ -25,7 +25,7 @@ from beam_pipelines.images.image_headers import (
     check_gif_header,
     check_num_frames,
     check_size,
-    describe,
+    describe_bytes,
     exif_orientation,
     identify,
     read_png_chunks,
@@ -56,7 +56,7 @@ def read_mask(data: bytes) -> np.ndarray:
         if image_format == "gif":
             check_gif_header(data)
         elif image_format is None:
-            raise Refusal("bad_image", f"{describe(data)}; {_EXPECTED}")
+            raise Refusal("bad_image", f"{describe_bytes(data)}; {_EXPECTED}")
         elif image_format != "bmp":
             raise Refusal("bad_image", f"{image_format.upper()}: its values are not exact; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)

@@ -170,7 +170,7 @@ def _color_table_bytes(flags: int) -> int:
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
-def describe(data: bytes) -> str:
+def describe_bytes(data: bytes) -> str:
     """What bytes that are no image look like."""
     if not data:
         return "0 bytes"

@@ -61,7 +61,7 @@ from beam_pipelines.images.image_headers import (
     check_gif_header,
     check_num_frames,
     check_size,
-    describe,
+    describe_bytes,
     exif_orientation,
     identify,
     read_jpeg_header,
@@ -134,7 +134,7 @@ def check_image(
     if image_format == "png":
         return _check_png(data, check, decodes, full_scale, images)
     if image_format is None:
-        raise Refusal("bad_image", f"{describe(data)}; expected JPEG, PNG, GIF, BMP or WebP")
+        raise Refusal("bad_image", f"{describe_bytes(data)}; expected JPEG, PNG, GIF, BMP or WebP")
     return _check_other(image_format, data, check, decodes, full_scale, images)
 
 
@@ -179,7 +179,7 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
         Refusal: It is no array, or one of another type, or with other channels.
     """
     if raw is None:
-        found = (identify(data) or "").upper() or describe(data)
+        found = (identify(data) or "").upper() or describe_bytes(data)
         raise Refusal("bad_image", f"{found}; expected a .npy file of {describe_tensor(feature.dtype, feature.shape)}, as the first one")
     image_format, size = "npy" if is_file else "raw", raw.shape[:2]
     check_size(image_format, *size)

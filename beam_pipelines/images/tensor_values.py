@@ -104,11 +104,11 @@ def read_tensor_header(data: bytes) -> NpyHeader:
         header = read_npy_header(data)
     except ValueError as error:
         raise Refusal("bad_tensor", f"{error}; expected a .npy file") from None
-    check_tensor(header.dtype, header.shape)
+    check_type_and_size(header.dtype, header.shape)
     return header
 
 
-def check_tensor(dtype: np.dtype, shape: tuple[int, ...]) -> None:
+def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     """That there are tensors of that type and size.
 
     Raises:
@@ -170,7 +170,7 @@ def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
 
 
 def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
-    check_tensor(dtype, shape)
+    check_type_and_size(dtype, shape)
     is_alike = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
     if dtype.name != feature.dtype or not is_alike:
         found, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)

@@ -140,7 +140,7 @@ def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iter
             yield found
 
 
-def describe(found: dict[str, Any]) -> str:
+def describe_leaks(found: dict[str, Any]) -> str:
     """What there is to tell of leaks."""
     return "\n".join(_lines(found))
 

@@ -39,7 +39,7 @@ _ENVIRONMENT = {
 }
 
 # What a process imports when it starts, while its parent is still importing Beam.
-_PRELOADED = ("beam_pipelines.sources.list_part", "beam_pipelines.shards.shard_writer")
+_PRELOADED = ("beam_pipelines.sources.part_listing", "beam_pipelines.shards.shard_writer")
 
 
 class LightProcess:

@@ -43,7 +43,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
             raise empty_split(split, images.num_examples, config.folds, config.splits_from)
 
 
-def warnings(images: ImageStatistics, listing: Listing) -> list[str]:
+def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
     """What makes a data set all the same, and may not be what its user expects: a line each."""
     lines = []
     for feature in listing.schema:

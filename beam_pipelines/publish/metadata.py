@@ -8,7 +8,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
-from beam_pipelines.publish.accounting import warnings
+from beam_pipelines.publish.accounting import find_warnings
 from beam_pipelines.publish.card import data_set_card
 from beam_pipelines.publish.croissant import describe_data_set
 from tf_input import dataset_format
@@ -224,7 +224,7 @@ def statistics(
     if not listing.has_images:
         del facts["images"]
     facts["num_ignored_files"] = listing.num_ignored
-    facts["warnings"] = warnings(images, listing)
+    facts["warnings"] = find_warnings(images, listing)
     names = {feature.name for feature in listing.schema}
     if any(feature.kind == "mask" for feature in listing.schema):
         facts["mask"] = images.mask_values_to_json()

@@ -17,7 +17,7 @@ _RUNS = {  # of examples in a row whose class is the same
 }
 
 
-def describe(directory: str) -> str:
+def describe_data_set(directory: str) -> str:
     """Returns a short page, for a terminal, about the finished data set in a directory."""
     files = files_at(directory)
     manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
@@ -27,7 +27,7 @@ def describe(directory: str) -> str:
     return "\n".join(_lines(shown, manifest, statistics, leaks))
 
 
-def warnings(directory: str, *, has_report: bool) -> list[str]:
+def read_warnings(directory: str, *, has_report: bool) -> list[str]:
     """What a finished data set's user is to be warned of: a line each; also that it has no page, where it should have one."""
     found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):

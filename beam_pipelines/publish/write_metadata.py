@@ -11,7 +11,7 @@ from beam_pipelines.elements.dead_letters import DeadLetterCount, merge_json_lin
 from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
 from beam_pipelines.elements.quality import ShuffleQualities
-from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.elements.twins import Twins
 from beam_pipelines.errors import RunError
@@ -120,7 +120,7 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
     return read_ahead(read, ((address, 1 << 20) for address in shards))
 
 
-def _read_stretch(stretch: Stretch, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
+def _read_stretch(stretch: SpoolStretch, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
     """The lines of a file in the spool."""
     return read_lines(lambda offset, num: spool.read(stretch.spool, stretch.offset + offset, num), stretch.num_bytes, block_bytes)
 

@@ -20,8 +20,8 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel.light_processes import TaskWindow, share, shared
 from beam_pipelines.repair.source_changes import ExampleName
-from beam_pipelines.sources.list_part import PartContext, list_in_batches, open_to_list
 from beam_pipelines.sources.listed_runs import ListedRuns
+from beam_pipelines.sources.part_listing import PartContext, list_in_batches, open_to_list
 from beam_pipelines.sources.source import Source, held_bytes, other_images
 from beam_pipelines.storage.files import make_folder, write_file
 from beam_pipelines.storage.spool import SpoolReader

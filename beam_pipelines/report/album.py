@@ -7,7 +7,7 @@ import numpy as np
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.thumbnails import measure_brightness
 from beam_pipelines.report.pictures import Picture, Pictures
-from beam_pipelines.report.sample import Place, Sample, read_examples
+from beam_pipelines.report.sample import Place, Sample, read_places
 
 # Of classes: one picture for so many examples, so that a page takes no more than a small part of its run; but not fewer or more than these.
 _EXAMPLES_A_PICTURE, _MIN_PICTURES, _MAX_PICTURES = 500, 96, 1_000
@@ -58,7 +58,7 @@ class Album:
     def load_places(self, places: Iterable[Place]) -> None:
         """Decodes any examples, likewise."""
         wanted = [place for place in dict.fromkeys(places) if place not in self._loaded] if self._pictures.has_any else []
-        for place, example in read_examples(self._sample.directory, self._sample.manifest, wanted):
+        for place, example in read_places(self._sample.directory, self._sample.manifest, wanted):
             self._loaded[place] = self._pictures.of(example) if example else []
 
     def show(self, rows: list[int], told: list[str] | None = None) -> list[Shown]:

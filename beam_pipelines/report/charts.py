@@ -70,7 +70,7 @@ def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Se
     return Histogram(title, low, int(np.median(values[known])), high, of_splits)
 
 
-class Stretch(NamedTuple):
+class ClassRun(NamedTuple):
     """Examples in a row with one class.
 
     Attributes:
@@ -85,9 +85,9 @@ class Stretch(NamedTuple):
     hue: int
 
 
-def make_strip(codes: Sequence[int], names: Sequence[str]) -> list[Stretch]:
+def make_strip(codes: Sequence[int], names: Sequence[str]) -> list[ClassRun]:
     """Classes in an order, as stretches of the same one."""
     codes = np.asarray(codes)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1]) if len(codes) else np.zeros(0, np.int64)
     ends = np.append(starts[1:], len(codes))
-    return [Stretch(int(at), int(end - at), names[codes[at]], hue(int(codes[at]))) for at, end in zip(starts, ends)]
+    return [ClassRun(int(at), int(end - at), names[codes[at]], hue(int(codes[at]))) for at, end in zip(starts, ends)]

@@ -4,7 +4,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.run_options import given_options
 from beam_pipelines.report.contents import Contents
-from beam_pipelines.report.sample import Sample, read_examples
+from beam_pipelines.report.sample import Sample, read_places
 from beam_pipelines.tfrecord.example_reader import ExampleReader
 from tf_input.dataset_format import FEATURE_KINDS, FORMAT_VERSION, IMAGE, KEY, Feature
 
@@ -42,7 +42,7 @@ def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def describe_features(sample: Sample) -> dict[str, Any]:
     """The schema, with the values of some examples."""
     first = map(sample.place, range(min(len(sample), _NUM_VALUES)))
-    examples = [example for _, example in read_examples(sample.directory, sample.manifest, first) if example]
+    examples = [example for _, example in read_places(sample.directory, sample.manifest, first) if example]
     rows = []
     for feature in sample.manifest.schema[:_MAX_FEATURES]:
         shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""

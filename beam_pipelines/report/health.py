@@ -23,7 +23,7 @@ class Check(NamedTuple):
     text: str
 
 
-class Quality(NamedTuple):
+class ShuffleRow(NamedTuple):
     """The shuffle of a split, of one feature, as a page tells it."""
 
     split: str
@@ -36,7 +36,7 @@ class Quality(NamedTuple):
     is_bad: bool
 
 
-def find_qualities(contents: Contents) -> list[Quality]:
+def find_qualities(contents: Contents) -> list[ShuffleRow]:
     """The quality of the shuffle, of each split and feature with classes."""
     found = []
     for split in contents.manifest.splits:
@@ -51,7 +51,7 @@ def find_qualities(contents: Contents) -> list[Quality]:
             in_window = one[f"mean_labels_in_{WINDOW}"]
             numbers = (f"{one[key]:,.2f}" for key in ("mean_run_length", "expected_mean_run_length", "sorted_mean_run_length"))
             shown = "–" if in_window is None else f"{in_window:.1f}"
-            found.append(Quality(split, name, *numbers, shown, verdict, z > _MAX_Z and not proves_nothing(one)))
+            found.append(ShuffleRow(split, name, *numbers, shown, verdict, z > _MAX_Z and not proves_nothing(one)))
     return found
 
 
@@ -66,7 +66,7 @@ def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
     return (num_examples / expected - num_examples / quality["mean_run_length"]) / deviation if deviation else 0.0
 
 
-def check_health(contents: Contents, qualities: list[Quality]) -> list[Check]:
+def check_health(contents: Contents, qualities: list[ShuffleRow]) -> list[Check]:
     """All that is worth a line on the first screen, what asks for attention first."""
     checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_leaks(contents)]
     checks += [*_check_classes(contents), *_check_boxes(contents.statistics)]
@@ -84,7 +84,7 @@ def _check_dead_letters(contents: Contents) -> Check:
     return Check("warn" if num > _MUCH * total else "note", f"{num:,} of {total:,} inputs ({num / total:.2%}) were refused: {reasons}.")
 
 
-def _check_shuffle(qualities: list[Quality]) -> Iterator[Check]:
+def _check_shuffle(qualities: list[ShuffleRow]) -> Iterator[Check]:
     bad = [one for one in qualities if one.is_bad]
     for one in bad:
         yield Check("warn", f"{one.split}, {one.feature}: {one.verdict}: {one.mean} examples, {one.expected} in a perfect shuffle.")

@@ -8,7 +8,7 @@ import numpy as np
 from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS
 from beam_pipelines.report.album import Album, Shown
 from beam_pipelines.report.alike import certify, show_alike
-from beam_pipelines.report.charts import STRIP_EXAMPLES, Stretch, make_histogram, make_strip
+from beam_pipelines.report.charts import STRIP_EXAMPLES, ClassRun, make_histogram, make_strip
 from beam_pipelines.report.colours import hue
 from beam_pipelines.report.contents import Contents, Refused
 from beam_pipelines.report.facts import describe_bytes, describe_features, describe_images, describe_reading, describe_run
@@ -45,8 +45,8 @@ class Order(NamedTuple):
     feature: str
     split: str
     num: int
-    before: list[Stretch]
-    after: list[Stretch]
+    before: list[ClassRun]
+    after: list[ClassRun]
 
 
 class ClassRow(NamedTuple):
@@ -59,7 +59,7 @@ class ClassRow(NamedTuple):
     examples: list[Shown]
 
 
-class Head(NamedTuple):
+class ClassFeature(NamedTuple):
     """A feature with classes."""
 
     name: str
@@ -204,7 +204,7 @@ def _one_code_each(labels: Labels, feature: Feature, rows: list[int]) -> tuple[d
     return {row: names.index(text) for row, text in texts.items()}, names
 
 
-def _head(contents: Contents, feature: Feature, sample: Sample, album: Album, num_heads: int) -> Head:
+def _head(contents: Contents, feature: Feature, sample: Sample, album: Album, num_heads: int) -> ClassFeature:
     splits = list(contents.manifest.splits)
     counts = [contents.label_counts(split, feature) for split in splits]
     totals = [(sum(of_split.get(name, 0) for of_split in counts), name) for name in feature.label_names]
@@ -225,7 +225,7 @@ def _head(contents: Contents, feature: Feature, sample: Sample, album: Album, nu
     about = "By how many examples they have in each split."
     about += " A bar is long where a class is one of the largest of its split."
     about += " Examples are the first ones that are stored." * has_pictures
-    return Head(feature.name[:_MAX_NAME], len(feature.label_names), about, rows, len(feature.label_names) - len(rows), has_pictures)
+    return ClassFeature(feature.name[:_MAX_NAME], len(feature.label_names), about, rows, len(feature.label_names) - len(rows), has_pictures)
 
 
 def _samples(sample: Sample, album: Album) -> list[Shown]:

@@ -115,7 +115,7 @@ class Sample:
         return Place(int(self.splits[row]), int(self.shards[row]), int(self.records[row]))
 
 
-def read_examples(directory: str, manifest: Manifest, places: Iterable[Place]) -> Iterator[tuple[Place, ExampleReader | None]]:
+def read_places(directory: str, manifest: Manifest, places: Iterable[Place]) -> Iterator[tuple[Place, ExampleReader | None]]:
     """Some examples with their places, in the order of the shards; None of one that is too large to be read for a page.
 
     Raises:

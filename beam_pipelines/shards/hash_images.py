@@ -13,7 +13,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun, pack_hashes
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, write_dead_letters, write_run
+from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, write_dead_letters, write_run
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.look_alikes import HASH_ROW
 from beam_pipelines.parallel import progress
@@ -59,7 +59,7 @@ def _name(spool: int) -> str:
     return f"{spool:016x}"
 
 
-def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[Stretch, int]]]:
+def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolStretch, int]]]:
     """A run -> its pieces."""
     for first, num, stretch in run.pieces():
         yield (_name(run.spool), first), (stretch, num)
@@ -75,7 +75,7 @@ class _Hash(ParallelMap):
         self._context: bytes | None = None
         self._stopwatch = progress.Stopwatch("hash")
 
-    def process(self, element: tuple[tuple[str, int], Iterable[tuple[Stretch, int]]], listing: Listing) -> Iterator[tuple[str, HashedPart]]:
+    def process(self, element: tuple[tuple[str, int], Iterable[tuple[SpoolStretch, int]]], listing: Listing) -> Iterator[tuple[str, HashedPart]]:
         (_, first), ((stretch, num),) = element
         self._context = self._context or share(WriteContext(self._config, listing))
         for start in range(0, num, _TASK_INPUTS):
@@ -105,7 +105,7 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
         references = references.take(np.setdiff1d(np.arange(len(references)), [part.first + place for part in parts for place in part.refused]))
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
     with own_spool(config.spool_directory) as writer:
-        stretch = Stretch(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
+        stretch = SpoolStretch(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()
     count.add(refused)
     yield HashedRun(write_run([references], config.spool_directory), stretch, count)

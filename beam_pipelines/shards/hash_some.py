@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.reference_runs import Stretch, read_references
+from beam_pipelines.elements.reference_runs import SpoolStretch, read_references
 from beam_pipelines.elements.references import References
 from beam_pipelines.images.look_alikes import hash_rows
 from beam_pipelines.parallel.light_processes import shared
@@ -37,7 +37,7 @@ class HashedPart(NamedTuple):
     dead_letters: list[DeadLetter]
 
 
-def hash_some(shared_context: bytes, stretch: Stretch, first: int, start: int, stop: int) -> HashedPart:
+def hash_some(shared_context: bytes, stretch: SpoolStretch, first: int, start: int, stop: int) -> HashedPart:
     """Reads and hashes images.
 
     Args:

@@ -18,7 +18,7 @@ from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, own_version
 from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
-from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, read_stretch, write_pieces
+from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, read_stretch, write_pieces
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.errors import RunError
@@ -92,12 +92,12 @@ def make_plan(
     return plan
 
 
-def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, Stretch]]:
+def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolStretch]]:
     """A run -> (block, the stretch of the run that belongs to it) for each block that has one."""
     return run.cut(plan.order_bounds())
 
 
-def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
+def cut_shards(element: tuple[int, Iterable[SpoolStretch]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
     """One block's references -> what each shard gets of them, in rank order.
 
     Raises:
@@ -134,14 +134,14 @@ def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config
         yield address, (block, stop - start, stretch)
 
 
-def _read_all(stretches: list[Stretch], spool: SpoolReader, config: PrepareJob) -> list[References]:
+def _read_all(stretches: list[SpoolStretch], spool: SpoolReader, config: PrepareJob) -> list[References]:
     if not is_remote(config.spool_directory):
         return [read_references(stretch, spool) for stretch in stretches]
     return list(read_ahead(lambda stretch: read_references(stretch, spool), ((stretch, stretch.num_bytes) for stretch in stretches)))
 
 
 def join_shard(
-    element: tuple[tuple[str, int], Iterable[tuple[int, int, Stretch]]], plan: ShufflePlan, config: PrepareJob
+    element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolStretch]]], plan: ShufflePlan, config: PrepareJob
 ) -> PlannedShard:
     """What the blocks have for a shard -> its file in the plan.
 
@@ -167,7 +167,7 @@ def finish(
     unused: bytes,
     planned: Iterable[PlannedShard],
     collisions: Iterable[Collisions],
-    dead_letters: Iterable[Stretch],
+    dead_letters: Iterable[SpoolStretch],
     plan: ShufflePlan,
     listing: Listing,
     config: PrepareJob,

@@ -29,7 +29,7 @@ MAX_SHARD_BYTES = 128 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class SplitPlan:
+class SplitRanks:
     """Where the inputs of one split go.
 
     Attributes:
@@ -66,7 +66,7 @@ class ShufflePlan:
         block_bounds: int64 [num_blocks + 1]: the bucket at which each block begins, and the end.
     """
 
-    splits: Mapping[str, SplitPlan]
+    splits: Mapping[str, SplitRanks]
     block_bounds: np.ndarray
 
     def order_bounds(self) -> np.ndarray:
@@ -85,7 +85,7 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
     splits = {}
     for split, shards in num_shards.items():
         before = np.concatenate([[0], np.cumsum(counts[split], dtype=np.int64)])
-        splits[split] = SplitPlan(split, int(before[-1]), shards, before)
+        splits[split] = SplitRanks(split, int(before[-1]), shards, before)
     before = sum(plan.before for plan in splits.values())
     num = int(before[-1])
     few = min(FEW_BLOCKS, num // SMALL_BLOCK_REFERENCES)

@@ -15,10 +15,10 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
-from beam_pipelines.sources.list_part import PartContext, list_shared_part, list_side_by_side, list_whole_part
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.part_listing import PartContext, list_shared_part, list_side_by_side, list_whole_part
 from beam_pipelines.sources.source import held_bytes
 from beam_pipelines.storage.files import is_remote, make_folder
 from beam_pipelines.storage.marked_directory import make_marked

@@ -1,7 +1,7 @@
 """What is listed, as sorted runs of references in the spool."""
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, Stretch, write_dead_letters, write_run
+from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolStretch, write_dead_letters, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.sources.listed_part import ListedPart
@@ -34,7 +34,7 @@ class ListedRuns:
 
     def __init__(self, spool_directory: str, share: float | None = None) -> None:
         self.runs: list[Run] = []
-        self.dead_letter_runs: list[Stretch] = []
+        self.dead_letter_runs: list[SpoolStretch] = []
         self.counts = KeyCounts()
         self.found = ListedPart()
         self._spool_directory, self._share = spool_directory, share

@@ -18,7 +18,7 @@ from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import MarkedRun, SplitFacts, mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import Candidates, SettledBounds, find_candidates, place, settle_bounds
+from beam_pipelines.splits.split_bounds import Candidates, SettledBounds, find_bound_candidates, place, settle_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits, settled_listing
 
 
@@ -49,11 +49,11 @@ class AssignSplits(beam.PTransform):
         plan = AsSingleton(
             root
             | "AfterMarking" >> beam.Impulse()
-            | "PlanSplits" >> beam.Map(make_plan, AsIter(marked.facts), AsSingleton(self.listed.listing), config)
+            | "PlanSplits" >> beam.Map(make_split_plan, AsIter(marked.facts), AsSingleton(self.listed.listing), config)
         )
         candidates = marked.runs | "FindBounds" >> beam.FlatMap(find, plan, config)
         bounds = AsSingleton(
-            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(settle, AsIter(candidates), plan)
+            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(settle_found_bounds, AsIter(candidates), plan)
         )
         assigned = marked.runs | "AssignRuns" >> beam.FlatMap(assign, plan, bounds, config).with_outputs("counts", main="runs")
         listing = self.listed.listing | "SettleListing" >> beam.Map(settled_listing, plan)
@@ -76,7 +76,7 @@ class Mark(beam.DoFn):
         yield TaggedOutput("facts", facts)
 
 
-def make_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
+def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
     """The one plan; the listing comes first, since what is wrong with it is told before."""
     return plan_splits(merge_facts(parts), config)
 
@@ -84,10 +84,10 @@ def make_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, conf
 def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:
     """A run -> those of its inputs that a bound may be."""
     if plan.bounds:
-        yield find_candidates(read_marked(run, config), plan)
+        yield find_bound_candidates(read_marked(run, config), plan)
 
 
-def settle(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds:
+def settle_found_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds:
     """The bounds of all splits."""
     return settle_bounds(parts, plan)
 

@@ -18,7 +18,7 @@ from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.image_hashes import HashedRun
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, read_stretch, write_run
+from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, read_stretch, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.elements.texts import Texts
@@ -29,7 +29,7 @@ from beam_pipelines.images.near_hashes import SearchPart, search_parts
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.settle_twins import Changes, Renames, SettledTwins, apply_changes, key_ranks
-from beam_pipelines.splits.twin_clusters import cluster_candidates, find_candidates
+from beam_pipelines.splits.twin_clusters import cluster_candidates, find_alike
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
 
@@ -41,7 +41,7 @@ class WrittenLooks(NamedTuple):
         num: How many.
     """
 
-    stretch: Stretch
+    stretch: SpoolStretch
     num: int
 
 
@@ -53,7 +53,7 @@ class WrittenEdges(NamedTuple):
         are_all: Likewise.
     """
 
-    stretch: Stretch
+    stretch: SpoolStretch
     are_all: bool
 
 
@@ -91,7 +91,7 @@ class FindTwins(beam.PTransform):
         settled = (
             root
             | "AfterTheSearch" >> beam.Impulse()
-            | "SettleTwins" >> beam.FlatMap(settle, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
+            | "SettleTwins" >> beam.FlatMap(settle_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
                 "twins", "renames", main="runs"
             )
         )
@@ -118,7 +118,7 @@ def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) ->
         looks = find_looks(_read_rows(list(runs), spool))
     data = looks.hashes.tobytes()
     with own_spool(config.spool_directory) as writer:
-        stretch = Stretch(writer.spool, writer.append(data), len(data))
+        stretch = SpoolStretch(writer.spool, writer.append(data), len(data))
     count_in_beam(stopwatch.lap())
     return WrittenLooks(stretch, len(looks.hashes))
 
@@ -137,12 +137,12 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLoo
         hashes = np.frombuffer(read_stretch(looks.stretch, spool), np.uint64).reshape(-1, HASH_WORDS)
     edges = find_edges(hashes, config.duplicate_distance, part)
     with own_spool(config.spool_directory) as writer:
-        stretch = Stretch(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
+        stretch = SpoolStretch(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
     count_in_beam(stopwatch.lap())
     return WrittenEdges(stretch, edges.are_all)
 
 
-def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob) -> Iterator[Any]:
+def settle_found(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob) -> Iterator[Any]:
     """What becomes of each image that is alike to another one: a `ChangedRun` for each run, one tagged `Twins`, one tagged `Renames`.
 
     Raises:
@@ -159,7 +159,7 @@ def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdge
         rows = _read_rows(runs, spool)
         looks = find_looks(rows)
         joined, are_all = join_edges(Edges(np.frombuffer(read_stretch(one.stretch, spool), np.uint64), one.are_all) for one in edges)
-        places = find_candidates(looks, joined)
+        places = find_alike(looks, joined)
         starts = np.cumsum([0, *(run.run.num_references for run in runs)])
         bounds = np.searchsorted(places, starts)
         candidates = References.concatenate([_read_some(run.run, places[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])])
@@ -173,7 +173,7 @@ def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdge
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
     with own_spool(config.spool_directory) as writer:
         data = looks.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
-        of_near = [Stretch(writer.spool, writer.append(one), len(one)) for one in data]
+        of_near = [SpoolStretch(writer.spool, writer.append(one), len(one)) for one in data]
     yield TaggedOutput("twins", (settled.describe(*of_near, are_all), dead_letters))
     count_in_beam(stopwatch.lap())
 

@@ -12,7 +12,7 @@ from typing import Iterable, NamedTuple, Sequence
 _WEIGHT = 1 << 96
 
 
-class Group(NamedTuple):
+class WaitingGroup(NamedTuple):
     """A group that is to be placed.
 
     Attributes:
@@ -51,7 +51,7 @@ class Needs:
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
-    def place(self, group: Group) -> int:
+    def place(self, group: WaitingGroup) -> int:
         """Finds the split that gains most by a group, of equal ones that with the smallest share, and puts it there."""
         size, gains = 0, [0] * len(self._of_all)
         for stratum, num in group.nums:
@@ -70,7 +70,7 @@ class Needs:
         return chosen
 
 
-def place_groups(groups: Iterable[Group], needs: Needs) -> list[int]:
+def place_groups(groups: Iterable[WaitingGroup], needs: Needs) -> list[int]:
     """Places groups one after the other.
 
     Args:

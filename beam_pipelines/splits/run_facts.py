@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.first_keys import FirstKeys
-from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, read_stretch
+from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, read_stretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
 from beam_pipelines.elements.texts import Texts
@@ -35,7 +35,7 @@ class MarkedRun(NamedTuple):
     """
 
     run: Run
-    marks: Stretch
+    marks: SpoolStretch
     splits: tuple[str, ...]
 
 
@@ -95,7 +95,7 @@ def mark_run(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.
     marks = np.zeros(len(references), _MARK)
     marks["hash"], marks["split"] = marked.hashes, marked.settled
     with own_spool(config.spool_directory) as writer:
-        stretch = Stretch(writer.spool, writer.append(marks.tobytes()), marks.nbytes)
+        stretch = SpoolStretch(writer.spool, writer.append(marks.tobytes()), marks.nbytes)
     return MarkedRun(run, stretch, marked.splits), _count(marked, num_kept, moved)
 
 

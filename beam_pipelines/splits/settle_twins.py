@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from beam_pipelines.config.prepare_config import MAX_SPLITS, REST
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.texts import Texts
 from beam_pipelines.elements.twins import Twins
@@ -171,12 +171,12 @@ class SettledTwins:
     def _split_of(self, place: int) -> str:
         return self._candidates.splits[int(self._candidates.rows["split"][self.members[place]])] or "none"
 
-    def describe(self, looks: Stretch, edges: Stretch, counts_all_pairs: bool) -> Twins:
+    def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> Twins:
         """What there is to tell of them; each one's line is in the spool from now on. The arguments are `Twins`'."""
         config, clusters = self._config, self._clusters
         with own_spool(config.spool_directory) as spool:
             data = b"".join(self._lines())
-            lines = Stretch(spool.spool, spool.append(data), len(data))
+            lines = SpoolStretch(spool.spool, spool.append(data), len(data))
         conflicting = self._find_conflicts()
         keys = self._candidates.keys
         return Twins(

@@ -43,7 +43,7 @@ class SettledBounds:
     keys: list[list[bytes]]
 
 
-def find_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
+def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
     """The inputs that a bound may be."""
     cells = np.where(marked.is_single, _strata(marked, plan) << plan.bits | bucket_of(marked.hashes, plan.bits), -1)
     found = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))

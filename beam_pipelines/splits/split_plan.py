@@ -20,7 +20,7 @@ from beam_pipelines.elements.listing import Listing, empty_split, order_splits
 from beam_pipelines.elements.split_hashes import hash_bounds, split_hashes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.splits.apportion import apportion
-from beam_pipelines.splits.group_placement import Group, Needs, place_groups
+from beam_pipelines.splits.group_placement import Needs, WaitingGroup, place_groups
 from beam_pipelines.splits.run_facts import SplitFacts, count_rows
 
 
@@ -188,7 +188,7 @@ class _Planner:
             if not is_settled:
                 yield stratum, self.followers[group], num
 
-    def _open_groups(self) -> tuple[list[int], Iterator[Group]]:
+    def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
         """Numbers of groups, the largest first, and the groups."""
         numbers, starts = np.unique(self._open[:, 0], return_index=True)
         stops = np.append(starts[1:], len(self._open))
@@ -196,7 +196,7 @@ class _Planner:
         sizes = np.add.reduceat(self._open[:, 2], starts) if len(starts) else starts
         order = np.lexsort((numbers, split_hashes(names), -sizes)).tolist()  # numbers are in the order of names
         rows = self._open[:, 1:]
-        groups = (Group(names[place], rows[starts[place] : stops[place]].tolist()) for place in order)
+        groups = (WaitingGroup(names[place], rows[starts[place] : stops[place]].tolist()) for place in order)
         return numbers[order].tolist(), groups
 
     def _find_bounds(self, nums: Sequence[Sequence[int]]) -> Iterator[Bound]:

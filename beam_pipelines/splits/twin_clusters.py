@@ -33,7 +33,7 @@ class Clusters(NamedTuple):
     cut: list[int]
 
 
-def find_candidates(looks: Looks, edges: np.ndarray) -> np.ndarray:
+def find_alike(looks: Looks, edges: np.ndarray) -> np.ndarray:
     """Images that are alike to another one: their places, ascending, int64."""
     sizes = np.bincount(looks.of_images, minlength=looks.num)
     is_candidate = sizes > 1
@@ -48,7 +48,7 @@ def cluster_candidates(looks: Looks, edges: np.ndarray, distance: int, candidate
         looks: Of all images.
         edges: Between looks: int64 [num_edges, 2].
         distance: Bits in which images differ at most that are alike.
-        candidates: See `find_candidates`.
+        candidates: See `find_alike`.
         ranks: Of the key of each candidate among all their keys, int64 [num_candidates].
         contents: Of each candidate: uint64 [num_candidates, 2].
     """

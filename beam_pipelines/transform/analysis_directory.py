@@ -24,7 +24,7 @@ _WHOLE = "whole"
 _NOT_IN_PATHS = "*?[\\"  # where TensorFlow looks for a SavedModel's variables, it takes these for a pattern
 
 
-def open_data_set(directory: str, command: str) -> Manifest:
+def open_for_analysis(directory: str, command: str) -> Manifest:
     """The manifest of a data set on a mounted file system.
 
     Raises:
@@ -71,7 +71,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     Raises:
         UserError: That is so.
     """
-    manifest = open_data_set(config.directory, "analyze")
+    manifest = open_for_analysis(config.directory, "analyze")
     if config.splits is None:
         try:
             config = dataclasses.replace(config, splits=(training_split(manifest.splits),))

@@ -16,7 +16,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.publish.output_directory import check_output, is_new
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.example_encoder import value_piece
-from beam_pipelines.transform.analysis_directory import image_sides, open_data_set
+from beam_pipelines.transform.analysis_directory import image_sides, open_for_analysis
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 
@@ -88,7 +88,7 @@ def make_job(config: TransformConfig) -> TransformJob:
     Raises:
         UserError: They are not fit to run.
     """
-    manifest = open_data_set(config.directory, "transform")
+    manifest = open_for_analysis(config.directory, "transform")
     if is_remote(config.output):
         raise UserError(f"{config.output}: `recordmill transform` writes to a mounted directory; expected a path")
     info, digest = _read_transform(config.directory, manifest)

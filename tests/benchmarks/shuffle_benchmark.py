@@ -64,10 +64,10 @@ def plan(num_references: int) -> None:
     from beam_pipelines.config.prepare_job import PrepareJob
     from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
     from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
-    from beam_pipelines.sources import list_images, list_part
+    from beam_pipelines.sources import list_images, part_listing
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        for module in (list_images, list_part):
+        for module in (list_images, part_listing):
             made_up = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
             stack.enter_context(made_up)
         config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))

@@ -21,7 +21,7 @@ from beam_pipelines.elements.division import Division, Excess
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
-from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.twins import Twins
@@ -112,7 +112,7 @@ WRITTEN = WrittenShard(
     STATISTICS,
 )
 
-PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (Stretch(2**63 + 1, 0, 9),), "1")
+PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (SpoolStretch(2**63 + 1, 0, 9),), "1")
 
 VALUES = {
     "a configuration with everything set": CONFIG,
@@ -123,7 +123,7 @@ VALUES = {
         LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", 1, ("test",), Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
     ),
     "a listing with duplicates": dataclasses.replace(
-        LISTING, twins=Twins("drop", None, Stretch(5, 6, 7), Stretch(8, 9, 10), Stretch(0, 0, 0), 8, 9, 10, 11, 12, 13, 14, "a", 15, 1, ((("a", "é"), ("b", "")),))
+        LISTING, twins=Twins("drop", None, SpoolStretch(5, 6, 7), SpoolStretch(8, 9, 10), SpoolStretch(0, 0, 0), 8, 9, 10, 11, 12, 13, 14, "a", 15, 1, ((("a", "é"), ("b", "")),))
     ),
     "folds": PrepareJob("in", "out", "made", folds=5, group_pattern="^[^/]+"),
     "a shard": WRITTEN,

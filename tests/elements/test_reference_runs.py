@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.elements.dead_letters import DeadLetter, merge_json_lines, read_lines, to_json_lines
-from beam_pipelines.elements.reference_runs import Stretch, read_references, read_stretch, write_dead_letters, write_pieces, write_run
+from beam_pipelines.elements.reference_runs import SpoolStretch, read_references, read_stretch, write_dead_letters, write_pieces, write_run
 from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, Texts
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader
@@ -90,7 +90,7 @@ def test_a_run_is_sorted_and_of_equal_keys_the_first_comes_first(tmp_path_factor
         run = write_run(made, directory)
         assert run.num_references == sum(map(len, batches))
         (size,) = (path.stat().st_size for path in pathlib.Path(directory).iterdir())
-        found = pairs(read_references(Stretch(run.spool, 0, size), reader))
+        found = pairs(read_references(SpoolStretch(run.spool, 0, size), reader))
     assert found == sorted((pair for one in made for pair in pairs(one)), key=lambda pair: pair[0])
 
 
@@ -150,7 +150,7 @@ def test_dead_letters_of_several_runs_come_out_sorted(tmp_path_factory, runs, bl
     with new_spool(tmp_path_factory) as (directory, reader):
         stretches = [write_dead_letters(letters, directory) for letters in runs]
 
-        def lines(run: Stretch):
+        def lines(run: SpoolStretch):
             return read_lines(lambda offset, num: reader.read(run.spool, run.offset + offset, num), run.num_bytes, block_bytes)
 
         merged = b"".join(merge_json_lines(map(lines, stretches)))

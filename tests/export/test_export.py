@@ -17,7 +17,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.export_config import FORMATS
 from beam_pipelines.errors import DataError, StorageError, UserError
 from beam_pipelines.export.dali_index import index_lines
-from beam_pipelines.export.examples import ExportedExample, read_examples
+from beam_pipelines.export.examples import ExportedExample, read_exported
 from beam_pipelines.export.export_job import EXPORT
 from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
@@ -305,7 +305,7 @@ def test_a_value_that_is_not_what_the_schema_says_is_named_with_its_record(featu
 
 def test_a_record_that_is_no_example_is_named(tmp_path: pathlib.Path) -> None:
     info = write_shard(tmp_path, "made", [example({"key": "a"}), b"no example"])
-    found = read_examples(str(tmp_path / "made"), "train", 0, Manifest("made", 0, (Feature("key", "text"),), {"train": (info,)}, 2, 0, ()))
+    found = read_exported(str(tmp_path / "made"), "train", 0, Manifest("made", 0, (Feature("key", "text"),), {"train": (info,)}, 2, 0, ()))
     assert next(found).key == "a"
     with pytest.raises(BadExampleError, match="record 1: "):
         next(found)

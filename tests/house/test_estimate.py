@@ -10,7 +10,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.estimate import Estimate, describe, make_estimate
+from beam_pipelines.estimate import Estimate, describe_estimate, make_estimate
 from made_images import write_class_folders, write_files
 from made_references import make_config, make_references, plan_without_beam
 from tf_input import dataset_format
@@ -120,4 +120,4 @@ def test_memory_grows_with_a_block_of_references_and_no_further():
 def test_workers_are_enough_for_the_work_and_no_more():
     for core_seconds, expected in ((1.0, 1), (3600.0, 1), (36_000.0, 10), (1e9, 200)):
         assert estimate(core_seconds=core_seconds).num_workers == expected, core_seconds
-    assert "10 of 4 cores" in describe(estimate(core_seconds=36_000.0), start_seconds=240)
+    assert "10 of 4 cores" in describe_estimate(estimate(core_seconds=36_000.0), start_seconds=240)

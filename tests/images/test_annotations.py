@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import Refusal

@@ -20,7 +20,7 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import StorageError
 from beam_pipelines.report import write_report
 from beam_pipelines.report.find_keys import find_keys
-from beam_pipelines.report.sample import read_examples
+from beam_pipelines.report.sample import read_places
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
 from tf_input.dataset_format import (
@@ -518,5 +518,5 @@ def test_any_key_is_found_from_a_few_catalogs(tmp_path):
     manifest = read_manifest(out)
     keys = [f"ant/{index:03d}.jpg" for index in range(101)]
     places = find_keys(str(out), manifest, keys)
-    found = {place: example.values("key")[0].decode() for place, example in read_examples(str(out), manifest, places.values())}
+    found = {place: example.values("key")[0].decode() for place, example in read_places(str(out), manifest, places.values())}
     assert {key: found[place] for key, place in places.items()} == {key: key for key in keys[:100]}

@@ -149,7 +149,7 @@ def test_light_processes_work_on_local_files_alone(monkeypatch):
     monkeypatch.setattr(launch, "is_new", lambda path: True)
     engine = choose_engine(parse_pipeline_options([]))
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
-        job = launch.settle(PrepareConfig(source, output, "made"), engine)
+        job = launch.settle_job(PrepareConfig(source, output, "made"), engine)
         assert bool(job.num_processes) == expected, (source, output)
         assert job.lists_in_threads == source.startswith("s3"), (source, output)
 

@@ -20,7 +20,7 @@ from beam_pipelines.elements.shuffle_keys import NUM_BUCKETS, KeyCounts, merge_c
 from beam_pipelines.errors import UserError
 from beam_pipelines.shuffle import ranks
 from beam_pipelines.shuffle.collisions import sort_by_shuffle_key
-from beam_pipelines.shuffle.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, PREFERRED_SHARDS, SplitPlan, plan_shuffle
+from beam_pipelines.shuffle.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, PREFERRED_SHARDS, SplitRanks, plan_shuffle
 from made_references import make_config as make_run_config
 from made_references import plan_without_beam
 
@@ -106,7 +106,7 @@ def test_equal_first_64_bits_are_told_apart_by_the_rest(num_keys, seed, shift, r
 @given(st.integers(1, 10**12), st.integers(1, 5000), st.data())
 def test_shards_are_equal_give_or_take_one_and_tile_the_ranks(num_inputs, num_shards, data):
     num_shards = min(num_shards, num_inputs)
-    plan = SplitPlan("train", num_inputs, num_shards, np.zeros(0, np.int64))
+    plan = SplitRanks("train", num_inputs, num_shards, np.zeros(0, np.int64))
     bounds = [plan.first_rank(index) for index in range(num_shards + 1)]
     assert (bounds[0], bounds[-1]) == (0, num_inputs)
     sizes = {end - begin for begin, end in itertools.pairwise(bounds)}

@@ -401,7 +401,7 @@ def test_a_relative_path(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_gone_once_it_is_found_is_named(tmp_path):
-    path = write_json(write_files(tmp_path, {"a.jpg": IMAGE}) / "instances.json", instances())
+    write_json(write_files(tmp_path, {"a.jpg": IMAGE}) / "instances.json", instances())
     source = Coco(PrepareJob(os.fspath(tmp_path / "instances.json"), "out", "made", source=SourceConfig("coco")))
     (part,) = source.parts()
     (tmp_path / "instances.json").unlink()

@@ -10,7 +10,7 @@ from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays import array_images
-from beam_pipelines.sources.arrays.fixed_length import FixedLength, parse_layout
+from beam_pipelines.sources.arrays.fixed_length import FixedLength, parse_record_type
 from made_arrays import Listed, assert_refused, gzipped, make_pixels
 from made_images import write_files
 from tf_input.dataset_format import Feature
@@ -188,7 +188,7 @@ def test_records_without_an_image_say_what_an_example_is_to_have(tmp_path: pathl
 
 
 def test_types_of_a_layout() -> None:
-    dtype = parse_layout("a:int16, b:>float64 ,skip[3],c:uint64[2],d:char[5]")
+    dtype = parse_record_type("a:int16, b:>float64 ,skip[3],c:uint64[2],d:char[5]")
     assert {name: (*field,) for name, field in dtype.fields.items()} == {
         "a": (np.dtype("<i2"), 0),
         "b": (np.dtype(">f8"), 2),

@@ -17,7 +17,7 @@ from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.guess import guess_source
-from beam_pipelines.sources.list_part import list_side_by_side
+from beam_pipelines.sources.part_listing import list_side_by_side
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path

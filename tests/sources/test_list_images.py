@@ -11,7 +11,7 @@ import pytest
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.reference_runs import Stretch, read_references, read_stretch
+from beam_pipelines.elements.reference_runs import SpoolStretch, read_references, read_stretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
@@ -44,7 +44,7 @@ def read_runs(found: dict[str, list], config: PrepareJob) -> list[References]:
         return [read_references(next(iter(run.cut(np.zeros(1, np.uint64))))[1], spool) for run in found["runs"]]
 
 
-def read_dead_letters(stretches: list[Stretch], config: PrepareJob) -> list[list[str]]:
+def read_dead_letters(stretches: list[SpoolStretch], config: PrepareJob) -> list[list[str]]:
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         return [[json.loads(line)["path"] for line in read_stretch(one, spool).splitlines()] for one in stretches]
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.splits.group_placement import Group, Needs, place_groups
+from beam_pipelines.splits.group_placement import Needs, WaitingGroup, place_groups
 
 SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 
@@ -11,7 +11,7 @@ SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 def place(sizes: list[int], shares: list[int]) -> list[int]:
     """What each split gets of one stratum."""
     needs = Needs([sum(sizes)], shares, sum(shares))
-    placed = place_groups((Group(b"%d" % index, [(0, size)]) for index, size in enumerate(sorted(sizes, reverse=True))), needs)
+    placed = place_groups((WaitingGroup(b"%d" % index, [(0, size)]) for index, size in enumerate(sorted(sizes, reverse=True))), needs)
     got = [sum(size for size, split in zip(sorted(sizes, reverse=True), placed) if split == one) for one in range(len(shares))]
     assert needs.of_strata == [[sum(sizes) * share - sum(shares) * num for share, num in zip(shares, got)]]
     return got
@@ -31,12 +31,12 @@ def test_equal_groups_give_equal_folds():
 
 def test_strata_are_balanced_each_for_itself():
     needs = Needs([60, 60], [1, 1], 2)
-    groups = [Group(b"%d" % index, [(index % 2, 10)]) for index in range(12)]
+    groups = [WaitingGroup(b"%d" % index, [(index % 2, 10)]) for index in range(12)]
     placed = place_groups(groups, needs)
     assert needs.of_strata == [[0, 0], [0, 0]] and needs.crossings == {} and len(placed) == 12
 
 
 def test_the_group_that_stands_in_the_way_is_known():
     needs = Needs([100], [9, 1], 10)
-    assert place_groups([Group(b"large", [(0, 96)]), Group(b"small", [(0, 4)])], needs) == [0, 1]
+    assert place_groups([WaitingGroup(b"large", [(0, 96)]), WaitingGroup(b"small", [(0, 4)])], needs) == [0, 1]
     assert needs.crossings == {(0, 0): (b"large", 96)}

@@ -24,7 +24,7 @@ from beam_pipelines.splits import run_facts
 from beam_pipelines.splits.assign_splits import Mark
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import find_candidates, place, settle_bounds
+from beam_pipelines.splits.split_bounds import find_bound_candidates, place, settle_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
 from made_records import write_data_set
 from made_references import make_config, make_references
@@ -56,7 +56,7 @@ def settle(
         earlier = load_earlier_splits(config.splits_from)
         marked, facts = zip(*(mark_run(run, config, earlier) for run in runs))
         plan = plan_splits(merge_facts(facts[::-1]), config)
-        candidates = [find_candidates(read_marked(run, config), plan) for run in marked]
+        candidates = [find_bound_candidates(read_marked(run, config), plan) for run in marked]
         bounds = settle_bounds(candidates[::-1], plan)
         found = {}
         for run in marked:

@@ -9,7 +9,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images import look_alikes
 from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges, look_distance
 from beam_pipelines.images.near_hashes import MIRROR, hash_distance, search_parts
-from beam_pipelines.splits.twin_clusters import cluster_candidates, find_candidates
+from beam_pipelines.splits.twin_clusters import cluster_candidates, find_alike
 
 
 def make_rows(values: list[int], contents: list[int] | None = None, has_look: bool = True) -> np.ndarray:
@@ -26,7 +26,7 @@ def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int
     ranks = np.arange(len(rows)) if ranks is None else ranks
     looks = find_looks(rows)
     edges, _ = join_edges(find_edges(looks.hashes, distance, part) for part in search_parts(len(looks.hashes)))
-    places = find_candidates(looks, edges)
+    places = find_alike(looks, edges)
     of_candidates = np.argsort(np.argsort(ranks[places]))
     found = cluster_candidates(looks, edges, distance, places, of_candidates, rows["content"][places])
     clusters: dict[int, set[int]] = {}

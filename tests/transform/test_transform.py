@@ -484,7 +484,7 @@ def test_an_interrupt_after_the_data_set_is_in_place_says_so_and_two_workers_wri
         os.kill(os.getpid(), signal.SIGTERM)
         return ""
 
-    monkeypatch.setattr("beam_pipelines.publish.summary.describe", interrupted)
+    monkeypatch.setattr("beam_pipelines.publish.summary.describe_data_set", interrupted)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         assert main(["transform", str(analyzed), str(tmp_path / "transformed"), *TWO_WORKERS]) == 143

@@ -32,7 +32,7 @@ def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Tab
     return tuple(share / counts[name] if counts.get(name) else 0.0 for name in feature.label_names)
 
 
-def tables(
+def weight_tables(
     option: Any, features: Mapping[str, Feature], targets: Sequence[str], statistics: Mapping[str, Any] | None, split: str
 ) -> dict[str, Table]:
     """`ReadConfig.class_weight` in full: target -> the weight of each of its labels.

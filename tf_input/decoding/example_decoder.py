@@ -486,7 +486,7 @@ class ExampleDecoder:
         if feature.kind == "mask":
             return tf.cast(decode.decode_masks(value, stored), self.mask_dtype)
         are_grey = self.stored_channels == 1
-        return whole_images.decode_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
+        return whole_images.decode_whole_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
 
     def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, rows: augment.Rows | None) -> tf.Tensor:
         augmentation = self.config.augmentation

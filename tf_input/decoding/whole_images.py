@@ -7,7 +7,7 @@ from tf_input.decoding import decode
 _MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # ops
 
 
-def decode_images(
+def decode_whole_images(
     encoded: tf.Tensor,
     image_size: tuple[int, int],
     batch_size: int | None = None,
@@ -35,7 +35,7 @@ def decode_images(
             computed.
     """
     if are_grey and channels == 1 and is_small(image_size):
-        return decode_images(encoded, image_size, batch_size, dtype=dtype)[..., :1]
+        return decode_whole_images(encoded, image_size, batch_size, dtype=dtype)[..., :1]
     shape = (*image_size, channels)
     width = _unrolled_width(batch_size) if batch_size and is_small(image_size) else 1
 

@@ -16,7 +16,7 @@ from tf_input.epochs.hosts import tell_undivided
 from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.foreign import tfds_directory
 from tf_input.foreign.parsed_records import ParsedRecords
-from tf_input.foreign.record_layouts import RecordLayout, find_layout
+from tf_input.foreign.record_layouts import RecordLayout, find_record_layout
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
 from tf_input.pipeline import ladder
@@ -90,7 +90,7 @@ def open_tfrecords(
     paths = _find_files(pattern)
     path, records, compression = _first_records(paths, compression)
     _check_compression(paths, compression)
-    found = find_layout(records, path, layout, label_names) if parse is None else None
+    found = find_record_layout(records, path, layout, label_names) if parse is None else None
     counts = {SPLIT: _count(paths, compression)} if count else {}
     if parse is not None:
         return ParsedRecords(paths, parse, compression, counts.get(SPLIT), records)
@@ -214,7 +214,7 @@ class RecordFiles:
             image_size=config.height_and_width or self.image_size,
             stored_size=self.image_size,
             mask_dtype=tf.int32,  # nobody knows their values
-            class_weights=class_weights.tables(config.class_weight, self.features, targets, None, split),
+            class_weights=class_weights.weight_tables(config.class_weight, self.features, targets, None, split),
             parse_keys=key_parser(self.layout.parse, self.features),
         )
         if (IMAGE in decoder.image_names and decoder.image_size is None) or decoder.unsized:

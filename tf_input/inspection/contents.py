@@ -46,7 +46,7 @@ class Contents:
 
     def _blocks(self) -> Iterator[str]:
         manifest = self._manifest
-        tables = [*overview.tables(manifest), *self._class_tables(), self._images(), self._tensors(), self._shards(), self._made()]
+        tables = [*overview.overview_tables(manifest), *self._class_tables(), self._images(), self._tensors(), self._shards(), self._made()]
         yield from ("\n".join(overview.lines(table)) for table in tables if table.rows)
         inputs = f"{manifest.num_inputs:,} inputs, {manifest.num_dead_letters:,} of them dead letters"
         yield f"{inputs}; seed {manifest.seed}, format version {FORMAT_VERSION}"

@@ -12,7 +12,6 @@ from tf_input.epochs.order import epoch_key
 from tf_input.epochs.share import local_batch_size
 from tf_input.read_config import ReadConfig
 
-_MAX_LEFT_OUT = 0.01  # of a split, where hosts have shards of their own
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 _ANSWER_SECONDS = 5
 

@@ -17,7 +17,7 @@ from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.storage.index import ShardIndex
-from tf_input.storage.stretches import Stretch, find_edges
+from tf_input.storage.stretches import RecordStretch, find_edges
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 _NEAR_BYTES = 256 << 10  # a request more takes about as long
@@ -148,7 +148,7 @@ class RecordReader:
             found[place] = self.look_again(int(numbers[place]))
         return found
 
-    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> Stretch:
+    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
         """Records of some runs, one run after the other; of each what is wanted is read at once.
 
         Args:
@@ -169,7 +169,7 @@ class RecordReader:
         with self._looking:
             found = [self._find_records(part, begin, target, size) for part, (begin, _), target, size in zip(parts, extents, targets, sizes)]
             begins, ends = (np.concatenate([start + one for start, one in zip(edges, some)]) for some in zip(*found))
-            return Stretch(piece, begins, ends)
+            return RecordStretch(piece, begins, ends)
 
     def _extent(self, part: RunPart) -> tuple[int, int]:
         """Where the records of a run lie in its shard; of a damaged index, nowhere."""
@@ -195,7 +195,7 @@ class RecordReader:
         is_there = (begins >= 0) & (ends <= len(read))  # others would be looked for among those of the next run
         return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
-    def read_scattered(self, numbers: np.ndarray, arena: Arena) -> Stretch:
+    def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordStretch:
         """Records anywhere in the split. Those that lie near each other are read together, and what lies between them is let go of.
 
         Args:
@@ -226,7 +226,7 @@ class RecordReader:
         wait(tasks)
         for task in tasks:
             task.result()
-        return Stretch(piece, edges[:-1][places], edges[1:][places])
+        return RecordStretch(piece, edges[:-1][places], edges[1:][places])
 
     def _read_piece(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
         """Reads from the first byte to the last at once, and puts what lies at these places there, one after the other."""
@@ -325,7 +325,7 @@ class SelectedRecords:
         """As `RecordReader.numbers`."""
         return self._numbers[places]
 
-    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> Stretch:
+    def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
         """As `RecordReader.read_runs`."""
         starts = self.runs.starts[[part.run for part in parts]].tolist()
         wanted = [self._numbers[start + part.first : start + part.stop] for start, part in zip(starts, parts)]

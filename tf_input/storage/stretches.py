@@ -17,7 +17,7 @@ from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, L
 _read_length = struct.Struct("<Q").unpack_from
 
 
-class Stretch(NamedTuple):
+class RecordStretch(NamedTuple):
     """Some records that lie together in memory.
 
     Attributes:
@@ -58,7 +58,7 @@ class Stretches:
         stretches: One or more.
     """
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[RecordStretch]) -> None:
         counts = [len(one.begins) for one in stretches]
         firsts, lengths = (np.repeat(np.array(each), counts) for each in zip(*((one.piece.begin, one.piece.num_bytes) for one in stretches)))
         begins, ends = (np.concatenate(each) for each in zip(*((one.begins, one.ends) for one in stretches)))

@@ -19,7 +19,7 @@ _LISTS = {"train.txt": "train", "trainval.txt": "train", "val.txt": "validation"
 FOLDER = "ImageSets"
 
 
-class Member(NamedTuple):
+class ListedImage(NamedTuple):
     """Where an image is listed.
 
     Attributes:
@@ -39,7 +39,7 @@ class ImageSets(NamedTuple):
         dead_letters: Images that are listed twice.
     """
 
-    members: dict[str, Member]
+    members: dict[str, ListedImage]
     dead_letters: list[DeadLetter]
 
     def missing(self, found: Container[str], expected: str) -> Iterator[DeadLetter]:
@@ -88,4 +88,4 @@ def _read_list(root: Root, path: str, split: str, sets: ImageSets) -> None:
             message = f"{printable(name)!r} is in {sets.members[name].line} already; expected each image once"
             sets.dead_letters.append(DeadLetter(line, "list", "duplicate", message))
         elif name:
-            sets.members[name] = Member(split, line)
+            sets.members[name] = ListedImage(split, line)

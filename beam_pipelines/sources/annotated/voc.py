@@ -28,7 +28,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.annotated.voc_annotation import VocAnnotation, parse_annotation
-from beam_pipelines.sources.annotated.voc_folders import Group, Pair, find_groups, match_files, stem
+from beam_pipelines.sources.annotated.voc_folders import Pair, VocFolders, find_groups, match_files, stem
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -127,7 +127,7 @@ class Voc:
 
     def _list_rest(self, content: dict[str, Any]) -> Iterator[LabeledImage | DeadLetter]:
         """Annotations that have no image of their name, or several, and the images without an annotation of theirs."""
-        group = Group(*content["group"])
+        group = VocFolders(*content["group"])
         images = {path: (num_bytes, split) for path, num_bytes, split in content["images"]}
         by_stem: dict[str, list[str]] = {}
         for path in images:
@@ -148,7 +148,7 @@ class Voc:
                 yield DeadLetter(path, "list", "no_annotation", message)
 
     def _find_image(
-        self, annotation: VocAnnotation, path: str, group: Group, by_stem: Mapping[str, Sequence[str]]
+        self, annotation: VocAnnotation, path: str, group: VocFolders, by_stem: Mapping[str, Sequence[str]]
     ) -> str:
         """Which of some images an annotation means."""
         inner = path[len(group.annotations) :].lstrip("/")

@@ -15,7 +15,7 @@ from beam_pipelines.sources.folders.roots import Root
 _ANNOTATION_FOLDERS = ("annotations", "annotation", "xmls", "xml")
 
 
-class Group(NamedTuple):
+class VocFolders(NamedTuple):
     """Folders that go together; paths are relative to the root, "" is the root itself.
 
     Attributes:
@@ -61,7 +61,7 @@ class Matched(NamedTuple):
         num_ignored: Files that are neither, or in no list.
     """
 
-    group: Group
+    group: VocFolders
     pairs: list[Pair]
     annotations: list[tuple[str, str | None]]
     images: list[FoundFile]
@@ -69,7 +69,7 @@ class Matched(NamedTuple):
     num_ignored: int
 
 
-def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[Group]:
+def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[VocFolders]:
     """The groups below a root. Where no folder is named like one for annotations, these lie beside their images.
 
     Raises:
@@ -82,28 +82,28 @@ def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> l
     if split_folders and (is_one or not folders):
         raise no_split_folders(root.path, "is one folder of annotations and images")
     if is_one:
-        return [group or Group("", "", "", None, has_lists)]
+        return [group or VocFolders("", "", "", None, has_lists)]
     groups = {folder: _find_group(files, folder, None, has_lists) for folder in folders}
     holders = [folder for folder in folders if groups[folder]] or folders
     splits = name_splits(root.path, holders, split_folders)
     if not any(groups.values()) and not any(splits.values()):
-        return [Group("", "", "", None, has_lists)]
+        return [VocFolders("", "", "", None, has_lists)]
     return [
-        (groups[folder] or Group(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
+        (groups[folder] or VocFolders(files.take_folder(folder), folder, folder, None, has_lists))._replace(split=splits[folder])
         for folder in holders
     ]
 
 
-def _find_group(files: FileListing, folder: str, split: str | None, has_lists: bool) -> Group | None:
+def _find_group(files: FileListing, folder: str, split: str | None, has_lists: bool) -> VocFolders | None:
     folders, _ = files.top_level(folder)
     annotations = find_folder(folders, _ANNOTATION_FOLDERS)
     if annotations is None:
         return None
     images = find_folder(folders, IMAGE_FOLDERS)
-    return Group(folder, files.take_folder(join(folder, annotations)), files.take_folder(join(folder, images or "")), split, has_lists)
+    return VocFolders(folder, files.take_folder(join(folder, annotations)), files.take_folder(join(folder, images or "")), split, has_lists)
 
 
-def match_files(root: Root, files: FileListing, group: Group) -> Matched:
+def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
     """Walks through a group's folders, and keeps the names of its files in memory.
 
     Raises:
@@ -139,13 +139,13 @@ def match_files(root: Root, files: FileListing, group: Group) -> Matched:
     return matched._replace(num_ignored=files.num_ignored - num_ignored)
 
 
-def _walk(files: FileListing, group: Group) -> Iterator[FoundFile | DeadLetter]:
+def _walk(files: FileListing, group: VocFolders) -> Iterator[FoundFile | DeadLetter]:
     yield from files.walk(group.images)
     if not _is_below(group.annotations, group.images):
         yield from files.walk(group.annotations)
 
 
-def _kind(path: str, group: Group) -> str | None:
+def _kind(path: str, group: VocFolders) -> str | None:
     extension = posixpath.splitext(path)[1].lower()
     is_annotation_folder = _is_below(path, group.annotations)
     if extension == ".xml" and is_annotation_folder:

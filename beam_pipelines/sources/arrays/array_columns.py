@@ -31,7 +31,7 @@ from beam_pipelines.images.tensor_values import describe_tensor
 from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.cells.cells import read_flag
 from beam_pipelines.sources.folders.roots import Root
-from beam_pipelines.sources.records.row_reader import RowReader, describe_names
+from beam_pipelines.sources.records.row_reader import FieldReader, describe_names
 from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
 
 # What one row may have of one column, beside its image.
@@ -87,7 +87,7 @@ class ArrayColumns:
         for column in (*labels, *features):
             if column.kind == "multi_label" and len(column.names) == 1:
                 self._note_classes(column.names[0], config.names_of(column.name) if column in labels else (), class_names)
-        self._reader = RowReader(
+        self._reader = FieldReader(
             _with_key(config, columns), labels, features, root, columns, "what there is", {**class_names, **self._flags}, _no_file
         )
         self.features = self._reader.features

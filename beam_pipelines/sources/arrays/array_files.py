@@ -27,7 +27,15 @@ from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays import cifar
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
-from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, find_files, list_images, pointed_at, ranges, spool_packed
+from beam_pipelines.sources.arrays.array_images import (
+    ImageSet,
+    check_inside,
+    find_array_files,
+    list_images,
+    pointed_at,
+    ranges,
+    spool_packed,
+)
 from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
 from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, make_sets_without_images, no_images
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
@@ -55,7 +63,7 @@ class Arrays:
         self.num_ignored = 0
         self._config = config
         self._spool_directory = spool_directory
-        self._files = find_files(config.input, config.ignore)
+        self._files = find_array_files(config.input, config.ignore)
         self._root, self._only = self._files.root, self._files.only
         self.root = self._root.path
         self._containers = _find_containers(self._files.paths, self._only)

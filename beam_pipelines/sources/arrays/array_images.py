@@ -129,7 +129,7 @@ class InputFiles(NamedTuple):
     num_ignored: int
 
 
-def find_files(path: str, ignore: tuple[str, ...]) -> InputFiles:
+def find_array_files(path: str, ignore: tuple[str, ...]) -> InputFiles:
     """The files of an input that is a folder with others below it, or a file.
 
     Raises:

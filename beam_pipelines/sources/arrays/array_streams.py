@@ -207,7 +207,7 @@ def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
         raise UserError(f"{stream.name}: states to have {num_bytes} bytes; expected at most {most} of {num_packed} compressed ones")
 
 
-def check_size(stream: Stream, num_bytes: int, num_found: int) -> None:
+def check_num_bytes(stream: Stream, num_bytes: int, num_found: int) -> None:
     """Raises UserError where a stream has not as many bytes as it states."""
     if num_bytes != num_found:
         raise UserError(f"{stream.name}: {num_found} bytes; expected {num_bytes}, as it states")

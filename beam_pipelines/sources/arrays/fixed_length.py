@@ -35,7 +35,7 @@ from beam_pipelines.sources.arrays.array_columns import ArrayColumns, raw_layout
 from beam_pipelines.sources.arrays.array_images import (
     ImageSet,
     check_inside,
-    find_files,
+    find_array_files,
     list_images,
     ranges,
     split_of_file,
@@ -78,11 +78,11 @@ class FixedLength:
         self._source = config.source
         self._spool_directory = spool_directory
         self._split_folders = config.split_folders
-        self._files = find_files(config.input, config.ignore)
+        self._files = find_array_files(config.input, config.ignore)
         self._paths = [self._files.only] if self._files.only else self._files.paths
         self._root = self._files.root
         self.root = self._root.path
-        self._dtype = parse_layout(config.source.layout)
+        self._dtype = parse_record_type(config.source.layout)
         image = config.source.image_column or "image"
         is_open = config.source.image_column is None and bool(config.source.features)  # then there need be none
         self.has_images = config.source.has_images and (image in self._dtype.names or not is_open)
@@ -167,7 +167,7 @@ def _is_packed(path: str) -> bool:
     return path.lower().endswith(".gz")
 
 
-def parse_layout(text: str | None) -> np.dtype:
+def parse_record_type(text: str | None) -> np.dtype:
     """Reads `--record_layout` into the structured type of a record.
 
     Raises:

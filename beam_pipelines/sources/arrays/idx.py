@@ -19,7 +19,7 @@ from beam_pipelines.sources.arrays.array_streams import (
     Records,
     Stream,
     check_inflation,
-    check_size,
+    check_num_bytes,
     open_stream,
     read_exactly,
 )
@@ -84,7 +84,7 @@ def _open_idx(root: str, path: str) -> Field:
     if stream.packing:
         check_inflation(stream, num_bytes, num_found)
     else:
-        check_size(stream, num_bytes, num_found)
+        check_num_bytes(stream, num_bytes, num_found)
     if not shape[0] or not 0 < record_bytes <= MAX_FILE_BYTES:
         raise UserError(
             f"{stream.name}: an array of {base.name}{list(shape)}; expected one value or more for each image"

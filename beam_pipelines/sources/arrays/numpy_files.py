@@ -22,7 +22,7 @@ from beam_pipelines.sources.arrays.array_streams import (
     Records,
     Stream,
     check_inflation,
-    check_size,
+    check_num_bytes,
     open_stream,
     unpacking,
 )
@@ -78,7 +78,7 @@ def _open_npy(root: str, path: str) -> Field:
     with open_stream(root, stream) as file:
         dtype, num, header_bytes = read_header(file.read(MAX_HEADER_BYTES), stream.name)
     num_bytes = header_bytes + num * dtype.itemsize
-    check_size(stream, num_bytes, files_at(root).size(f"{root}/{path}"))
+    check_num_bytes(stream, num_bytes, files_at(root).size(f"{root}/{path}"))
     return Field(Records(stream, dtype, num, header_bytes, num_bytes), "value")
 
 
@@ -104,7 +104,7 @@ def _open_member(root: str, path: str, member: str) -> Field:
             file.seek(start)
             header = file.read(min(MAX_HEADER_BYTES, info.file_size))
     dtype, num, header_bytes = read_header(header, name)
-    check_size(packed, header_bytes + num * dtype.itemsize, info.file_size)
+    check_num_bytes(packed, header_bytes + num * dtype.itemsize, info.file_size)
     return Field(Records(stream, dtype, num, start + header_bytes, start + info.file_size), "value")
 
 

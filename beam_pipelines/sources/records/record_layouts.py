@@ -200,7 +200,7 @@ def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader])
     return layout._replace(image=image, numbers=numbers)
 
 
-def choose_columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     """Labels and features: those that were named, and else those that belong to the layout.
 
     Raises:

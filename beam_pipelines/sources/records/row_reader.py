@@ -19,7 +19,7 @@ _PARTS = ("mask", "image", "array", "tensor")
 _ROLES = ("key", "split", "group", "weight")
 
 
-class RowReader:
+class FieldReader:
     """Reads the fields that belong to an image.
 
     Args:

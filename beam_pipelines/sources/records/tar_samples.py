@@ -18,7 +18,7 @@ _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
 _META = re.compile(r"(?:.*/)?__[^/]*__", re.DOTALL)
 
 
-class Sample:
+class TarSample:
     """Members that belong together.
 
     Attributes:
@@ -113,13 +113,13 @@ class SampleReader:
         self._spool = spool
         self._ignore = ignore
 
-    def __iter__(self) -> Iterator[Sample | DeadLetter]:
+    def __iter__(self) -> Iterator[TarSample | DeadLetter]:
         """The samples, and what is no part of one.
 
         Raises:
             NoTarError: The file is no tar file.
         """
-        sample: Sample | None = None
+        sample: TarSample | None = None
         end: DeadLetter | None = None
         try:
             for member in self._tar:
@@ -135,7 +135,7 @@ class SampleReader:
                     if sample is None or sample.key != match[1]:
                         if sample:
                             yield sample
-                        sample = Sample(match[1])
+                        sample = TarSample(match[1])
                     self._add(sample, match[2].lower(), member)
         except NoTarError:
             raise
@@ -146,7 +146,7 @@ class SampleReader:
         if end:
             yield end
 
-    def _add(self, sample: Sample, extension: str, member: Member) -> None:
+    def _add(self, sample: TarSample, extension: str, member: Member) -> None:
         shown = printable(extension[:80])
         if member.kind != FILE:
             sample.refuse("not_a_file", f".{shown} is {member.kind}; expected a file")

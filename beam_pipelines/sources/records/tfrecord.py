@@ -45,8 +45,8 @@ from beam_pipelines.sources.records.record_fields import (
     read_part,
     settle_shapes,
 )
-from beam_pipelines.sources.records.record_layouts import choose_columns, find_layout, replace_image
-from beam_pipelines.sources.records.row_reader import RowReader, search_names, wanted_names
+from beam_pipelines.sources.records.record_layouts import choose_fields, find_layout, replace_image
+from beam_pipelines.sources.records.row_reader import FieldReader, search_names, wanted_names
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
@@ -96,7 +96,7 @@ class TfRecord:
         if config.source.image_column:
             layout = replace_image(layout, config.source.image_column, self._first_examples())
         self._layout = layout
-        labels, features = choose_columns(config.source, layout)
+        labels, features = choose_fields(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self._objects = None
         if objects:
@@ -108,7 +108,7 @@ class TfRecord:
         source = config.source
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
-        self._rows = RowReader(
+        self._rows = FieldReader(
             source,
             *columns,
             self._root,

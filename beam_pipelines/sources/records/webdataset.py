@@ -41,9 +41,9 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError
 from beam_pipelines.sources.records.containers import Containers
-from beam_pipelines.sources.records.row_reader import RowReader, describe_names, search_names, unknown_name, wanted_names
+from beam_pipelines.sources.records.row_reader import FieldReader, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader
-from beam_pipelines.sources.records.tar_samples import Sample, SampleReader
+from beam_pipelines.sources.records.tar_samples import SampleReader, TarSample
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -120,7 +120,7 @@ class WebDataset:
         place = f"the first {num_searched:,} samples"
         if not members.issuperset(images):
             raise unknown_name("--image_column", images[0], members, place)
-        self._rows = RowReader(config.source, labels, features, self._root, found, place, {}, arrays)
+        self._rows = FieldReader(config.source, labels, features, self._root, found, place, {}, arrays)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
         self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
         self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
@@ -145,20 +145,20 @@ class WebDataset:
         self._images, self._beside_arrays = (_ARRAY,), beside
         self.found = f"--image_column={_ARRAY}, as {place} have no image file, and nothing else that may be the image"
 
-    def _first_sample(self, config: PrepareConfig) -> tuple[Sample, Callable[[str], bytes]]:
+    def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
         """The first sample that can be taken, and how to read its arrays."""
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._read_start, name, sample)
         raise UserError(f"--input={config.input}: no readable sample in {len(self._containers.names)} files")
 
-    def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, Sample]]:
+    def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, TarSample]]:
         for name in self._containers.names:
             with contextlib.suppress(OutsideError), self._open(name) as (tar, _):
                 for sample in SampleReader(tar, name, ("cls", "json", "txt"), ignore=config.ignore):
-                    if isinstance(sample, Sample) and sample.is_readable():
+                    if isinstance(sample, TarSample) and sample.is_readable():
                         yield name, sample
 
-    def _read_start(self, name: str, sample: Sample, extension: str) -> bytes | list:
+    def _read_start(self, name: str, sample: TarSample, extension: str) -> bytes | list:
         member = sample.members.get(extension)
         if member is None:
             if holds_array(field := sample.fields().get(extension)):
@@ -214,7 +214,7 @@ class WebDataset:
             raise UserError(f"{printable(path)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def _list_sample(
-        self, part: str, sample: Sample, spool: SpoolWriter | ObjectSpoolWriter | None
+        self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None
     ) -> LabeledImage | DeadLetter:
         try:
             if sample.refusal:
@@ -235,7 +235,7 @@ class WebDataset:
         except Refusal as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
-    def _image_of(self, sample: Sample) -> str:
+    def _image_of(self, sample: TarSample) -> str:
         """Which of its members is the image; Refusal where none is."""
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
@@ -247,7 +247,7 @@ class WebDataset:
         return extension
 
     def _make_row(
-        self, part: str, sample: Sample, spool: SpoolWriter | ObjectSpoolWriter | None
+        self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None
     ) -> dict[str, Any]:
         row = sample.fields() if self._uses_json else {}
         for extension in self._rows.value_names:
@@ -259,7 +259,7 @@ class WebDataset:
         return row
 
 
-def _find_member(part: str, sample: Sample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
+def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
     """Where the bytes of a sample's member lie: in the spool, if there is one; Refusal where they are too many."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
@@ -274,7 +274,7 @@ def is_tar_file(name: str) -> bool:
     return name.lower().endswith((".tar", ".tar.gz", ".tgz"))
 
 
-def _default_labels(first: Sample) -> tuple[Column, ...]:
+def _default_labels(first: TarSample) -> tuple[Column, ...]:
     fields = first.fields()
     usual = next((name for name in _LABELS if name in fields), OBJECTS if _object_fields(first) else None)
     name = "cls" if "cls" in first.members else usual
@@ -286,11 +286,11 @@ def _default_labels(first: Sample) -> tuple[Column, ...]:
     return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
 
 
-def _means_objects(column: Column, first: Sample) -> bool:
+def _means_objects(column: Column, first: TarSample) -> bool:
     return column.kind == "class" and column.names == (OBJECTS,) and bool(_object_fields(first))
 
 
-def _object_fields(first: Sample) -> set[str]:
+def _object_fields(first: TarSample) -> set[str]:
     """What the objects of a sample have; empty where there are none."""
     found = first.fields().get(OBJECTS)
     return {field for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict) for field in one}

@@ -8,7 +8,7 @@ from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
 from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.roots import Root
-from beam_pipelines.sources.tables.table_files import TableFile, find_files, open_root
+from beam_pipelines.sources.tables.table_files import TableFile, find_table_files, open_root
 
 Input = TypeVar("Input")
 
@@ -18,8 +18,8 @@ class RowFiles:
 
     Args:
         config: Where they lie.
-        formats: As in `find_files`.
-        metadata: As in `find_files`.
+        formats: As in `find_table_files`.
+        metadata: As in `find_table_files`.
 
     Attributes:
         root: What paths are relative to.
@@ -27,7 +27,7 @@ class RowFiles:
     """
 
     def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
-        folder, files = find_files(config, formats, metadata)
+        folder, files = find_table_files(config, formats, metadata)
         self.root = Root(config.source.image_root or folder).path
         self.num_ignored = 0
         self._config = config

@@ -41,7 +41,7 @@ from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.tables.row_files import RowFiles
 from beam_pipelines.sources.tables.table_columns import TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile
-from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows, show_columns
+from beam_pipelines.sources.tables.table_rows import FORMATS, TableHead, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import IMAGE, OBJECTS
 
@@ -167,11 +167,11 @@ class Table(RowFiles):
         columns = {one.name: one.names[0] for one in (*self._labels, *self._features)}
         positions = {columns[name]: known for name, known in self._class_names.items() if names.count(columns[name]) == 1}  # else its numbers count too
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
-        reader = _RowReader(self._columns, file, root, self._make_reader(root), self._objects, positions, source.image_suffix, others)
+        reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source.image_suffix, others)
         return self._read_rows(file, read_rows(file, source, self._needed, self._known_names), reader.read)
 
 
-class _RowReader:
+class _RowImages:
     """Makes images of a file's rows.
 
     Args:
@@ -232,10 +232,10 @@ class _RowReader:
         return _Embedded(image, embedded) if embedded else image
 
 
-def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, Head]:
+def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
     """The first file that tells what columns there are: JSON Lines without a line tell nothing."""
     heads = ((file, read_head(file, source)) for file in files)
-    return next(((file, head) for file, head in heads if head.columns), (files[0], Head(())))
+    return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
 
 
 def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:

@@ -8,7 +8,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.row_roles import RowRoles
-from beam_pipelines.sources.tables.table_rows import Head, show_columns
+from beam_pipelines.sources.tables.table_rows import TableHead, show_columns
 from tf_input.dataset_format import LABEL, OBJECTS
 
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
@@ -41,7 +41,7 @@ class TableColumns:
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns:
+def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableColumns:
     """Finds them by the head of a table.
 
     Args:
@@ -82,7 +82,7 @@ def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns
     )
 
 
-def _usual_labels(head: Head, chooser: "_Chooser") -> tuple[Column, ...]:
+def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
     name = chooser.choose("--label", None, LABEL_COLUMNS)
     if name is not None:
         return (Column(LABEL, (name,), "multi_label" if name in head.lists else "class"),)
@@ -93,7 +93,7 @@ def _usual_labels(head: Head, chooser: "_Chooser") -> tuple[Column, ...]:
     )
 
 
-def _means_objects(column: Column, head: Head) -> bool:
+def _means_objects(column: Column, head: TableHead) -> bool:
     return column.kind == "class" and column.names == (OBJECTS,) and OBJECTS in head.structs
 
 

@@ -62,7 +62,7 @@ class _FolderRoot(Root):
         return super().relative(path if is_absolute else self._folder + path)
 
 
-def find_files(
+def find_table_files(
     config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...]
 ) -> tuple[str, list[TableFile]]:
     """(folder, its files in ascending order of their names).

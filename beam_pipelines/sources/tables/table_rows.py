@@ -38,7 +38,7 @@ FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", 
 Row = tuple[int, Mapping[str, Any] | Refusal]
 
 
-class Head(NamedTuple):
+class TableHead(NamedTuple):
     """What is known of a file's columns without reading it all.
 
     Attributes:
@@ -58,7 +58,7 @@ class Head(NamedTuple):
     class_names: Mapping[str, tuple[str, ...]] = {}
 
 
-def read_head(file: TableFile, config: SourceConfig) -> Head:
+def read_head(file: TableFile, config: SourceConfig) -> TableHead:
     """Looks at the beginning of a file.
 
     Raises:
@@ -71,7 +71,7 @@ def read_head(file: TableFile, config: SourceConfig) -> Head:
             return _csv_head(file, lines, config)
         first = [row for _, row in itertools.islice(_json_rows(lines), _NUM_HEAD_ROWS) if not isinstance(row, Refusal)]
     cells = [(name, cell) for row in first for name, cell in row.items()]
-    return Head(
+    return TableHead(
         columns=tuple(dict.fromkeys(name for name, _ in cells)),
         lists=frozenset(name for name, cell in cells if isinstance(cell, list)),
         structs=frozenset(
@@ -88,21 +88,21 @@ def read_head(file: TableFile, config: SourceConfig) -> Head:
     )
 
 
-def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> Head:
+def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> TableHead:
     rows, names = _read_header(file, lines, config)
     with contextlib.suppress(csv.Error, LongLineError):  # of which a dead letter is made when it is listed
         first = next(rows, []) if config.column_names else []
         if first and len(first) != len(names):
             found = f"the first row has {len(first)} cells, and --column_names {len(names)} names"
             raise UserError(f"{printable(file.name)}: {found}; expected one for each")
-    return Head(tuple(names))
+    return TableHead(tuple(names))
 
 
-def _parquet_head(file: TableFile) -> Head:
+def _parquet_head(file: TableFile) -> TableHead:
     with open_parquet(file.path, file.name) as parquet:
         schema = parquet.schema_arrow
         _check_unique(file, schema.names)
-        return Head(
+        return TableHead(
             columns=tuple(schema.names),
             lists=frozenset(field.name for field in schema if is_list(field.type)),
             structs=frozenset(field.name for field in schema if is_struct(field.type)),

@@ -25,7 +25,7 @@ from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.open_files import open_files
 from tf_input.storage.record_reader import RecordReader, RunPart, ShardFile
-from tf_input.storage.stretches import Stretch, Stretches, find_edges
+from tf_input.storage.stretches import RecordStretch, Stretches, find_edges
 from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
@@ -366,7 +366,7 @@ def test_frames_are_cut_as_they_are_written():
     """Where the lengths lead elsewhere than to the end, nothing is guessed."""
     data = b"".join(frame(record) for record in RECORDS)
     edges = find_edges(memoryview(data), len(RECORDS))
-    found, other = (Stretch(Piece(before + data, len(before), len(data)), edges[:-1], edges[1:]) for before in (b"", b"before"))
+    found, other = (RecordStretch(Piece(before + data, len(before), len(data)), edges[:-1], edges[1:]) for before in (b"", b"before"))
     for stretches in ([found, found], [found, other]):
         assert Stretches(stretches).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
     assert find_edges(memoryview(b""), 0).tolist() == [0]
@@ -389,7 +389,7 @@ def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
     assert str(list(damaged)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"
 
 
-def records_of(stretch: Stretch) -> list[bytes | None]:
+def records_of(stretch: RecordStretch) -> list[bytes | None]:
     return Stretches([stretch]).take(np.arange(len(stretch.begins))).tolist()
 
 
