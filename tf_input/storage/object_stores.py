@@ -16,6 +16,7 @@ _WEB = ("http", "https")
 _AZURE = ("az", "azure", "adl", "abfs", "abfss")
 SCHEMES = ("gs", "s3", "s3a", *_AZURE, *_WEB)
 
+_PIECE_BYTES = 1 << 20
 _NUM_REQUESTS = 16  # at a time, where many files are asked for at once
 # For five seconds or so: a store may be busy, but an address may be misspelt too.
 _RETRIES = {
@@ -46,17 +47,21 @@ class ObjectStoreFiles:
         return self._ask(path, lambda store, key: self._obstore.get(store, key).bytes().to_bytes())
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
-        return bytes(self._get_range(path, begin, num_bytes))
+        if num_bytes <= 0:
+            return b""
+        return self._ask(path, lambda store, key: bytes(self._obstore.get_range(store, key, start=begin, length=num_bytes)))
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
-        data = self._get_range(path, begin, len(buffer))
-        buffer[: len(data)] = data  # out of the client's memory: to make bytes of it first is one more copy
-        return len(data)
+        def read(store: Any, key: str) -> int:
+            num_read = 0
+            # As they come: what is asked for at once, up to a whole run, would else be held a second time until its last byte is there.
+            for piece in self._obstore.get(store, key, options={"range": (begin, begin + len(buffer))}).stream(min_chunk_size=_PIECE_BYTES):
+                data = memoryview(piece)
+                buffer[num_read : num_read + len(data)] = data
+                num_read += len(data)
+            return num_read
 
-    def _get_range(self, path: str, begin: int, num_bytes: int) -> memoryview:
-        if num_bytes <= 0:
-            return memoryview(b"")
-        return memoryview(self._ask(path, lambda store, key: self._obstore.get_range(store, key, start=begin, length=num_bytes)))
+        return self._ask(path, read) or 0 if len(buffer) else 0
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         if scheme_of(directory) in _WEB:
