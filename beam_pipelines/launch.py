@@ -182,7 +182,7 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     opened = open_source(config)
     if source.has_images and source.can.may_lack_images and not opened.has_images:
         config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
-        if source.kind != "text_lines":
+        if not source.can.is_of_values:
             say(f"--image=none, as {printable(config.input)} has nothing named like an image")
         opened = open_source(config)
     if found := getattr(opened, "found", ""):  # which a source of foreign records has

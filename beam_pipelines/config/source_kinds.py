@@ -12,12 +12,18 @@ class SourceKind:
         has_columns: Their inputs are rows with columns or fields, of which one may say the split.
         has_key_column: One of these may be the key.
         may_lack_images: Their examples may be of values alone.
-        has_class_folders: Classes are folders, known without an image in them.
+        is_of_values: Their examples always are: nobody would look for images there.
+        rows_name_images: An input says where its image lies, so that several may share one, each with other images.
+        has_named_samples: An input has a name in its file, which is its key unless a column is.
+        has_class_folders: Classes are folders, known without an image in them; and a folder's name is a name, whatever it looks like.
     """
 
     has_columns: bool = False
     has_key_column: bool = False
     may_lack_images: bool = False
+    is_of_values: bool = False
+    rows_name_images: bool = False
+    has_named_samples: bool = False
     has_class_folders: bool = False
 
 
@@ -25,14 +31,14 @@ DEFAULT_SOURCE = "image_folder"
 
 SOURCES: Mapping[str, SourceKind] = {
     DEFAULT_SOURCE: SourceKind(has_class_folders=True),
-    "table": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
+    "table": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True, rows_name_images=True),
     "voc": SourceKind(),
     "coco": SourceKind(),
     "masks": SourceKind(),
     "arrays": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
     "fixed_length": SourceKind(has_columns=True, may_lack_images=True),
-    "text": SourceKind(),
-    "text_lines": SourceKind(may_lack_images=True),
+    "text": SourceKind(rows_name_images=True),
+    "text_lines": SourceKind(may_lack_images=True, is_of_values=True),
     "tfrecord": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
-    "webdataset": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
+    "webdataset": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True, has_named_samples=True),
 }

@@ -43,12 +43,13 @@ def make_class_table(
     names = {*found, *known}
     if not names and feature != OBJECT_LABEL:  # images without objects are common
         raise UserError(f"{feature}: none of the inputs has a class; expected some, or --label_names FILE")
-    if source.kind != "image_folder" and feature != OBJECT_LABEL:
+    may_be_numbers = not source.can.has_class_folders
+    if may_be_numbers and feature != OBJECT_LABEL:
         _check_one_each(source, feature, names, is_one_each)
     integers = {name for name in names if INTEGER.fullmatch(name)}
     if first:
-        return _continued_table(feature, first, names, integers if source.kind != "image_folder" else set())
-    if source.kind == "image_folder" or not integers:
+        return _continued_table(feature, first, names, integers if may_be_numbers else set())
+    if not may_be_numbers or not integers:
         return tuple(sorted(names))
     return _integer_table(feature, integers) if integers == names else _mixed_table(feature, names, integers)
 

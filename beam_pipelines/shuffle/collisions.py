@@ -122,14 +122,14 @@ def _other_columns(source: SourceConfig) -> str:
 
 def _advice(source: SourceConfig) -> str:
     key_column, others = source.key_column, _other_columns(source)
-    if source.kind == "table" and key_column is None and others:  # an image has its place in many pairs
-        image = printable(source.image_column or "IMAGE")
-        return f"expected each image once, or --key_column={image}{others}, by which a key is made of all images of a row, or a column of unique keys"
     if not source.can.has_key_column:
         return "expected each input once, and so each file under one name"
+    if source.can.rows_name_images and key_column is None and others:  # an image has its place in many pairs
+        image = printable(source.image_column or "IMAGE")
+        return f"expected each image once, or --key_column={image}{others}, by which a key is made of all images of a row, or a column of unique keys"
     if key_column:
         return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not, or none (--key_column='')"
-    if key_column is None and source.kind == "webdataset":  # of which a key is a sample's place
+    if key_column is None and source.can.has_named_samples:
         return "expected each sample once in its file, or --key_column: a field of unique keys"
     if key_column is None:
         return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"

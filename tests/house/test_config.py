@@ -1,10 +1,13 @@
 """A config that can't be right is refused at once, by the option, its value, and what would do."""
 
+import ast
 import dataclasses
+import pathlib
 from fractions import Fraction
 
 import pytest
 
+import beam_pipelines
 from beam_pipelines.config.label_lists import parse_list
 from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -92,6 +95,18 @@ def test_a_config_does_not_change():
 
 def test_the_default_splits_are_a_config_too():
     assert make_config(splits=DEFAULT_SPLITS).splits == splits(train="0.9", validation="0.1")
+
+
+def test_what_a_source_can_do_is_asked_of_its_kind_and_not_told_by_its_name():
+    package = pathlib.Path(beam_pipelines.__file__).parent
+    for path in package.rglob("*.py"):
+        if path.relative_to(package).parts[0] in ("config", "sources"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node.subject] if isinstance(node, ast.Match) else []
+            words = [ast.unparse(side) for side in sides]
+            is_of_source = any(word.endswith("source.kind") for word in words)
+            assert not is_of_source or words[1:] in (["None"], ["DEFAULT_SOURCE"]), f"{path}:{node.lineno}: see `SourceKind`"
 
 
 def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
