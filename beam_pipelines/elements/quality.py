@@ -97,14 +97,6 @@ class ShuffleQualities:
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 
-def shuffle_quality(shards: Iterable[LabelSequence]) -> dict[str, Any]:
-    """That of one feature, from its shards in order: see `_Joined.to_json`."""
-    joined = _Joined()
-    for shard in shards:
-        joined.add(shard)
-    return joined.to_json()
-
-
 class _Joined:
     """Sequences that follow each other."""
 

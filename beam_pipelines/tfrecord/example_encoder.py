@@ -163,23 +163,6 @@ def split_entries(entries: bytes) -> Iterator[bytes]:
         yield entries[start:position]
 
 
-def entry_integers(entry: bytes) -> list[int]:
-    """The values of a feature of integers above -1, from its entry."""
-    _, position = _read_varint(entry, 1)
-    name_bytes, position = _read_varint(entry, position + 1)
-    position += name_bytes
-    for _ in ("feature", "list"):  # each in the one before
-        _, position = _read_varint(entry, position + 1)
-    if position == len(entry):  # of no number there is no packed value
-        return []
-    _, position = _read_varint(entry, position + 1)
-    values = []
-    while position < len(entry):
-        value, position = _read_varint(entry, position)
-        values.append(value)
-    return values
-
-
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """An integer, and where it ends."""
     value, shift = 0, 0

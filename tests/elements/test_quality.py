@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.elements.quality import WINDOW, LabelSequence, expected_run_length, one_label, proves_nothing, shuffle_quality
-from beam_pipelines.tfrecord.example_encoder import encode_extras, entry_integers, split_entries
+from beam_pipelines.elements.quality import WINDOW, LabelSequence, ShuffleQualities, expected_run_length, one_label, proves_nothing
 from made_images import encode, write_files
 from prepared import picture
-from tf_input.dataset_format import NO_LABEL, Feature
+from tf_input.dataset_format import NO_LABEL
 
 
 def num_runs(labels: list[int]) -> int:
@@ -24,7 +23,11 @@ def num_runs(labels: list[int]) -> int:
 
 
 def quality(shards: list[list[int]]) -> dict[str, float | None]:
-    return shuffle_quality([LabelSequence.of(np.array(shard)) for shard in shards])
+    """Of one feature, from the labels of its shards in order."""
+    qualities = ShuffleQualities()
+    for shard in shards:
+        qualities.add({"label": LabelSequence.of(np.array(shard))})
+    return qualities.to_json()["label"]
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=8).filter(any))
@@ -129,15 +132,6 @@ def test_one_number_stands_for_the_labels_of_an_example():
     found = {labels: one_label(labels) for labels in sets}
     assert max(found.values()) < NO_LABEL and len(set(found.values())) > 0.8 * len(sets)
     assert one_label([3, 1, 1, 2]) == one_label([2, 3, 1]) == -212, "in every process"
-
-
-@given(st.lists(st.lists(st.integers(0, 1 << 40), max_size=200), min_size=1, max_size=3))
-def test_labels_are_read_back_from_what_is_written(lists):
-    features = [Feature(f"head {place}", "class_label", (None,)) for place in range(len(lists))]
-    features.append(Feature("one", "class_label", ()))
-    values = {feature.name: labels for feature, labels in zip(features, [*lists, 300])}
-    entries = list(split_entries(encode_extras(features, values)))
-    assert [entry_integers(entry) for entry in entries] == [*lists, [300]]
 
 
 HEADS = {

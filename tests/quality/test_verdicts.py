@@ -14,7 +14,7 @@ import tensorflow as tf
 from PIL import Image
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.elements.quality import LabelSequence, shuffle_quality
+from beam_pipelines.elements.quality import LabelSequence, ShuffleQualities
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.quality import measures
 from beam_pipelines.quality.measures import SIGNIFICANCE, LabelOrder, assess
@@ -83,7 +83,9 @@ def test_sorted_and_buffer_shuffled_records_are_told_from_shuffled_ones(tmp_path
         assert (f"{folder}: not shuffled; `recordmill prepare` shuffles" in err) == bool(code)
         (split,) = found["splits"].values()
         assert (split["records"], split["shards"], split["labels"]) == (NUM, NUM_SHARDS, "image/class/label")
-        stated = shuffle_quality([LabelSequence.of(labels)])
+        qualities = ShuffleQualities()
+        qualities.add({"label": LabelSequence.of(labels)})
+        stated = qualities.to_json()["label"]
         run = split["measures"]["mean_run_length"]
         assert run["found"] == pytest.approx(stated["mean_run_length"]) and run["chance"] == pytest.approx(
             stated["expected_mean_run_length"], rel=0.01

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, encode_extras, encode_pieces, extra_features, varint
+from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, encode_extras, encode_pieces, extra_features, split_entries, varint
 from listings import make_schema
 from tf_input.dataset_format import Feature
 
@@ -125,6 +125,19 @@ def test_the_schemas_of_a_run_can_be_encoded():
         encoded = ExampleEncoder(schema).encode(b"pixels", make_values())
         expected = ["height", "image", "key", "label", "width"] if check == "strict" else ["image", "key", "label"]
         assert list(feature_names(encoded)) == expected, check
+
+
+@given(st.lists(st.lists(INT64, max_size=200), min_size=1, max_size=3))
+def test_entries_that_lie_together_are_told_apart(lists):
+    import tensorflow as tf
+
+    features = [Feature(f"head {place}", "class_label", (None,)) for place in range(len(lists))]
+    features.append(Feature("one", "class_label", ()))
+    values = {feature.name: labels for feature, labels in zip(features, [*lists, 300])}
+    entries = [tf.train.Features.FromString(entry).feature for entry in split_entries(encode_extras(features, values))]
+    assert [{name: list(one.int64_list.value) for name, one in entry.items()} for entry in entries] == [
+        {feature.name: labels} for feature, labels in zip(features, [*lists, [300]])
+    ]
 
 
 def test_varints_are_those_of_protocol_buffers():
