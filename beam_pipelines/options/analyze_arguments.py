@@ -5,6 +5,7 @@ import re
 
 from beam_pipelines.config.analyze_config import FITS, AnalyzeConfig
 from beam_pipelines.errors import UserError
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
@@ -19,14 +20,13 @@ example:
 
 def add_analyze(commands: argparse._SubParsersAction) -> None:
     """Adds the command `analyze` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "analyze",
         help="numbers of a full pass over a data set, and the graph that applies them",
         description="Runs TensorFlow Transform's analyzers over a data set that `recordmill prepare` wrote, and writes the graph "
         "that training\nand serving apply: OUT/transform_fn. Every other option goes to Apache Beam.\n--job_timeout SECONDS stops a job that takes longer.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set")

@@ -11,7 +11,6 @@ from beam_pipelines.config.prepare_config import (
     CHECKS,
     DEFAULT_SPLITS,
     DUPLICATES,
-    MAX_DUPLICATE_DISTANCE,
     PrepareConfig,
     SourceConfig,
 )
@@ -19,11 +18,11 @@ from beam_pipelines.config.source_kinds import SOURCES
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.analyze_arguments import add_analyze
 from beam_pipelines.options.benchmark_arguments import add_benchmark
-from beam_pipelines.options.command_parser import CommandParser
+from beam_pipelines.options.command_parser import CommandParser, add_command
 from beam_pipelines.options.export_arguments import add_export
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
 from beam_pipelines.options.inspect_arguments import add_inspect
-from beam_pipelines.options.leaks_arguments import add_leaks
+from beam_pipelines.options.leaks_arguments import add_duplicate_distance, add_leaks
 from beam_pipelines.options.log_arguments import add_log_options, add_progress_options
 from beam_pipelines.options.option_values import (
     default_name,
@@ -87,14 +86,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"recordmill {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    prepare = commands.add_parser(
+    prepare = add_command(
+        commands,
         "prepare",
         help="images and labels -> a globally shuffled data set",
         description="Reads images and labels from where they lie, checks them, shuffles them globally and writes sharded TFRecords.\n"
         "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).\n--job_timeout SECONDS stops a job that takes longer.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = prepare.add_argument
     splits = ",".join(f"{split}={float(fraction):g}" for split, fraction in DEFAULT_SPLITS.items())
@@ -137,14 +135,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="find images that are alike, also recompressed, resized, recoloured or mirrored ones. group: bring them into one split; drop: keep "
         "the one with the smallest key; keep: say how many there are (each image is read twice, and decoded once)",
     )
-    add(
-        "--duplicate_distance",
-        type=int,
-        default=MAX_DUPLICATE_DISTANCE,
-        metavar="BITS",
-        help=f"of the 64 lowest of a perceptual hash, in which such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} "
-        f"(default: {MAX_DUPLICATE_DISTANCE}); whatever it is, of the 192 others, which are looked at next, a third may",
-    )
+    add_duplicate_distance(prepare)
     add("--exact_only", action="store_true", help="only images of the same bytes are alike")
     add("--move_to", metavar="SPLIT", help="where --duplicates group brings those that the source has in several splits (default: that is refused)")
     add("--split_folders", choices=("yes", "no"), help="whether IN's folders are splits (default: by their names)")

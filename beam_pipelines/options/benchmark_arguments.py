@@ -4,6 +4,7 @@ import argparse
 import re
 
 from beam_pipelines.errors import UserError
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_size
 
 _EXAMPLE = """\
@@ -14,14 +15,13 @@ example:
 
 def add_benchmark(commands: argparse._SubParsersAction) -> None:
     """Adds the command `benchmark` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "benchmark",
         help="how fast a data set is read, and what would make it faster",
         description="Reads a data set as a training would, ever further down the pipeline, and says how many images a "
         "second each stage leaves,\nwhich is the bottleneck, and what to change.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path, or a gs:// URL")

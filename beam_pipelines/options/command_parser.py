@@ -30,3 +30,22 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see `{self.prog} --help`)")
+
+
+def add_command(
+    commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str
+) -> argparse.ArgumentParser:
+    """Adds a command, without any options yet.
+
+    Args:
+        commands: Those of the parser.
+        name: As it is typed.
+        help: What it answers or makes, in a line.
+        description: What it does, shown with its lines as they are.
+        example: What stands below the options, as it is.
+
+    Returns:
+        Its parser, which takes options by their whole names alone.
+    """
+    raw = argparse.RawDescriptionHelpFormatter
+    return commands.add_parser(name, help=help, description=description, epilog=example, formatter_class=raw, allow_abbrev=False)

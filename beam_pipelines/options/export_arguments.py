@@ -3,6 +3,7 @@
 import argparse
 
 from beam_pipelines.config.export_config import FORMATS, ExportConfig
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
@@ -16,16 +17,15 @@ It ends with 0 where DIR is whole; else there is no DIR, or the one that was the
 
 def add_export(commands: argparse._SubParsersAction) -> None:
     """Adds the command `export` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "export",
         help="a data set in the formats of others",
         description="Reads a data set's shards in order and writes what is in them in another format. Images stay the bytes that they are.\n"
         "webdataset: tar files; parquet: as Hugging Face's datasets has it; array_record: as TensorFlow Datasets and Grain have it;\n"
         "image_folder: SPLIT/CLASS/NAME.jpg; tfrecord: the same records, GZIP; dali_index: what DALI reads beside the shards.\n"
         "Every other option goes to Apache Beam. --job_timeout SECONDS stops a job that takes longer.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path or URL")

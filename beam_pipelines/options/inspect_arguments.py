@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from beam_pipelines.errors import UserError
+from beam_pipelines.options.command_parser import add_command
 
 _EXAMPLE = """\
 example:
@@ -16,14 +17,13 @@ example:
 
 def add_inspect(commands: argparse._SubParsersAction) -> None:
     """Adds the command `inspect` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "inspect",
         help="what is in a data set?",
         description="Shows what a data set has: splits, features, classes, sizes of images, shards, and how it was made; or, with one of\n"
         "--where, --example and --sql, some of its examples. It changes nothing.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path or URL")

@@ -4,6 +4,7 @@ import argparse
 
 from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.config.prepare_config import MAX_DUPLICATE_DISTANCE
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
@@ -17,7 +18,8 @@ It ends with 0 where nothing lies apart that belongs together; with 1 where some
 
 def add_leaks(commands: argparse._SubParsersAction) -> None:
     """Adds the command `leaks` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "leaks",
         help="are images of one split in another one too, or in another data set?",
         description="Looks for images that are alike (also recompressed, resized, recoloured or mirrored) and for groups in several splits of data\n"
@@ -25,13 +27,17 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         "--exact_only, else images are read from the shards. TFRecord files that others wrote, or a folder of them, are taken too. It\n"
         "changes nothing.\n"
         "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("data_sets", nargs="+", metavar="OUT", help="a data set: a path or URL; of several also what is in two of them")
-    add(
+    add_duplicate_distance(parser)
+    add("--json", action="store_true", help="what is found as JSON")
+
+
+def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
+    """Adds how far images may be from each other that are alike."""
+    parser.add_argument(
         "--duplicate_distance",
         type=int,
         default=MAX_DUPLICATE_DISTANCE,
@@ -39,7 +45,6 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         help=f"of the 64 lowest of a perceptual hash, in which such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} "
         f"(default: {MAX_DUPLICATE_DISTANCE}); whatever it is, of the 192 others, which are looked at next, a third may",
     )
-    add("--json", action="store_true", help="what is found as JSON")
 
 
 def make_leaks_config(arguments: argparse.Namespace) -> LeaksConfig:

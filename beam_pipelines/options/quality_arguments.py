@@ -4,6 +4,7 @@ import argparse
 
 from beam_pipelines.config.quality_config import QualityConfig
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
@@ -17,16 +18,15 @@ It ends with 0 where all is shuffled, or nothing can be told; with 1 where somet
 
 def add_quality(commands: argparse._SubParsersAction) -> None:
     """Adds the command `quality` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "quality",
         help="are TFRecords shuffled, ours or anybody's?",
         description="Looks at how labels follow each other, and compares it with what chance gives: the lengths of runs of one label, the\n"
         "labels in windows of records, how far each shard's are from those of all, the order of the source. Of prepared data sets indexes\n"
         "and catalogs are read, and no record; others are read once. It changes nothing.\n"
         "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("paths", metavar="PATH", nargs="+", help="a data set, or a file, a folder or a pattern of TFRecords: paths or URLs")

@@ -3,6 +3,7 @@
 import argparse
 
 from beam_pipelines.config.repair_config import RepairConfig
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory, parse_patterns
 
 _EXAMPLE = """\
@@ -18,15 +19,14 @@ It ends with 0 where everything is as it was written, or is so again; with 1 whe
 
 def add_repair(commands: argparse._SubParsersAction) -> None:
     """Adds the command `repair` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "repair",
         help="damaged and missing shards, indexes and catalogs -> the same bytes again",
         description="Compares every shard, index and catalog of a data set with its size and checksum, and makes what is damaged or\n"
         "gone again from the images and labels: only with the very bytes that it had, else it is left, and what has changed is named.\n"
         "Every other option goes to Apache Beam (of an object store where images lie, such as --s3_endpoint_url).",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path")

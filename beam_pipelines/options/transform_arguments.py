@@ -4,6 +4,7 @@ import argparse
 
 from beam_pipelines.config.prepare_config import check_name
 from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import default_name, parse_directory
 
 _EXAMPLE = """\
@@ -15,14 +16,13 @@ example:
 
 def add_transform(commands: argparse._SubParsersAction) -> None:
     """Adds the command `transform` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "transform",
         help="a data set of transformed examples, in the same order and shards",
         description="Applies the graph that `recordmill analyze` wrote to every example, and writes what comes out as a data set.\n"
         "Every other option goes to Apache Beam.\n--job_timeout SECONDS stops a job that takes longer.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set, analysed")

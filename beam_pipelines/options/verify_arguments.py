@@ -4,6 +4,7 @@ import argparse
 
 from beam_pipelines.config.verify_config import VerifyConfig
 from beam_pipelines.errors import UserError
+from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
@@ -17,15 +18,14 @@ It ends with 0 where everything is as it was written; with 1 where something is 
 
 def add_verify(commands: argparse._SubParsersAction) -> None:
     """Adds the command `verify` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "verify",
         help="is everything in a data set as it was written?",
         description="Reads a data set and compares all that is in it: the manifest, each shard's size and checksum, each record's frame,\n"
         "the index and the catalog against the records, the examples against the schema; no key twice, no group in two splits. It changes nothing.\n"
         "Every other option goes to Apache Beam. --job_timeout SECONDS stops a job that takes longer.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path or URL")

@@ -5,6 +5,7 @@ import re
 
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.benchmark_arguments import parse_num_bytes, parse_order
+from beam_pipelines.options.command_parser import add_command
 
 # Of a training, as its `batches` was given them: which examples a batch has depends on these, and on no other.
 TRAINING_OPTIONS = (
@@ -20,14 +21,13 @@ example:
 
 def add_which(commands: argparse._SubParsersAction) -> None:
     """Adds the command `which` and its options to the parser's commands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "which",
         help="the keys and paths of any past batch of a training",
         description="Says which examples a batch was made of: their keys, paths and class names, in the order of the batch. No log of it is\n"
         "needed, as a batch depends on the seed, the epoch and the step alone: give the options that the training was given, or its backup.",
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path or URL")
