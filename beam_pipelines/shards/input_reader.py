@@ -130,12 +130,8 @@ class InputReader:
                 return ReadImage(data, self._encode_extras(image, None, is_sampled), "", "", None, 0, 0)
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked, is_sampled)
-        except OSError as error:
-            return self._refuse(image, error)
-        except _UnreadableError as error:
-            return DeadLetter.of(_name_of(image), error, "read")
-        except Refusal as error:
-            return self._refuse_content(image, data, error)
+        except (OSError, Refusal) as error:
+            return self._refuse(image, data, error)
         # Summed here and now: the pixels of a batch of photographs would be gigabytes.
         stored = data if checked.encoded is None else checked.encoded
         if is_sampled and context.tensor is not None:
@@ -154,12 +150,8 @@ class InputReader:
         try:
             data = self._read_bytes(image)
             look = self._look_at(image, data) if self._context.config.hashes_looks else None
-        except OSError as error:
-            return self._refuse(image, error)
-        except _UnreadableError as error:
-            return DeadLetter.of(_name_of(image), error, "read")
-        except Refusal as error:
-            return self._refuse_content(image, data, error)
+        except (OSError, Refusal) as error:
+            return self._refuse(image, data, error)
         return SeenImage(hashlib.blake2b(data, digest_size=16).digest(), look)
 
     def _look_at(self, image: LabeledImage, data: bytes) -> np.ndarray | None:
@@ -197,7 +189,15 @@ class InputReader:
         except RunError as error:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
-    def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
+    def _refuse(self, image: LabeledImage, data: bytes, error: OSError | Refusal) -> DeadLetter:
+        """An input whose bytes, as far as they were read, are not what they should be; RunError where the error says nothing about them."""
+        if isinstance(error, OSError):
+            return self._refuse_file(image, error)
+        if isinstance(error, _UnreadableError):
+            return DeadLetter.of(_name_of(image), error, "read")
+        return self._refuse_content(image, data, error)
+
+    def _refuse_file(self, image: LabeledImage, error: OSError) -> DeadLetter:
         """RunError where the error says nothing about the image, or a file that belongs to it."""
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
