@@ -18,7 +18,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.patterns import InputNames, split_input
-from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at
 
@@ -107,6 +107,15 @@ class Containers:
             return wanted.literal
         names, self._dead_letters = FileListing(self.root, self._config.ignore).fitting(wanted)
         return wanted.literal.union(names)
+
+
+def refuse_outside(root: Root, name: str) -> DeadLetter | None:
+    """What becomes of a file that a link leads out of the root, or of a name that means none; None of any other."""
+    try:
+        root.relative(name)
+    except OutsideError as error:
+        return DeadLetter(printable(name), "list", "outside", str(error))
+    return None
 
 
 def split_in_name(path: str) -> str | None:

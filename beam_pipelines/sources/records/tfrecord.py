@@ -33,7 +33,7 @@ from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError, Root
-from beam_pipelines.sources.records.containers import Containers
+from beam_pipelines.sources.records.containers import Containers, refuse_outside
 from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.record_fields import (
     ImageSpan,
@@ -195,10 +195,8 @@ class TfRecord:
             yield from dead_letters
         else:
             self.num_ignored = self._num_ignored if part == self._names[0] else 0
-        try:
-            self._root.relative(part)
-        except OutsideError as error:
-            yield DeadLetter(printable(part), "list", "outside", str(error))
+        if refused := refuse_outside(self._root, part):
+            yield refused
             return
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(self._open(part))

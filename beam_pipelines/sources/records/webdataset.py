@@ -40,7 +40,7 @@ from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError
-from beam_pipelines.sources.records.containers import Containers
+from beam_pipelines.sources.records.containers import Containers, refuse_outside
 from beam_pipelines.sources.records.row_reader import FieldReader, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.records.tar_samples import SampleReader, TarSample
@@ -181,10 +181,8 @@ class WebDataset:
         """The samples of one file."""
         self.num_ignored, dead_letters = self._containers.beside(part)
         yield from dead_letters
-        try:
-            self._root.relative(part)
-        except OutsideError as error:
-            yield DeadLetter(printable(part), "list", "outside", str(error))
+        if refused := refuse_outside(self._root, part):
+            yield refused
             return
         with contextlib.ExitStack() as stack:
             tar, is_compressed = stack.enter_context(self._open(part))
