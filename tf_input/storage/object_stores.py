@@ -11,6 +11,7 @@ from typing import Any, Callable, Sequence
 from tf_input.storage.credentials import amazon_options, azure_options, google_options, missing_keys
 from tf_input.storage.packages import import_package
 from tf_input.storage.paths import bucket_and_key, join, scheme_of
+from tf_input.storage.remote_files import RemoteFiles
 
 _WEB = ("http", "https")
 _AZURE = ("az", "azure", "adl", "abfs", "abfss")
@@ -30,10 +31,8 @@ _STATUS = re.compile(r"status code: (\d{3}[A-Za-z '-]*)")
 _AFTER_END = "416"
 
 
-class ObjectStoreFiles:
+class ObjectStoreFiles(RemoteFiles):
     """Objects in buckets, and files of web servers; clients are made when they are first needed, in each process its own."""
-
-    is_local = False
 
     def __init__(self) -> None:
         self._obstore = import_package("obstore")
@@ -90,15 +89,6 @@ class ObjectStoreFiles:
 
         with ThreadPoolExecutor(_NUM_REQUESTS) as threads:
             list(threads.map(copy_one, names))
-
-    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
-        return False
-
-    def release(self) -> None:
-        pass  # each range is a request of its own
-
-    def can_hold(self, num_bytes: int) -> bool:
-        return False
 
     def _size(self, path: str) -> int | None:
         try:

@@ -6,9 +6,10 @@ from typing import Iterator, Sequence
 
 from tf_input.storage.packages import import_package
 from tf_input.storage.paths import join
+from tf_input.storage.remote_files import RemoteFiles
 
 
-class OtherFiles:
+class OtherFiles(RemoteFiles):
     """Files that fsspec reads; credentials and endpoints come from where its file system looks for them.
 
     Args:
@@ -18,8 +19,6 @@ class OtherFiles:
         ValueError: Nobody knows its scheme.
         ImportError: fsspec, or the package that it needs for this scheme, is not installed.
     """
-
-    is_local = False
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -56,16 +55,6 @@ class OtherFiles:
     def copy_directory(self, path: str, copy: str) -> None:
         with _os_errors(path):
             self._filesystem.get(f"{path}/", f"{copy}/", recursive=True)
-
-    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
-        return False
-
-    def release(self) -> None:
-        pass  # each range is a request of its own
-
-    def can_hold(self, num_bytes: int) -> bool:
-        return False
-
 
 @contextlib.contextmanager
 def _os_errors(path: str) -> Iterator[None]:
