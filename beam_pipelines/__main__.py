@@ -39,7 +39,6 @@ from beam_pipelines.options.transform_arguments import make_transform_config
 from beam_pipelines.options.verify_arguments import make_verify_config
 from beam_pipelines.options.which_arguments import training_options
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import light_processes
 from beam_pipelines.publish.output_directory import check_paths
 from beam_pipelines.publish.status import describe_status, find_status
@@ -48,6 +47,7 @@ from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
+from tf_input.cores import num_cores
 from tf_input.dataset_format import MANIFEST
 
 # Whether this process is the command's alone; else whoever calls `main` may have other uses for what it imports.

@@ -15,7 +15,6 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
 from beam_pipelines.elements.listing import Listing, empty_split, order_splits
 from beam_pipelines.elements.split_hashes import SplitByGroup
-from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import MAX_HELD_BYTES
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shards.input_reader import InputReader
@@ -27,6 +26,7 @@ from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.source import held_bytes, other_images
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
+from tf_input.cores import num_cores
 
 CORES_PER_WORKER = 4
 

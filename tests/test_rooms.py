@@ -62,8 +62,8 @@ IMPORTS = {
 }
 STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
-# What writer and reader share: the data set's format, and the words for records that others wrote.
-CONTRACT = ("tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts")
+# What writer and reader share: the data set's format, and the words for records that others wrote; and how many cores there are.
+CONTRACT = ("tf_input.cores", "tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 
 # Rooms that work on plain values, in light processes and before Beam is loaded.

@@ -15,11 +15,11 @@ from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
 from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import TaskWindow
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.storage.files import any_remote, files_at, is_remote
+from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, MANIFEST, Manifest, decode_manifest, not_a_data_set
 
 

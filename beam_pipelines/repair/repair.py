@@ -14,7 +14,6 @@ from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import damage
 from beam_pipelines.errors import FoundError, RunError, StorageError, UserError, did_you_mean, printable
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import TaskWindow, end_running_tasks
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.versions import describe_others
@@ -22,6 +21,7 @@ from beam_pipelines.publish.written_data_set import RecordedRun, read_data_set, 
 from beam_pipelines.repair.rebuild import DamagedShard, rebuild
 from beam_pipelines.storage.files import any_remote
 from beam_pipelines.storage.marked_directory import own_directory
+from tf_input.cores import num_cores
 from tf_input.dataset_format import Manifest, ShardInfo
 
 WORKING = ".repair"  # behind the data set's name: where shards are made again, with the ending of what is not whole

@@ -6,8 +6,8 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_hand
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner
 
-from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.runners.engine import Engine
+from tf_input.cores import num_cores
 
 
 class Local(Engine):

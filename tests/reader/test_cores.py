@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from beam_pipelines.parallel import cores as of_the_writer
 from tf_input import cores
 
 GROUPS = {
@@ -30,20 +29,18 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("module", [cores, of_the_writer], ids=["reader", "writer"])
 @pytest.mark.parametrize("case", GROUPS)
-def test_quotas_of_control_groups(tmp_path, case, module):
+def test_quotas_of_control_groups(tmp_path, case):
     files, expected = GROUPS[case]
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert list(module.quotas(pathlib.Path(tmp_path))) == expected
+    assert list(cores.quotas(pathlib.Path(tmp_path))) == expected
 
 
-@pytest.mark.parametrize("module", [cores, of_the_writer], ids=["reader", "writer"])
 @pytest.mark.parametrize("quotas, expected", [([], 4), ([2.5], 3), ([0.2], 1), ([64.0], 4), ([3.0, 1.0], 1)])
-def test_the_least_of_what_is_allowed(monkeypatch, module, quotas, expected):
+def test_the_least_of_what_is_allowed(monkeypatch, quotas, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
-    monkeypatch.setattr(module, "quotas", lambda: iter(quotas))
-    assert module.num_cores() == expected
+    monkeypatch.setattr(cores, "quotas", lambda: iter(quotas))
+    assert cores.num_cores() == expected
