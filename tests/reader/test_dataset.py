@@ -12,23 +12,11 @@ import tensorflow as tf
 
 import forked_python
 import tf_input
-from prepared import CLASSES, mixed_images, prepare_images, uniform_images
+from prepared import CLASSES, prepare_images
 from tf_input.read_config import Augmentation
 
 SIZE = (12, 16)
 NUM_TRAIN = 93  # of the 110 images; a key's hash decides
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of many sizes, in four shards and one."""
-    return tf_input.open(mixed_images(tmp_path_factory))
-
-
-@pytest.fixture(scope="module")
-def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of 24 x 32 pixels."""
-    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 @pytest.fixture

@@ -12,17 +12,11 @@ import tensorflow as tf
 import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
-from prepared import mixed_images, picture, prepare_images
+from prepared import picture, prepare_images
 from tf_input import predictions
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 10, "image_size": SIZE}
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of many sizes, in four shards and one."""
-    return tf_input.open(mixed_images(tmp_path_factory))
 
 
 @pytest.fixture(scope="module")

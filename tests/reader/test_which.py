@@ -12,22 +12,10 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
-from prepared import mixed_images, prepare_images, uniform_images
+from prepared import prepare_images
 from tf_input.read_config import ReadConfig
 
 SIZE = (12, 16)
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of many sizes: never held."""
-    return tf_input.open(mixed_images(tmp_path_factory))
-
-
-@pytest.fixture(scope="module")
-def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of 24 x 32 pixels, which are held unless that is forbidden."""
-    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 def texts(keys: np.ndarray) -> list[str]:

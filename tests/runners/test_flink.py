@@ -34,7 +34,6 @@ from engines import (
     processes_of,
     running_flink,
     start_prepare,
-    write_source,
 )
 from forked_python import ForkedPython
 from held_stages import Gate
@@ -82,18 +81,6 @@ def forked_workers(cluster) -> None:
     """From now on its workers are forked off a process that has imported Beam and TensorFlow: to each that takes seconds."""
     preloaded = (*forked_python.TENSORFLOW, *forked_python.BEAM)
     forked_python.write_command(cluster.folder / "boot", engines.FLINK / "boot.py", f"--cluster={cluster.folder}", preloaded=preloaded)
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory) -> pathlib.Path:
-    return write_source(tmp_path_factory.mktemp("source") / "in", num_images=300)
-
-
-@pytest.fixture(scope="module")
-def expected(source, tmp_path_factory) -> dict[str, str]:
-    output = tmp_path_factory.mktemp("local") / "out"
-    prepare_here(source, output)
-    return digest(output)
 
 
 @pytest.fixture(scope="module")

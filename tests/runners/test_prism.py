@@ -1,14 +1,13 @@
 """Prism, Beam's engine in Go, gives the bytes of the local runner. It is built from its source, of the installed Beam's version."""
 
 import os
-import pathlib
 import shutil
 import signal
 
 import pytest
 
 import engines
-from engines import digest, finish, prepare_here, start_prepare, write_source
+from engines import digest, finish, prepare_here, start_prepare
 from held_stages import Gate
 from made_images import write_files
 from made_sources import CASES
@@ -25,18 +24,6 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def options() -> tuple[str, ...]:
     return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory) -> pathlib.Path:
-    return write_source(tmp_path_factory.mktemp("source") / "in", num_images=300)
-
-
-@pytest.fixture(scope="module")
-def expected(source, tmp_path_factory) -> dict[str, str]:
-    output = tmp_path_factory.mktemp("local") / "out"
-    prepare_here(source, output)
-    return digest(output)
 
 
 def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path):

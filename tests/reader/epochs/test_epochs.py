@@ -12,25 +12,12 @@ import pytest
 import tensorflow as tf
 
 import tf_input
-from prepared import mixed_images, uniform_images
 from tf_input.epochs.position import Position
 from tf_input.pipeline import ladder
 from tf_input.pipeline.inputs import RecordInputs
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 8, "image_size": SIZE}
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of many sizes, 93 of them in four training shards."""
-    return tf_input.open(mixed_images(tmp_path_factory))
-
-
-@pytest.fixture(scope="module")
-def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of 24 x 32 pixels, which fit into memory."""
-    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 def epoch(data: tf.data.Dataset) -> list[bytes]:

@@ -22,7 +22,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import forked_python
 import tf_input
-from analysed import NAMES, SIZE, analysed_images
+from analysed import NAMES, SIZE
 from beam_pipelines.__main__ import main
 from made_images import encode
 from prepared import picture, prepare_images
@@ -32,20 +32,10 @@ from tf_input.serving.serving_checks import check_inputs
 from tf_input.serving.serving_heads import Head
 from tf_input.serving.serving_limits import check_pixels, count_pixels
 
+pytestmark = pytest.mark.usefixtures("no_seed_stays")
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SERVING = ROOT / "deploy/serving"
-
-
-@pytest.fixture(autouse=True)
-def no_seed_stays():
-    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
-    yield
-    tf.random.set_seed(None)
-
-
-@pytest.fixture(scope="session")
-def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    return tf_input.open(analysed_images(tmp_path_factory))
 
 
 def make_model(activation: str | None = None, units: int = 3, scale: float = 1.0) -> keras.Model:

@@ -9,21 +9,11 @@ import pytest
 import tensorflow as tf
 
 import tf_input
-from analysed import SIZE, analysed_images
+from analysed import SIZE
 from prepared import mixed_images, prepare_images
 from tf_input.decoding.schema import parse_examples
 
-
-@pytest.fixture(autouse=True)
-def no_seed_stays():
-    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
-    yield
-    tf.random.set_seed(None)
-
-
-@pytest.fixture(scope="session")
-def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    return tf_input.open(analysed_images(tmp_path_factory))
+pytestmark = pytest.mark.usefixtures("no_seed_stays")
 
 
 def train_model(train, *first: keras.layers.Layer) -> keras.Model:

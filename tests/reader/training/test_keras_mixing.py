@@ -6,22 +6,10 @@ import pytest
 import tensorflow as tf
 
 import tf_input
-from prepared import uniform_images
 
-pytestmark = pytest.mark.slow(6)
+pytestmark = [pytest.mark.slow(6), pytest.mark.usefixtures("no_seed_stays")]
 
 OPTIONS = {"batch_size": 16, "seed": 0}
-
-
-@pytest.fixture(autouse=True)
-def no_seed_stays():
-    yield
-    tf.random.set_seed(None)
-
-
-@pytest.fixture(scope="module")
-def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 def make_model(*layers: keras.layers.Layer, loss: str = "categorical_crossentropy") -> keras.Model:

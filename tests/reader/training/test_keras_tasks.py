@@ -14,7 +14,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_seed_stays")]
 
 SIZE, COUNT, MAX_OBJECTS = 16, 48, 3
 COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]], np.uint8)
@@ -38,13 +38,6 @@ def write_row(root: pathlib.Path, index: int) -> dict:
         **{"colours": sorted(set(labels)), "weather": labels[0], "ground": ("one", "two", "three")[len(labels) - 1]},
         **{"share": float((mask > 0).mean()), "age": index / COUNT, "weight": 1 + index % 2},
     }
-
-
-@pytest.fixture(autouse=True)
-def no_seed_stays():
-    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
-    yield
-    tf.random.set_seed(None)
 
 
 @pytest.fixture(scope="module")

@@ -19,15 +19,11 @@ from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, make_model, 
 from tf_input.epochs.position import Position
 from tf_input.pipeline import ladder
 
+pytestmark = pytest.mark.usefixtures("no_seed_stays")
+
 NUM_BATCHES = 12
 ORDER = "window"
 OPTIONS = {"batch_size": BATCH_SIZE, "image_size": SIZE, "seed": 0}
-
-
-@pytest.fixture(autouse=True)
-def no_seed_stays():
-    yield
-    tf.random.set_seed(None)
 
 
 @pytest.fixture(scope="module")

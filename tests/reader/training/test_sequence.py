@@ -13,21 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tf_input
-from prepared import mixed_images, uniform_images
 
 SIZE, NUM, NUM_BATCHES = (12, 16), 93, 12
 OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 3}
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    return tf_input.open(mixed_images(tmp_path_factory))
-
-
-@pytest.fixture(scope="module")
-def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Held in memory."""
-    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 def darken(image, label, seed):
