@@ -20,7 +20,7 @@ from tf_input.benchmark.benchmark import table
 from tf_input.benchmark.stages import Stage, time_shares
 from tf_input.read_config import ReadConfig
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from beam_pipelines.config.label_lists import parse_list
 from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
-from beam_pipelines.options.option_values import parse_num_shards, parse_size, parse_splits
 
 
 def make_config(**options: object) -> PrepareConfig:
@@ -123,44 +122,6 @@ def test_in_an_object_store_what_replaces_nothing_is_written_in_place():
         assert config.spool_directory == "gs://bucket/out.incomplete/1a2b/spool"
 
 
-def test_splits_are_parsed_as_exact_fractions_in_the_given_order():
-    cases = [
-        # as floats these add up to 0.9999999999999999 and 1.0000000000000002
-        ("train=0.1,validation=0.2,test=0.7", [("train", "1/10"), ("validation", "1/5"), ("test", "7/10")]),
-        ("a=0.7,b=0.1,c=0.1,d=0.1", [("a", "7/10"), ("b", "1/10"), ("c", "1/10"), ("d", "1/10")]),
-        ("b=1/3, a=2/3", [("b", "1/3"), ("a", "2/3")]),
-        ("train=1", [("train", "1")]),
-    ]
-    for text, expected in cases:
-        parsed = parse_splits(text)
-        assert list(parsed.items()) == [(split, Fraction(fraction)) for split, fraction in expected], text
-        assert sum(parsed.values()) == 1, text
-        assert make_config(splits=parsed).splits == parsed, text
-
-
-def test_splits_that_cannot_be_parsed_are_refused():
-    texts = ("", "train", "train=", "=1", "train=x", "train=nan", "train=inf", "train=1/0", "a=0.5,a=0.5", "train=1,")
-    for text in texts:
-        with pytest.raises(UserError) as caught:
-            make_config(splits=parse_splits(text))
-        for part in ("--splits=", "expected"):
-            assert part in str(caught.value), text
-
-
-def test_numbers_of_shards_are_parsed():
-    cases = {"16": 16, " 16 ": 16, "train=14,validation=2": {"train": 14, "validation": 2}, "a = 1 , b = 2": {"a": 1, "b": 2}}
-    for text, expected in cases.items():
-        assert parse_num_shards(text) == expected, text
-
-
-def test_numbers_of_shards_that_cannot_be_parsed_are_refused():
-    for text in ("", "x", "1.5", "-1", "16MiB", "train=", "train=x", "train=1.5", "train=1,train=2", "1,2", "²", "4" * 5000):
-        with pytest.raises(UserError) as caught:
-            make_config(num_shards=parse_num_shards(text))
-        for part in (f"--num_shards={text}", "expected a number"):
-            assert part in str(caught.value), text
-
-
 def test_lists_in_a_text_are_read_as_json_and_python_write_them():
     cases = {
         '["a", "b|c"]': ["a", "b|c"],
@@ -179,28 +140,3 @@ def test_lists_in_a_text_are_read_as_json_and_python_write_them():
     }
     for text, expected in cases.items():
         assert parse_list(text) == expected, text[:40]
-
-
-def test_sizes_are_parsed():
-    cases = {
-        "1": 1,
-        "512B": 512,
-        "128MiB": 128 << 20,
-        "128mib": 128 << 20,
-        " 1.5 GiB ": 3 << 29,
-        "100MB": 100_000_000,
-        "0.1GB": 100_000_000,
-        "4KB": 4_000,
-        "4KiB": 4_096,
-        "2GB": 2_000_000_000,
-    }
-    for text, expected in cases.items():
-        assert parse_size(text) == expected, text
-
-
-def test_sizes_that_cannot_be_parsed_are_refused():
-    for text in ("", "MiB", "12 M", "12MiBs", "-1MiB", "1e3", "1,5GB", "1.GB", "0x10", "0", "0.4B"):
-        with pytest.raises(UserError) as caught:
-            make_config(shard_bytes=parse_size(text))
-        for part in ("--shard_size=", "128MiB"):
-            assert part in str(caught.value), text
