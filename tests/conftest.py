@@ -11,7 +11,6 @@ import sys
 import tempfile
 from typing import Iterator
 
-import _pytest.runner
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -130,19 +129,6 @@ def pytest_collection_finish() -> None:
     if "tensorflow" in sys.modules:
         # A graph that computes for milliseconds is not worth its optimisation, a fifth of what such a test takes; programs that tests start have it.
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """As pytest runs a test, in a frame that asks for half of a mebibyte: so all frames of the test lie in one piece of memory.
-
-    Python takes pieces of 16 KiB for them, and where one ends just below a busy function, each of its calls asks the system for the next one, and gives it back: a
-    call then takes 300 times as long, and all tests together three hundredths of their time.
-    """
-    return _pytest.runner.pytest_runtest_protocol(item, nextitem)
-
-
-pytest_runtest_protocol.__code__ = pytest_runtest_protocol.__code__.replace(co_stacksize=1 << 16)  # of eight bytes each
-pytest_runtest_protocol = pytest.hookimpl(tryfirst=True)(pytest_runtest_protocol)
 
 
 def _dealt_with(item: pytest.Item) -> str:

@@ -77,12 +77,14 @@ class References:
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
+        if not batches:
+            return cls(np.zeros(0, ROW), (), (), *(Texts.of([]) for _ in _TEXTS))
         if len(batches) == 1:
             return batches[0]
         splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
         raws = tuple(dict.fromkeys(raw for batch in batches for raw in batch.raws))
         places = {raw: place for place, raw in enumerate(raws, 1)}
-        rows = np.concatenate([batch.rows.view(_AS_BYTES) for batch in batches] or [np.zeros(0, _AS_BYTES)]).view(ROW)
+        rows = np.concatenate([batch.rows.view(_AS_BYTES) for batch in batches]).view(ROW)
         start = 0
         for batch in batches:
             mine = rows[start : start + len(batch)]
@@ -91,8 +93,8 @@ class References:
                 mine["split"] = np.array([splits.index(split) for split in batch.splits], np.uint8)[mine["split"]]
             if batch.raws != raws and batch.raws:
                 mine["raw"] = np.array([0, *(places[raw] for raw in batch.raws)], np.uint32)[mine["raw"]]
-        columns = zip(*(batch._texts() for batch in batches)) if batches else ([] for _ in _TEXTS)
-        return cls(rows, splits, raws, *(Texts.concatenate(parts) if parts else Texts.of([]) for parts in columns))
+        columns = zip(*(batch._texts() for batch in batches))
+        return cls(rows, splits, raws, *(Texts.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
         """As bytes; of layouts only with those that a row has, since there may be as many as references."""

@@ -55,7 +55,7 @@ def look_at(data: bytes, check: str) -> np.ndarray:
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     side = min(header.height, header.width)
-    reduction = 1 if side < 2 * _SIDE else 2 if side < 4 * _SIDE else 4 if side < 8 * _SIDE else 8
+    reduction = max(one for one in (1, 2, 4, 8) if one == 1 or side >= one * _SIDE)  # as the decoder can, and no smaller than `_SIDE`
     pixels = decode_jpeg(data, header, "RGB" if header.num_components == 4 else "GRAY", check == "strict", reduction)
     orientation = exif_orientation(header.exif) if header.exif else 1
     return _grey(pixels if orientation == 1 else np.atleast_3d(turn(to_image(pixels), orientation)))

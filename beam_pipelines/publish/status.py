@@ -60,9 +60,15 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
     except ValueError:  # damaged, or another version's
         plan = None
     counts = read_counts(directory)
+    if is_whole(paths):
+        stage = "publish"
+    elif plan or not is_prepare:
+        stage = "write"
+    else:
+        stage = stage_of(directory)
     return {
         **_holder(lease, is_at_work),
-        "stage": "publish" if is_whole(paths) else "write" if plan or not is_prepare else stage_of(directory),
+        "stage": stage,
         "listed": counts.listed or None,
         "written": counts.written or None,
         "dead_letters": counts.dead_letters or None,
@@ -94,20 +100,28 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
     directory, place = f"{scratch}/{lease.run_id}", os.path.dirname(_ANALYSIS)
     analyzed = read_counts(f"{directory}/{PROGRESS}").analyzed
     is_moved = os.path.lexists(f"{scratch}/old_{place}")
+    if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}"):
+        stage = "publish"
+    else:
+        stage = "analyze" if analyzed else "start"
     return {
         **_holder(lease, is_in_use(scratch)),
         "command": "analyze",  # which a lease of an earlier version does not say
-        "stage": "publish" if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}") else "analyze" if analyzed else "start",
+        "stage": stage,
         "analyzed": analyzed or None,
         "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{place}"),
     }
 
 
 def _holder(lease: Lease, is_at_work: bool) -> dict[str, Any]:
+    if lease.is_detached:
+        state = "submitted"
+    else:
+        state = "at work" if is_at_work else "ended"
     return {
         "run_id": lease.run_id,
         "command": lease.command,
-        "state": "submitted" if lease.is_detached else "at work" if is_at_work else "ended",
+        "state": state,
         "host": lease.host,
         "process": lease.process_id,
         "started": _time(lease.started),

@@ -186,9 +186,10 @@ def _compare_records(directory: str, working: str, shard: DamagedShard) -> list[
 
 def _describe_sums(shard: DamagedShard, sums: Mapping[str, tuple[int, int]]) -> str:
     """Where nothing else is known to differ."""
-    name, *expected = next(one for one in shard.info.files() if one[0] in shard.damage and sums[one[0]] != one[1:])
+    differing = (one for one in shard.info.files() if one[0] in shard.damage and sums[one[0]] != one[1:])
+    name, num_bytes, crc = next(differing)
     which = "it" if name == shard.info.name else printable(name)
     return (
-        f"{which} would have {sums[name][0]} bytes with CRC-32C {sums[name][1]:08x}; expected {expected[0]} with {expected[1]:08x}; "
+        f"{which} would have {sums[name][0]} bytes with CRC-32C {sums[name][1]:08x}; expected {num_bytes} with {crc:08x}; "
         "every image and label is what it was, so it is another feature, or a place, or another version of a package"
     )

@@ -200,9 +200,25 @@ class _Part:
         for name in _INDEX.names:
             index[name] = table[name]
         part = WrittenPart(
-            self._shard, which, path, writer.num_bytes, writer.crc32c, index, table["crc"].copy(), np.stack([table["height"], table["width"]], axis=1),
-            formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, values_of, paths, self._weights(), statistics, self._dead_letters,
-        )  # fmt: skip
+            shard=self._shard,
+            part=which,
+            path=path,
+            num_bytes=writer.num_bytes,
+            crc32c=writer.crc32c,
+            index=index,
+            crcs=table["crc"].copy(),
+            sizes=np.stack([table["height"], table["width"]], axis=1),
+            formats=formats,
+            reencoded=reencoded,
+            references=self._references,
+            kept=np.array(kept, np.int64),
+            labels=extra_labels,
+            values=values_of,
+            paths=paths,
+            weights=self._weights(),
+            statistics=statistics,
+            dead_letters=self._dead_letters,
+        )
         if context.has_labels:
             part.labels[LABEL] = index["label"].tolist()
         else:

@@ -233,11 +233,25 @@ class _Planner:
         for stratum, _, num in self._placed():
             units[stratum] += num
         small = np.flatnonzero((units < len(parts)) & (totals > 0)).tolist()
-        lacking = tuple(split for part, need, split in zip(parts, needs.of_strata[small[0]], shares) if need == int(totals[small[0]]) * part) if small else ()
+        first_small, num_first_small = "", 0
+        lacking: list[str] = []
+        if small:
+            first = small[0]
+            first_small, num_first_small = facts.strata[first].decode(), int(units[first])
+            lacking = [split for split, part, need in zip(shares, parts, needs.of_strata[first]) if need == int(totals[first]) * part]
         return Division(
-            self._config.stratify, shares, dict(zip(shares, reached)), facts.num_kept, num_groups, int(np.count_nonzero(totals)),
-            len(small), facts.strata[small[0]].decode() if small else "", int(units[small[0]]) if small else 0, lacking, self._find_excess(totals, parts, needs),
-        )  # fmt: skip
+            by=self._config.stratify,
+            shares=shares,
+            num_inputs=dict(zip(shares, reached)),
+            num_kept=facts.num_kept,
+            num_groups=num_groups,
+            num_strata=int(np.count_nonzero(totals)),
+            num_small=len(small),
+            first_small=first_small,
+            num_first_small=num_first_small,
+            first_small_lacks=tuple(lacking),
+            excess=self._find_excess(totals, parts, needs),
+        )
 
     def _find_excess(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Excess | None:
         least, stratum, split = min((need, stratum, split) for stratum, row in enumerate(needs.of_strata) for split, need in enumerate(row))

@@ -66,7 +66,12 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
         Refusal: It has others, or not so many.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
-    cells = _split_list(cell, separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [] if cell is None else [cell]
+    if isinstance(cell, str):
+        cells = _split_list(cell, separator)
+    elif isinstance(cell, list):
+        cells = cell
+    else:
+        cells = [] if cell is None else [cell]
     if cells is None or num_values not in (None, len(cells)):
         several = f"{num_values} {'texts' if separator else 'numbers'}"
         raise bad_cell("bad_value", cell, "a list such as [1, 2]" if num_values is None else several)
