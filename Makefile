@@ -17,19 +17,22 @@ endif
 # A process more than there are cores, since tests wait too; another one gains nothing. Bytecode is kept, whatever the environment says: each
 # program that a test starts would compile it anew.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
-PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0
+PYTHON_OF_TESTS = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m
+RUN_TESTS = pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0
+PYTEST = $(PYTHON_OF_TESTS) $(RUN_TESTS)
 
 # The tests run with the versions that deploy/ pins, and the site is built with them.
 CONSTRAINTS_test = -c deploy/constraints.txt
 CONSTRAINTS_docs = -c deploy/constraints.txt
 
-.PHONY: help demo test test-fast test-images docs clean
+.PHONY: help demo test test-fast test-images coverage docs clean
 
 help:
 	@echo "make demo        the main job on real images, and what a global shuffle does for training"
 	@echo "make test        all tests"
 	@echo "make test-fast   those that take no seconds each: for each change"
 	@echo "make test-images builds the images of deploy/ on stand-ins for their bases, and runs them; needs root, buildah, mmdebstrap and Go"
+	@echo "make coverage    lines and branches of both packages that tests do not reach: of all tests, or of TESTS=tests/shuffle"
 	@echo "make docs        the documentation as a site, in site/"
 	@echo "make clean       remove what these made, .venv too"
 
@@ -46,6 +49,12 @@ test-fast: .venv/test.stamp
 test-images: .venv/test.stamp
 	RECORDMILL_TEST_IMAGES=1 .venv/bin/python -m pytest tests/deploy/test_image_builds.py
 
+coverage: .venv/test.stamp
+	.venv/bin/python -m coverage erase
+	$(PYTHON_OF_TESTS) coverage run -m $(RUN_TESTS) $(TESTS)
+	.venv/bin/python -m coverage combine -q
+	.venv/bin/python -m coverage report
+
 docs: $(or $(wildcard .venv/test.stamp),.venv/docs.stamp)
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build
 
@@ -59,5 +68,5 @@ docs: $(or $(wildcard .venv/test.stamp),.venv/docs.stamp)
 	@touch $@
 
 clean:
-	rm -rf .venv build dist demo-out site *.egg-info .pytest_cache .hypothesis
+	rm -rf .venv build dist demo-out site *.egg-info .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -prune -exec rm -rf {} +
