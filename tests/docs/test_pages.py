@@ -7,6 +7,7 @@ import html.parser
 import inspect
 import os
 import pathlib
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -104,6 +105,20 @@ def test_what_a_page_shows_exists(page):
         elif block.is_code:
             for call in (node for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.Call)):
                 assert not unknown_options(call), place
+
+
+def test_the_functions_of_the_walks_and_all_rooms_are_named():
+    """In Design: each function is there, and each room and module beside the rooms has its row."""
+    design = (ROOT / "docs/design.md").read_text()
+    for package in ("beam_pipelines", "tf_input"):
+        walk = design.partition(f"The same by its functions, in `{package}`:")[2].partition("\n#")[0]
+        functions = re.findall(r"^- `([\w.]+)`: ", walk, re.M)
+        assert len(functions) > 10 and all(callable(pkgutil.resolve_name(f"{package}.{name}")) for name in functions)
+        table = design.partition(f"| `{package}/` | |\n")[2].partition("\n\n")[0]
+        rows = [line.split(" | ")[0] for line in table.splitlines()]
+        modules = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
+        rooms = {f"{path.parent.name}/" for path in (ROOT / package).glob("*/__init__.py")}
+        assert {*re.findall(r"`([\w/]+)`", " ".join(rows))} == modules | rooms, package
 
 
 def test_each_row_of_tutorials_has_a_test_and_options_that_exist():
