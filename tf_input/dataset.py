@@ -228,7 +228,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
         split = training_split(self.splits) if split is None else self.split_reader(split).split
         if IMAGE not in self.features:
-            raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
+            raise ValueError(f"there is no {IMAGE!r} to be normalised, only {', '.join(self.features)}; expected images of uint8")
         return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels, channels)
 
     @named_options(ReadConfig)

@@ -152,10 +152,11 @@ class Feature:
 
     def __post_init__(self) -> None:
         if self.kind not in FEATURE_KINDS:
-            raise ValueError(f"feature {self.name!r} has kind {self.kind!r}; known are {', '.join(FEATURE_KINDS)}")
+            raise ValueError(f"feature {self.name!r} has kind {self.kind!r}; expected one of {', '.join(FEATURE_KINDS)}")
         dtypes = {"tensor": TENSOR_DTYPES, "image": ("", "uint16")}.get(self.kind, ("",))
         if self.dtype not in dtypes:
-            raise ValueError(f"feature {self.name!r}, {self.kind}, has dtype {self.dtype!r}; known are {', '.join(filter(None, dtypes)) or 'none'}")
+            expected = f"one of {', '.join(filter(None, dtypes))}" if any(dtypes) else "none"
+            raise ValueError(f"feature {self.name!r}, {self.kind}, has dtype {self.dtype!r}; expected {expected}")
         if None in self.shape[1:] and self.kind != "tensor":
             raise ValueError(f"feature {self.name!r} has shape {self.shape}; only the first dimension may be unknown")
 

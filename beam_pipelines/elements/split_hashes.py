@@ -25,7 +25,7 @@ def hash_bounds(fractions: Mapping[str, Fraction]) -> np.ndarray:
         total += fraction
         bounds.append(int(total * 2**64))
     if total != 1:
-        raise ValueError("the fractions of the splits do not add up to 1")
+        raise ValueError(f"the fractions of the splits add up to {total}; expected 1")
     return np.array(bounds[:-1], np.uint64)  # the last is 2**64, above any hash
 
 

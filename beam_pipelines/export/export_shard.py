@@ -2,6 +2,7 @@
 
 from typing import Iterable, Iterator
 
+from beam_pipelines.config.export_config import FORMATS
 from beam_pipelines.errors import DataError, printable
 from beam_pipelines.export import dali_index, image_folder, parquet, record_files, webdataset
 from beam_pipelines.export.examples import ExportedExample, read_exported
@@ -63,7 +64,7 @@ def _contents(job: ExportJob, split: str, shard_index: int, num_shards: int, exa
         case "dali_index":
             info = manifest.splits[split][shard_index]
             return f"{info.name}.idx", dali_index.index_lines(job.directory, info)
-    raise ValueError(f"format {job.to!r}")
+    raise ValueError(f"format {job.to!r}; expected one of {', '.join(FORMATS)}")
 
 
 def _counted(examples: Iterable[ExportedExample], directory: str) -> Iterator[ExportedExample]:

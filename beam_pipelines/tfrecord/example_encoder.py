@@ -69,7 +69,7 @@ class ExampleEncoder:
     def __init__(self, schema: Sequence[Feature]) -> None:
         names = [feature.name for feature in schema]
         if names != sorted(set(names)):
-            raise ValueError(f"a schema's features are distinct, in ascending order; got {names}")
+            raise ValueError(f"a schema has the features {names}; expected each once, in ascending order")
         stored = stored_features(schema)
         # Without an image all stand before where it would be.
         position = next((position for position, feature in enumerate(stored) if feature.name in _IMAGE_NAMES), len(stored))

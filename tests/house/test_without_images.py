@@ -427,7 +427,7 @@ def test_foreign_records_of_numbers_alone_need_no_layout(tmp_path):
     np.testing.assert_array_equal(x["x"], vectors()[:5])
     for option in ({"image_size": 8}, {"fit": "pad"}):
         ((name, value),) = option.items()
-        with pytest.raises(ValueError, match=f"{name}={value!r}: there are no images; the data set has .*x"):
+        with pytest.raises(ValueError, match=f"{name}={value!r}: there are no images, only .*x.*; expected None"):
             records.batches(batch_size=5, **option)
 
 

@@ -134,7 +134,7 @@ def test_a_damaged_manifest_is_refused_by_name(tmp_path):
 
 
 def test_an_unknown_kind_of_feature_is_refused_with_those_that_are_known():
-    with pytest.raises(ValueError, match="feature 'film' has kind 'video'; known are image, pixels, tensor, mask, text, class_label, "):
+    with pytest.raises(ValueError, match="feature 'film' has kind 'video'; expected one of image, pixels, tensor, mask, text, class_label, "):
         Feature("film", "video")
 
 

@@ -251,13 +251,13 @@ def test_an_unknown_split_is_told_which_there_are(flowers, others):
 
 
 def test_a_misspelt_feature_is_told_which_was_meant(flowers):
-    has = "the data set has height, image, key, label, width"
+    has = "there is no such feature; expected one of height, image, key, label, width"
     cases = {
         f"inputs='imge': {has}; did you mean 'image'?": {"inputs": "imge"},
         f"targets='lable': {has}; did you mean 'label'?": {"targets": "lable"},
         f"targets='colour': {has}": {"targets": "colour"},
         "class_weight='lable': expected one of label, or labels of it, 0 to 2; did you mean 'label'?": {"class_weight": {"lable": {0: 1}}},
-        "class_weight: label has labels 0 to 2; got 'ent'; did you mean 'ant'?": {"class_weight": {"ent": 2}},
+        "class_weight: 'ent' is no label of label; expected 0 to 2; did you mean 'ant'?": {"class_weight": {"ent": 2}},
     }
     for message, options in cases.items():
         with pytest.raises(ValueError) as caught:

@@ -415,7 +415,7 @@ def test_what_can_t_be_mixed_is_said_in_one_line(sets, two, tmp_path):
         ({"a": (headed, "train", 1), "b": part}, {}, "targets=None: a has label, age; b has label; expected targets=... that all parts have"),
         ({"a": (many, "train", 1), "b": (headed, "train", 1)}, {"targets": "age"}, r"y: a has int64 \[2\], b has int64 \[\]; expected the same of all parts$"),
         ({"a": (numbers, "train", 1), "b": (headed, "train", 1)}, {"targets": "age"}, "age: a has float, b has integer; expected the same"),
-        ({"a": part, "b": (headed, "train", 1)}, {"targets": "age"}, "a: targets='age': the data set has image, key, label"),
+        ({"a": part, "b": (headed, "train", 1)}, {"targets": "age"}, "a: targets='age': there is no such feature; expected one of image, key, label"),
         ({"a": part}, {"hosts": (5, 0)}, "batch_size=12: expected a multiple of the 5 hosts"),
     ]
     for parts, options, message in cases:

@@ -261,7 +261,7 @@ def test_annotations_of_an_image_that_there_is_not_are_one_dead_letter(tmp_path)
 
 
 REFUSED = {
-    "no JSON": (b"<html>", "in.json: not JSON that can be read: lexical error"),
+    "no JSON": (b"<html>", "in.json: not JSON that can be read (lexical error"),
     "nothing": (b"", "not JSON that can be read"),
     "cut off": (json.dumps(instances()).encode()[:-40], "not JSON that can be read"),
     "trailing": (json.dumps(instances()).encode() + b" x", "not JSON that can be read"),

@@ -496,7 +496,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
     cases = [
         ("html", {}, "no tar file"),
         ("zip", {}, "no tar file"),
-        ("empty", {}, "no readable sample in 1 files"),
+        ("empty", {}, "no readable sample in 1 files; expected members of one name"),
         ("none", {}, "no file; expected"),
         ("unlabeled", {}, "no label in the first sample, which has jpg, json, n; .*--label none"),
         ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),

@@ -273,7 +273,7 @@ def test_a_set_without_a_first_image_is_read_by_its_vectors_or_its_others(of_mod
     shown = {"batch_size": 4, "shuffle": False, "image_size": 8}
     for one, other in zip(made.batches("train", **shown, inputs="picture"), tf_input.open(source).batches("train", **shown), strict=True):
         same(one, other)
-    with pytest.raises(ValueError, match="the data set has label"):
+    with pytest.raises(ValueError, match="there are only label.*; expected neither"):
         made.batches("train", batch_size=4, augment=True, inputs="vector")
     with pytest.raises(ValueError, match="there is no 'image' to be normalised"):
         made.normalization_layer()

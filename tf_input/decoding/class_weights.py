@@ -93,7 +93,7 @@ def _table(weights: Any, feature: Feature, num_labels: int) -> Table:
         label = feature.label_names.index(given) if given in feature.label_names else given
         if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= label < num_labels:
             raise ValueError(
-                f"class_weight: {feature.name} has labels 0 to {num_labels - 1}; got {given!r}{meant(given, feature.label_names)}"
+                f"class_weight: {given!r} is no label of {feature.name}; expected 0 to {num_labels - 1}{meant(given, feature.label_names)}"
             )
         if not isinstance(weight, Real) or not 0 <= weight < float("inf"):
             raise ValueError(f"class_weight: expected weights of 0 or more; label {given} of {feature.name} has {weight!r}")

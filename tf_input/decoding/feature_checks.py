@@ -37,7 +37,7 @@ def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     if not any(name == IMAGE or is_other_image(feature) for name, feature in features.items()):
         for name in ("image_size", "fit"):
             if (value := getattr(config, name)) is not None:
-                raise ValueError(f"{name}={value!r}: there are no images; the data set has {', '.join(features)}")
+                raise ValueError(f"{name}={value!r}: there are no images, only {', '.join(features)}; expected None")
 
 
 def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
     if has_objects:
         known.append(OBJECTS)
     if name not in known:
-        raise ValueError(f"{option}={name!r}: the data set has {', '.join(known)}{meant(name, known)}")
+        raise ValueError(f"{option}={name!r}: there is no such feature; expected one of {', '.join(known)}{meant(name, known)}")
     if name == OBJECTS:
         return
     feature = features[name]
@@ -103,7 +103,7 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     seen = [features[name] for name in names if is_seen(features[name])]
     are_others = bool(seen) and all(map(is_other_image, seen))
     if not is_decoded and (image is None or image.kind not in STORED_KINDS) and not are_others:
-        raise ValueError(f"image_size and augment are of images; the data set has {', '.join(features)}")
+        raise ValueError(f"image_size and augment are of images, and there are only {', '.join(features)}; expected neither of them")
     if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
         found = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed, to float32"
         raise ValueError(

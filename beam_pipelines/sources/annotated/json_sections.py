@@ -44,7 +44,7 @@ def read_sections(
                 yield section, position, entry
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-        raise UserError(f"{printable(path)}: not JSON that can be read: {' '.join(text.split())[:200]}") from None
+        raise UserError(f"{printable(path)}: not JSON that can be read ({' '.join(text.split())[:200]}); expected one whole object of JSON") from None
     except OSError as error:
         raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
     for section in missing:

@@ -101,7 +101,7 @@ def unpacking(stream: Stream) -> Iterator[None]:
     try:
         yield
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
-        raise UserError(f"{stream.name}: damaged, it can't be decompressed: {printable(str(error))}") from error
+        raise UserError(f"{stream.name}: damaged, it can't be decompressed ({printable(str(error))}); expected a whole file") from error
 
 
 def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
@@ -111,7 +111,7 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
         while len(data) < num_bytes and (more := file.read(num_bytes - len(data))):
             data += more
     if len(data) < num_bytes:
-        raise UserError(f"{stream.name}: ends {num_bytes - len(data)} bytes too early")
+        raise UserError(f"{stream.name}: ends {num_bytes - len(data)} bytes too early; expected a whole file")
     return data
 
 

@@ -92,7 +92,7 @@ def _open_member(root: str, path: str, member: str) -> Field:
                 f"{name}: encrypted, or compressed in another way than NumPy does; expected numpy.savez's archive"
             )
         if not 0 <= info.header_offset < num_file_bytes:
-            raise UserError(f"{name}: damaged: it begins at {info.header_offset} of {num_file_bytes} bytes")
+            raise UserError(f"{name}: damaged: it begins at {info.header_offset} of {num_file_bytes} bytes; expected a place within the file")
         packed = Stream(path, "zip", member)
         if info.compress_type == zipfile.ZIP_DEFLATED:
             check_inflation(packed, info.file_size, min(info.compress_size, num_file_bytes))

@@ -164,7 +164,7 @@ def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Mem
         info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         size = int(said["size"]) if said.get("size", "").isdecimal() else info.size
         if not 0 <= size <= _MAX_SIZE:
-            raise ValueError(f"{size:.3g} bytes")
+            raise ValueError(f"a size of {size:.3g} bytes; expected 0 to {_MAX_SIZE:.3g}")
     except (tarfile.HeaderError, ValueError) as error:
         if offset:
             raise BadTarError(offset, f"a damaged header: {error}; what lies behind is lost") from None

@@ -150,7 +150,7 @@ class TfRecord:
         if example is None:
             reason = f": {self._first_problem}" if self._first_problem else ""
             raise UserError(
-                f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first{reason}"
+                f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first{reason}; expected one or more"
             )
         return example
 

@@ -149,7 +149,7 @@ class WebDataset:
         """The first sample that can be taken, and how to read its arrays."""
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._read_start, name, sample)
-        raise UserError(f"--input={config.input}: no readable sample in {len(self._containers.names)} files")
+        raise UserError(f"--input={config.input}: no readable sample in {len(self._containers.names)} files; expected members of one name, such as 1.jpg and 1.cls")
 
     def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, TarSample]]:
         for name in self._containers.names:

@@ -91,11 +91,11 @@ def test_keras_multiplies_the_loss_of_each_head(heads):
 def test_wrong_weights_are_refused(heads, single):
     cases = [
         (single, {"class_weight": "even"}, "class_weight='even': expected 'balanced', weights by label or by target, or None"),
-        (single, {"class_weight": {3: 1.0}}, "class_weight: label has labels 0 to 2; got 3"),
-        (single, {"class_weight": {"bea": 1.0}}, "class_weight: label has labels 0 to 2; got 'bea'; did you mean 'bee'?"),
-        (single, {"class_weight": {True: 1.0}}, "class_weight: label has labels 0 to 2; got True"),
+        (single, {"class_weight": {3: 1.0}}, "class_weight: 3 is no label of label; expected 0 to 2"),
+        (single, {"class_weight": {"bea": 1.0}}, "class_weight: 'bea' is no label of label; expected 0 to 2; did you mean 'bee'?"),
+        (single, {"class_weight": {True: 1.0}}, "class_weight: True is no label of label; expected 0 to 2"),
         (single, {"class_weight": {"weather": {0: 1}}}, "class_weight='weather': expected one of label"),
-        (single, {"class_weight": {0.5: 1.0}}, "class_weight: label has labels 0 to 2; got 0.5"),
+        (single, {"class_weight": {0.5: 1.0}}, "class_weight: 0.5 is no label of label; expected 0 to 2"),
         (single, {"class_weight": {1: None}}, "expected weights of 0 or more; label 1 of label has None"),
         (single, {"class_weight": {1: 10**400}}, "expected weights of 0 or more; label 1 of label has inf"),
         (single, {"class_weight": {1: -1.0}}, "expected weights of 0 or more; label 1 of label has -1.0"),
@@ -156,7 +156,7 @@ def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
     spec = masks.example_spec("train", **OPTIONS, targets=name, class_weight={255: 0})[2]
     assert spec == tf.TensorSpec((None, SIZE, SIZE), tf.float32)
-    for option, message in {"balanced": "the pixels of .* are not counted; expected weights by label", 256: "has labels 0 to 255; got 256"}.items():
+    for option, message in {"balanced": "the pixels of .* are not counted; expected weights by label", 256: "256 is no label of .*; expected 0 to 255"}.items():
         with pytest.raises(ValueError, match=message):
             read(masks, targets=name, class_weight=option if option == "balanced" else {option: 1.0})
 

@@ -297,7 +297,7 @@ def test_a_mask_of_another_size_than_its_image_is_an_error(tmp_path):
 def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(rich):
     known = "age, floors, heat, height, image, key, label, mask, pose, tags, weather, weight, width, objects"
     for option, value in (("inputs", "objects/bbox"), ("inputs", ("image", "depth")), ("targets", "labels")):
-        with pytest.raises(ValueError, match=f"{option}='[a-z/]+': the data set has {known}"):
+        with pytest.raises(ValueError, match=f"{option}='[a-z/]+': there is no such feature; expected one of {known}"):
             rich.batches("train", batch_size=2, **{option: value})
 
 

@@ -228,7 +228,7 @@ def test_batches_own_the_tables(users):
         ({"image_size": 32}, "image_size=32: expected None with transform=True: `recordmill analyze --image_size"),
         ({"fit": "pad"}, "fit='pad': expected None with transform=True"),
         ({"augment": True}, "augment=True: expected False with transform=True"),
-        ({"inputs": "age"}, "inputs='age': the data set has image, key, label"),
+        ({"inputs": "age"}, "inputs='age': there is no such feature; expected one of image, key, label"),
         ({"split": "tests"}, "split='tests': expected one of train, validation, test"),
         ({"transform": "yes"}, "transform='yes': expected True or False"),
         ({"max_objects": 3}, "max_objects=3: no objects"),
