@@ -10,14 +10,15 @@ class AnalyzeConfig:
     """What `recordmill analyze` is to do.
 
     Attributes:
-        directory: The data set.
-        splits: Those that are analysed. None: the training split alone, lest anything of the others leaks into the model; settled
-            once the manifest is there.
+        directory: The directory of the data set.
+        splits: Names of the splits that are analysed. None: the training split alone, lest anything of the others leaks into the model;
+            settled once the manifest is there.
         preprocessing_module: A file of Python that defines `preprocessing_fn`; None: the default one.
-        image_size: (height, width) of the default's images; None: as stored if all have one size, else 224 x 224.
-        fit: What the default shows of an image: see `tf_input.ReadConfig`, and so is None.
-        overwrite: An earlier analysis is replaced, once the new one is whole.
-        shared_filesystem: A cluster's workers see the local paths.
+        image_size: (height, width) in pixels of the images that the default function makes; None: as stored if all have one size, else
+            (224, 224).
+        fit: What the default function shows of an image, one of `FITS`; None: what `tf_input.ReadConfig` says.
+        overwrite: Whether an earlier analysis is replaced, once the new one is whole.
+        shared_filesystem: Whether a cluster's workers see the local paths.
     """
 
     directory: str

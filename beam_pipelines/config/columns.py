@@ -46,12 +46,12 @@ class Column:
     """One feature and where a source has it.
 
     Attributes:
-        name: Of the feature.
-        names: Of the columns that it is made of.
-        kind: One of `KINDS`.
-        shape: Of a value; empty: one value, or, of an array or a tensor, what the first has; (None,): a list of any length, of a multi_label
-            one that is known to be it. None: a side of a tensor that differs.
-        dtype: Of a tensor; empty: what the first has.
+        name: The name of the feature.
+        names: The names of the columns that the feature is made of.
+        kind: The kind of the feature, one of `KINDS`.
+        shape: The shape of a value; empty: one value, or, for an array or a tensor, the shape that the first one has; (None,): a list of
+            any length, of a multi_label one that is known to be it. None: a side of a tensor that differs.
+        dtype: The type of a tensor's numbers, such as `float32`; empty: the type that the first one has.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Column:
         return self.kind in LIST_KINDS and len(self.shape) == 1
 
     def feature(self) -> Feature:
-        """Its class names are not known yet."""
+        """The feature that the column becomes; its class names are not known yet."""
         match self.kind:
             case "class":
                 return Feature(self.name, "class_label")
@@ -89,7 +89,7 @@ class Column:
         """The classes of a multi_hot, in the order of its values.
 
         Raises:
-            UserError: Nobody says how many there are, or two things are said.
+            UserError: Nothing says how many classes there are, or two things say so.
         """
         names = tuple(label_names) or tuple(map(str, range(math.prod(self.shape) if self.shape else 0)))
         if not names or (self.shape and len(names) != self.shape[0]):
@@ -100,7 +100,12 @@ class Column:
 
 
 def parse_column(option: str, text: str, default_kind: str) -> Column:
-    """`[FEATURE=]NAMES[:KIND]`; without FEATURE the feature has the column's name, without what a feature's can't hold.
+    """Parses `[FEATURE=]NAMES[:KIND]`; without FEATURE the feature has the column's name, without what a feature's can't hold.
+
+    Args:
+        option: The name of the option, for messages.
+        text: The column, as it is typed.
+        default_kind: The kind of the feature where the text names none.
 
     Raises:
         UserError: It is not of that form.
@@ -132,7 +137,11 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
 
 
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:
-    """The values of `--label`: one is called `label` in the data set (a mask `mask`), several keep their names."""
+    """Parses the values of `--label`: one is called `label` in the data set (a mask `mask`), several keep their names.
+
+    Raises:
+        UserError: A text is no column, or the texts do not go together.
+    """
     if "none" in texts:
         if len(texts) > 1:
             raise UserError("--label=none goes with no other label; expected it alone")

@@ -12,10 +12,10 @@ class ExportConfig:
     Attributes:
         directory: The data set, a path or a `gs://` or `s3://` URL.
         output: The directory that the export becomes, a path or a URL.
-        to: One of `FORMATS`.
-        splits: Names of those that are exported; empty: all.
-        overwrite: An export at the output is replaced, once the new one is whole.
-        shared_filesystem: A cluster's workers see the local paths.
+        to: The format of the export, one of `FORMATS`.
+        splits: Names of the splits that are exported; empty: all.
+        overwrite: Whether an export at the output is replaced, once the new one is whole.
+        shared_filesystem: Whether a cluster's workers see the local paths.
     """
 
     directory: str

@@ -16,7 +16,7 @@ class GroupPattern:
         pattern: A regular expression that RE2 knows: no look-around, no back-references.
 
     Raises:
-        UserError: It is none.
+        UserError: The pattern is no such expression.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -28,7 +28,9 @@ class GroupPattern:
         self.find([b""])
 
     def find(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Of each key, in UTF-8, what the first group in parentheses matches, or else the whole match; empty where nothing does."""
+        """Finds the groups of keys in UTF-8: what the first group in parentheses matches, or else the whole match; empty where nothing
+        does.
+        """
         import pyarrow  # only where there is a pattern
         import pyarrow.compute as pc
 

@@ -15,12 +15,13 @@ class ImageConfig:
     """How images are stored.
 
     Attributes:
-        size: None: as they are; ("short", n), ("long", n): made smaller, if need be, until that side has n pixels; ("exact",
-            height, width): of that size, whatever their proportions.
-        format: One of `IMAGE_FORMATS`; `keep`: as it is, or PNG for what a record can't hold.
-        quality: Of a JPEG or WebP that is encoded anew, 1 to 100.
-        encoding: `file`: as the bytes of an image file; `raw`: as uint8 pixels, all images having one size.
-        keep_depth: Whether a PNG of 16 bits keeps them for who reads it; else the upper 8 are read.
+        size: The size of stored images. None: as they are; ("short", n), ("long", n): made smaller, if need be, until that side has n
+            pixels; ("exact", height, width): of that size in pixels, whatever their proportions.
+        format: The format of stored images, one of `IMAGE_FORMATS`; `keep`: as it is, or PNG for what a record can't hold.
+        quality: The quality of a JPEG or WebP that is encoded anew, 1 to 100.
+        encoding: How an image is stored, one of `IMAGE_ENCODINGS`; `file`: as the bytes of an image file; `raw`: as uint8 pixels, all
+            images having one size.
+        keep_depth: Whether a PNG of 16 bits a channel keeps them for who reads it; else the upper 8 are read.
     """
 
     size: tuple[str, int] | tuple[str, int, int] | None = None
@@ -41,7 +42,10 @@ class ImageConfig:
             raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other; expected one of them")
 
         if self.keep_depth and (self.size or self.encoding == "raw" or self.format not in ("keep", "png")):
-            raise UserError("--keep_depth: images that are resized or converted have 8 bits; expected no --image_size, no --image_encoding and no other --image_format than png")
+            raise UserError(
+                "--keep_depth: images that are resized or converted have 8 bits; expected no --image_size, no --image_encoding and "
+                "no other --image_format than png"
+            )
 
     @property
     def is_kept(self) -> bool:

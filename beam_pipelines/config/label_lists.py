@@ -18,7 +18,7 @@ _BRACKETS = ("[]", "()", "{}")
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """The items of a list such as `["a", "b"]`, `['a', 'b']` or `[1, 2]`, or so of a tuple or a set; None: it is none."""
+    """Reads the items of a list such as `["a", "b"]`, `['a', 'b']` or `[1, 2]`, or so of a tuple or a set; None: the text is none."""
     text = text.strip()
     if text[:1] + text[-1:] not in _BRACKETS or len(text) < 2:
         return None
@@ -47,7 +47,7 @@ def looks_like_list(name: str) -> bool:
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """The names in a text; blanks that separate them count as one."""
+    """Splits a text into the names in it; blanks that separate them count as one."""
     if not separator.strip():
         return text.split() if separator == " " else [part for part in text.split(separator) if part.strip()]
     return text.split(separator) if text.strip() else []
@@ -57,8 +57,8 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
     """Whether a list has a 0 or 1 for each class, as far as that can be told, and not the numbers of classes.
 
     Args:
-        items: Of the list.
-        num_classes: How many there are; 0: unknown.
+        items: The items of the list.
+        num_classes: The number of classes; 0: unknown.
     """
     flags = [str(item).strip() for item in items]
     is_repeated = len(set(flags)) < len(flags)
@@ -71,8 +71,8 @@ def find_separator(names: Iterable[str], *, is_one_each: bool) -> str | None:
     A natural name has a blank in it (`hot dog`), a comma too (`tench, Tinca tinca`). So what counts is whether parts come again.
 
     Args:
-        names: All of them.
-        is_one_each: No example has two of them, though it might.
+        names: All class names that were found.
+        is_one_each: Whether no example has two of the names, though it might.
 
     Returns:
         The separator; None: there seems to be none.

@@ -11,8 +11,8 @@ class LeaksConfig:
     """What `recordmill leaks` is to do.
 
     Attributes:
-        data_sets: Data sets of ours, or TFRecord files that others wrote, or folders of such.
-        distance: Bits of 64 in which the perceptual hashes of images may differ that are alike.
+        data_sets: Paths or URLs of data sets of ours, or of TFRecord files that others wrote, or of folders of such.
+        distance: The number of bits, of 64, in which the perceptual hashes of images may differ that are alike.
     """
 
     data_sets: tuple[str, ...]

@@ -37,7 +37,15 @@ _IMAGE_SIDES = ("height", "width")  # of which one with an image has its own, to
 
 
 def check_own_names(name: str, has_images: bool) -> None:
-    """Raises UserError where a feature is called what every example has anyway; its sides only where it has an image."""
+    """Checks that a feature is not called what every example has anyway.
+
+    Args:
+        name: The name of the feature.
+        has_images: Whether examples have images, whose sides have names too.
+
+    Raises:
+        UserError: The name is one of these.
+    """
     own = (*_OWN_FEATURES, *(_IMAGE_SIDES if has_images else ()))
     require(name not in own, "--label or --feature", name, f"another name than {', '.join(own)}, such as my_{name}={name}")
 
@@ -47,35 +55,35 @@ class SourceConfig:
     """Where images and labels come from.
 
     Attributes:
-        kind: One of `SOURCES`; None: guessed from the input.
+        kind: The kind of the source, one of `SOURCES`; None: guessed from the input.
         has_images: Whether each example has an image. Before a run is settled, a source whose kind `may_lack_images` may find out that
             there are none.
-        column_names: Of a table without a header; empty: it has one.
+        column_names: The names of the columns of a table without a header; empty: the table has one.
         image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
-        image_suffix: What the names of images in a list or a table end with, where they stand there without it; empty: they are whole.
-        image_column: Column of a table, or field of a record, with the image; None: by the usual names.
-        key_column: Column or field with the key, or, of a table, columns that are the key together, with commas between their names.
+        image_suffix: What the names of images in a list or a table end with, where they stand there without it; empty: the names are whole.
+        image_column: The column of a table, or field of a record, with the image; None: by the usual names.
+        key_column: The column or field with the key, or, of a table, columns that are the key together, with commas between their names.
             None: `key`, if there is one, else the image's path, or a sample's name. Empty: none, so that the key is the path, or the
             container's path with the place in it.
-        split_column: Column or field with the split; None: `split`, if there is one; empty: none.
-        divide: Splits that the source says and that are divided; `REST`: what it says no split of.
-        group: Column or field with the group; None: `group`, if there is one; empty: none.
-        weight_column: Column or field with the weight; None: `weight`, if there is one; empty: none.
-        labels: What a model is to predict; None: what a source of this kind usually has; empty: nothing.
-        features: What else is kept of each row.
-        label_names: All class names of the only label, or of objects, in order; empty: those that are found.
+        split_column: The column or field with the split; None: `split`, if there is one; empty: none.
+        divide: Names of splits that the source says and that are divided; `REST`: the inputs that it says no split of.
+        group: The column or field with the group; None: `group`, if there is one; empty: none.
+        weight_column: The column or field with the weight; None: `weight`, if there is one; empty: none.
+        labels: The columns that a model is to predict; None: what a source of this kind usually has; empty: nothing.
+        features: The columns that are kept of each row beside the labels.
+        label_names: All class names of the only label, or of objects, in order; empty: the names that are found.
         label_names_of: Feature -> all its class names, in order.
-        first_label_names: Feature -> class names that come first, in this order; others follow.
-        label_separator: What stands between the class names in one text; None: "|".
+        first_label_names: Feature -> class names that come first, in this order; others that are found follow.
+        label_separator: The text that stands between the class names in one cell; None: "|".
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
-        drawn_on: On which image boxes and masks were drawn where their size does not tell: one of `DRAWN_ON`: as its file has it, or upright by
-            its EXIF orientation; None: nobody knows, and it is taken for the first.
+        drawn_on: On which image boxes and masks were drawn where their size does not tell, one of `DRAWN_ON`: as its file has it, or
+            upright by its EXIF orientation; None: nobody knows, and it is taken for the first.
         has_masks: Whether to draw a mask from a source's outlines.
-        layout: Of foreign records: the name of a layout or a mapping; of fixed-length records: their fields.
-        header_bytes: Of fixed-length records: how many bytes stand before the first.
-        footer_bytes: Of fixed-length records: how many bytes stand behind the last.
-        skip_lines: Lines at the top of a text file, or above the header of a CSV file.
-        comment: How a line begins that is a comment; empty: none is.
+        layout: How records lie: for foreign records the name of a layout or a mapping, for fixed-length records their fields.
+        header_bytes: The number of bytes before the first of fixed-length records.
+        footer_bytes: The number of bytes behind the last of fixed-length records.
+        skip_lines: The number of lines to skip at the top of a text file, or above the header of a CSV file.
+        comment: The text with which a line begins that is a comment; empty: no line is one.
     """
 
     kind: str | None = None
@@ -129,7 +137,7 @@ class SourceConfig:
                 raise UserError("--label_names: expected each class name once")
 
     def names_of(self, feature: str) -> tuple[str, ...]:
-        """All class names of a label, where an option says them."""
+        """The class names of a label, where an option says all of them; else empty."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
 
     @property
@@ -150,26 +158,28 @@ class PrepareConfig:
     Attributes:
         input: The folder of images, a path or a `gs://` or `s3://` URL.
         output: The directory that the data set becomes, a path or a `gs://` or `s3://` URL.
-        name: Name of the data set; its shards begin with it.
-        seed: Key of the global shuffle; another seed, another permutation.
-        splits: Split name -> its share of the examples; the shares sum to 1. None: by
-            `DEFAULT_SPLITS`, unless the input has split folders.
-        folds: How many splits of equal shares instead, `fold0`, `fold1` and so on; None: no folds.
-        stratify: Features of whose values, taken together, each split gets its share; empty: splits are by a hash alone.
-        group_pattern: What to find in a key as its group, a regular expression; None: nothing.
-        splits_from: What says the splits of inputs that were placed earlier: a data set, or a table of keys and splits; None: nothing.
+        name: The name of the data set; its shards begin with it.
+        seed: The key of the global shuffle; another seed, another permutation.
+        splits: Split name -> its share of the examples; the shares sum to 1. None: as `DEFAULT_SPLITS` says, unless the input has split
+            folders.
+        folds: The number of splits of equal shares that are made instead, `fold0`, `fold1` and so on; None: no folds.
+        stratify: Names of features of whose values, taken together, each split gets its share; empty: splits are by a hash alone.
+        group_pattern: A regular expression for what is a key's group; None: keys are not searched.
+        splits_from: The data set, or the table of keys and splits, that says the splits of inputs that were placed earlier; None: nothing
+            does.
         split_folders: Whether the input's top folders are splits; None: they are if they are all named like splits.
-        num_shards: Shards of the whole data set, or of each split by name; None: by size.
-        shard_bytes: Image bytes of a shard, about: shards have equal counts, not sizes; None: see `ranks.choose_num_shards`.
+        num_shards: The number of shards of the whole data set, or of each split by name; None: by size.
+        shard_bytes: The number of image bytes of a shard, about: shards have equal counts, not sizes; None: see `ranks.choose_num_shards`.
         check: How far an image is checked before it is taken: one of `CHECKS`.
-        max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
+        max_bad_fraction: The largest share of the inputs that may be dead letters; the run fails where more are.
         ignore: Glob patterns of file names that are not inputs.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
         descriptions: Feature -> what it is, in words, for whoever reads the data set.
         duplicates: What becomes of images that are alike: one of `DUPLICATES`; None: they are not looked for.
-        duplicate_distance: Bits of the 64 lowest of a perceptual hash in which images may differ that are alike; of the 192 others a third may.
-        exact_only: Whether only images of the same bytes are alike; then none is decoded to find out.
-        move_to: The split that images come to which are alike and in different splits, as the source says; None: that is refused.
+        duplicate_distance: The number of bits, of the 64 lowest of a perceptual hash, in which images may differ that are alike; of the 192
+            others a third may.
+        exact_only: Whether images are alike only if their bytes are the same; then none is decoded to find out.
+        move_to: The split that images come to which are alike and in different splits, as the source says; None: such images are refused.
         about: What is told of the data set on its card, by names of `dataset_format.ABOUT`.
         has_report: Whether to write `report.html`.
         source: Where images and labels come from, beyond the input.
@@ -232,7 +242,7 @@ class PrepareConfig:
 
     @property
     def asks_for_shares(self) -> bool:
-        """Whether the user said which splits there are to be."""
+        """Whether the user said which splits there are to be, and of what shares."""
         return self.splits is not None or self.folds is not None
 
     @property
@@ -253,28 +263,46 @@ class PrepareConfig:
         return self.duplicates is not None and not self.exact_only
 
     def _check_duplicates(self) -> None:
-        require(self.duplicates is None or self.duplicates in DUPLICATES, "--duplicates", self.duplicates, f"one of {', '.join(DUPLICATES)}")
+        require(
+            self.duplicates is None or self.duplicates in DUPLICATES, "--duplicates", self.duplicates, f"one of {', '.join(DUPLICATES)}"
+        )
         limit = MAX_DUPLICATE_DISTANCE
-        require(0 <= self.duplicate_distance <= limit, "--duplicate_distance", self.duplicate_distance, f"a number of bits from 0 to {limit}")
-        for option, is_given in (("duplicate_distance", self.duplicate_distance != limit), ("exact_only", self.exact_only), ("move_to", self.move_to)):
+        require(
+            0 <= self.duplicate_distance <= limit, "--duplicate_distance", self.duplicate_distance, f"a number of bits from 0 to {limit}"
+        )
+        for option, is_given in (
+            ("duplicate_distance", self.duplicate_distance != limit),
+            ("exact_only", self.exact_only),
+            ("move_to", self.move_to),
+        ):
             if is_given and self.duplicates is None:
-                raise UserError(f"--{option}: nothing is done about duplicates; expected --duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}")
+                raise UserError(
+                    f"--{option}: nothing is done about duplicates; expected --duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}"
+                )
         if self.exact_only and self.duplicate_distance != limit:
             raise UserError("--exact_only and --duplicate_distance exclude each other; expected one of them")
         if self.move_to is not None and self.duplicates != "group":
-            raise UserError(f"--move_to={self.move_to}: is of --duplicates=group, which brings duplicates into one split; found --duplicates={self.duplicates}")
+            raise UserError(
+                f"--move_to={self.move_to}: is of --duplicates=group, which brings duplicates into one split; "
+                f"found --duplicates={self.duplicates}"
+            )
         if self.hashes_looks and self.check in ("header", "none"):
             raise UserError(
-                f"--duplicates={self.duplicates}: each image is decoded to find those that look alike, and --check={self.check} decodes none; "
-                "expected --check=strict or decode, or --exact_only"
+                f"--duplicates={self.duplicates}: each image is decoded to find those that look alike, and --check={self.check} "
+                "decodes none; expected --check=strict or decode, or --exact_only"
             )
 
     def _refuse_image_options(self) -> None:
-        """Of examples without an image nothing is to be said of images."""
+        """Fails where an option speaks of images and examples have none."""
         of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
         depth = [("keep_depth", "keep_depth")]
         of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "drawn_on", "has_masks"))
-        options = ((self.images, of_images), (self.images, depth), (self.source, of_source), (self, [("check", "check"), ("duplicates", "duplicates")]))
+        options = (
+            (self.images, of_images),
+            (self.images, depth),
+            (self.source, of_source),
+            (self, [("check", "check"), ("duplicates", "duplicates")]),
+        )
         for config, names in options:
             for name, option in names:
                 if getattr(config, name) != getattr(type(config), name):
@@ -282,7 +310,16 @@ class PrepareConfig:
 
 
 def check_name(option: str, name: str, expected: str) -> None:
-    """Fails for what can't begin the name of a shard."""
+    """Checks that a name can begin the name of a shard.
+
+    Args:
+        option: The name of the option, for messages.
+        name: The name that is checked.
+        expected: What a name may be, for messages.
+
+    Raises:
+        UserError: The name cannot begin one, or is too long.
+    """
     require(NAME_PATTERN.fullmatch(name), option, name, expected)
     if len(name) > MAX_NAME_LENGTH:
         raise UserError(f"{option}={name[:20]}…: {len(name)} characters; expected at most {MAX_NAME_LENGTH}")
@@ -309,5 +346,5 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
 
 
 def _decimal(fraction: Fraction) -> str:
-    """Exact enough to show, and of any size, which a float is not."""
+    """Writes a fraction exactly enough to show, and of any size, which a float is not."""
     return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):.6g}"

@@ -12,9 +12,9 @@ class PrepareJob(PrepareConfig, OutputPaths):
     """A run of `recordmill prepare`, settled before it begins: its paths are absolute, its source has a kind.
 
     Attributes:
-        num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
+        num_processes: The number of light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
         lists_in_threads: Whether the one worker lists parts of a store side by side: elsewhere there are workers enough.
-        is_output_new, progress_directory, run_id, holder: See `OutputPaths`.
+        is_output_new, progress_directory, run_id, holder: Where the data set is made and by whom, as `OutputPaths` describes.
     """
 
     num_processes: int = 0
@@ -30,7 +30,7 @@ class PrepareJob(PrepareConfig, OutputPaths):
         """Makes the job of a configuration.
 
         Args:
-            config: What the user said.
+            config: The configuration, as the user gave it.
             **settled: Attributes that this class adds, and those of the configuration whose value is settled by now.
         """
         return cls(**{**vars(config), **settled})

@@ -9,8 +9,8 @@ class QualityConfig:
 
     Attributes:
         paths: Data sets, or files, folders or patterns of TFRecords, as paths or URLs.
-        label: The feature to look at; None: what is known as the label.
-        plot: Where a picture goes, a path or a URL; empty: nowhere.
+        label: The name of the feature to look at; None: what is known as the label.
+        plot: The file where a picture goes, a path or a URL; empty: none is drawn.
     """
 
     paths: tuple[str, ...]

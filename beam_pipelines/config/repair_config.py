@@ -8,9 +8,9 @@ class RepairConfig:
     """What `recordmill repair` is to do.
 
     Attributes:
-        directory: The data set.
-        shards: Which of its shards, by the names of their TFRecord files; empty: all.
-        ignore: Glob patterns of file names that are not inputs, beside those of the run.
+        directory: The directory of the data set.
+        shards: The names of the TFRecord files whose shards are repaired; empty: all.
+        ignore: Glob patterns of file names that are not inputs, beside the patterns of the run that wrote the data set.
         is_dry: Whether to say only what is damaged.
     """
 

@@ -35,12 +35,12 @@ _MAX_SHOWN = 80
 
 
 def plain_options(config: Any) -> dict[str, Any]:
-    """What a dataclass says of a run, as JSON has it."""
+    """The fields of a dataclass that says what a run is to do, as JSON has them."""
     return {name: plain(value) for name, value in vars(config).items()}
 
 
 def plain(value: Any) -> Any:
-    """A value of an option, as JSON has it."""
+    """The value of an option, as JSON has it."""
     if isinstance(value, (int, float, bool, type(None))):
         return value
     if isinstance(value, Mapping):
@@ -57,11 +57,11 @@ def plain(value: Any) -> Any:
 
 
 def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Which options of two runs differ, and how: of each a text that names it.
+    """Finds the options in which two runs differ: for each one a text that names it and both values.
 
     Args:
-        there: Plain options of the run that is to go on.
-        here: Those that are given now.
+        there: The plain options of the run that is to go on.
+        here: The plain options that are given now.
     """
     old, new = dict(_texts(there)), dict(_texts(here))
     found = []
@@ -84,7 +84,12 @@ def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     for name, value in options.items():
         if name == "images":  # one option for two of its fields
             quality = f":{value['quality']}" if value["format"] in ("jpeg", "webp") else ""
-            value = {"size": value["size"], "format": f"{value['format']}{quality}", "encoding": value["encoding"], "keep_depth": value["keep_depth"]}
+            value = {
+                "size": value["size"],
+                "format": f"{value['format']}{quality}",
+                "encoding": value["encoding"],
+                "keep_depth": value["keep_depth"],
+            }
         if name in ("source", "images"):
             yield from ((f"{name}.{inner}", _text(inner, one)) for inner, one in value.items())
         elif name not in FREE:

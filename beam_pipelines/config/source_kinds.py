@@ -9,13 +9,13 @@ class SourceKind:
     """What the sources of a kind can do.
 
     Attributes:
-        has_columns: Their inputs are rows with columns or fields, of which one may say the split.
-        has_key_column: One of these may be the key.
-        may_lack_images: Their examples may be of values alone.
-        is_of_values: Their examples always are: nobody would look for images there.
-        rows_name_images: An input says where its image lies, so that several may share one, each with other images.
-        has_named_samples: An input has a name in its file, which is its key unless a column is.
-        has_class_folders: Classes are folders, known without an image in them; and a folder's name is a name, whatever it looks like.
+        has_columns: Whether inputs are rows with columns or fields, of which one may say the split.
+        has_key_column: Whether one of the columns or fields may be the key.
+        may_lack_images: Whether examples may be of values alone.
+        is_of_values: Whether examples always are of values, so that nobody would look for images there.
+        rows_name_images: Whether an input says where its image lies, so that several may share one, each with other images.
+        has_named_samples: Whether an input has a name in its file, which is its key unless a column is.
+        has_class_folders: Whether classes are folders, which are known without an image in them, and are names whatever they look like.
     """
 
     has_columns: bool = False

@@ -8,11 +8,11 @@ class TransformConfig:
     """What `recordmill transform` is to do.
 
     Attributes:
-        directory: The data set, analysed.
+        directory: The directory of the data set, which is analysed.
         output: The directory that becomes the data set of transformed examples.
-        name: Of that data set; its shards begin with it.
-        overwrite: A data set at the output is replaced, once the new one is whole.
-        shared_filesystem: A cluster's workers see the local paths.
+        name: The name of the new data set; its shards begin with it.
+        overwrite: Whether a data set at the output is replaced, once the new one is whole.
+        shared_filesystem: Whether a cluster's workers see the local paths.
     """
 
     directory: str

@@ -11,8 +11,8 @@ class VerifyConfig:
         directory: The data set, a path or a `gs://` or `s3://` URL.
         is_quick: Whether to look at the manifest and at the sizes of files alone.
         decodes: Whether to decode images and masks too.
-        report: Where the report goes as JSON, a path or a URL; empty: nowhere, beyond what is printed.
-        shared_filesystem: The workers see the local paths that are given.
+        report: The file where the report goes as JSON, a path or a URL; empty: it is only printed.
+        shared_filesystem: Whether the workers see the local paths that are given.
     """
 
     directory: str
