@@ -26,11 +26,11 @@ def make_class_table(
     name is a name: as in Keras and TensorFlow Datasets, they are in the order of their characters.)
 
     Args:
-        source: What the user said of them.
-        feature: Its name.
-        found: The names that examples have.
-        known: Those that the source knows of in any case, in order if they are a tuple.
-        is_one_each: No example has two; None: none can.
+        source: The configuration of the source, with what the user said of class names.
+        feature: The name of the feature.
+        found: The class names that examples have.
+        known: The class names that the source knows of in any case, in order if they are a tuple.
+        is_one_each: Whether no example has two of them; None: none can.
 
     Raises:
         UserError: The names make no class table, or do not seem to be what the user means.
@@ -55,7 +55,7 @@ def make_class_table(
 
 
 def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
-    """All class names, where an option says them."""
+    """The class names of a feature, where an option says all of them; else empty."""
     columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
     given = source.names_of(feature)
     return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
@@ -68,7 +68,7 @@ def _check_known(feature: str, found: set[str], known: tuple[str, ...]) -> None:
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_each: bool | None) -> None:
-    """That no name is several, and that no number is a flag."""
+    """Checks that no name is several, and that no number is a flag."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(
@@ -92,7 +92,7 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_
 
 
 def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """What is new comes after the names that keep their numbers."""
+    """The class table in which new names come after those that keep their numbers."""
     new = names - set(first)
     if first == tuple(map(str, range(len(first)))) and integers == names:
         return max(first, _integer_table(feature, names | set(first)), key=len)
@@ -132,14 +132,14 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
 
 
 def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
-    """That the options on class names are of features that have some.
+    """Checks that the options on class names are of features that have some.
 
     Args:
-        source: What the user said.
-        heads: The labels that have class names.
+        source: The configuration of the source, with what the user said.
+        heads: Names of the labels that have class names.
 
     Raises:
-        UserError: They are not.
+        UserError: An option is of another feature, or two options name the classes of one.
     """
     found = f"{', '.join(heads)} {'has' if len(heads) == 1 else 'have'}" if heads else "nothing has"
     if source.label_names and list(heads) not in ([LABEL], [OBJECT_LABEL]):
@@ -159,11 +159,11 @@ def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
 
 
 def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
-    """Feature -> class names of a data set that was prepared earlier.
+    """Reads the class names, by feature, of a data set that was prepared earlier.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: Its manifest is damaged, or of another format version.
+        OSError: The manifest cannot be read.
+        ValueError: The manifest is damaged, or of another format version.
     """
     path = f"{directory.rstrip('/')}/{MANIFEST}"
     schema = decode_manifest(files_at(path).read(path), path).schema
@@ -187,5 +187,5 @@ def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple
 
 
 def shorten(name: str) -> str:
-    """A class name, for a message."""
+    """Cuts a class name to a length that a message has room for."""
     return printable(name if len(name) <= 80 else f"{name[:80]}…")

@@ -18,14 +18,14 @@ NO_GROUP = "no_group"
 
 
 class DeadLetter(NamedTuple):
-    """One refused input.
+    """An input that was refused, with where and why.
 
     Attributes:
-        path: The input, relative to the source's root; undecodable bytes of a file name as `\\xNN`.
-        stage: Where it was refused: `list`, `read` or `check`.
+        path: The path of the input, relative to the source's root; undecodable bytes of a file name as `\\xNN`.
+        stage: The stage where it was refused: `list`, `read` or `check`.
         reason: A short code, the same for like cases: `symlink`, `not_utf8`, `unreadable`, `bad_image`, …
         message: What was found against what was expected.
-        thumbnail: Of the first few of their reason whose image can be seen: a small JPEG, in base64; else empty.
+        thumbnail: A small JPEG in base64, for the first few of a reason whose image can be seen; else empty.
     """
 
     path: str
@@ -36,18 +36,18 @@ class DeadLetter(NamedTuple):
 
     @classmethod
     def of(cls, path: str, refusal: Refusal, stage: str = "list") -> "DeadLetter":
-        """The dead letter of an input that was refused."""
+        """Makes the dead letter of an input that was refused."""
         return cls(path, stage, refusal.reason, printable(str(refusal)))
 
 
 @dataclasses.dataclass
 class DeadLetterCount:
-    """How many there are, and the first few in order, to show.
+    """How many dead letters there are, and the first few in order, to show.
 
     Attributes:
-        num: All of them.
-        first: The `NUM_SHOWN` that sort first, without thumbnails.
-        seen: Of each stage and reason the `NUM_THUMBNAILS` that sort first among those with a thumbnail.
+        num: The number of dead letters.
+        first: The `NUM_SHOWN` dead letters that sort first, without thumbnails.
+        seen: For each stage and reason the `NUM_THUMBNAILS` dead letters that sort first among those with a thumbnail.
     """
 
     num: int = 0
@@ -55,17 +55,19 @@ class DeadLetterCount:
     seen: list[DeadLetter] = dataclasses.field(default_factory=list)
 
     def add(self, dead_letters: list[DeadLetter]) -> None:
+        """Counts more dead letters."""
         first = [letter._replace(thumbnail="") for letter in heapq.nsmallest(NUM_SHOWN, dead_letters)]
         self.merge(DeadLetterCount(len(dead_letters), first, [letter for letter in dead_letters if letter.thumbnail]))
 
     def merge(self, other: "DeadLetterCount") -> None:
+        """Adds the count of another part."""
         self.num += other.num
         self.first = sorted([*self.first, *other.first])[:NUM_SHOWN]
         by_reason = itertools.groupby(sorted([*self.seen, *other.seen], key=_by_reason), lambda letter: letter[1:3])
         self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
     def describe(self) -> str:
-        """A line for each of the first few, and how many more there are."""
+        """A line for each of the first few dead letters, and how many more there are."""
         lines = [f"\n  - {printable(letter.path)}: {letter.message} ({letter.stage})" for letter in self.first]
         more = self.num - len(self.first)
         return "".join(lines) + (f"\n  - and {more} more" if more else "")
@@ -76,23 +78,23 @@ def _by_reason(letter: DeadLetter) -> tuple[str, ...]:
 
 
 def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool = False) -> str:
-    """One JSON object a line, sorted, so that the file does not depend on the order of arrival."""
+    """Dead letters as one JSON object a line, sorted, so that the file does not depend on the order of arrival."""
     names = DeadLetter._fields if with_thumbnails else DeadLetter._fields[:-1]
     return "".join(json.dumps(dict(zip(names, letter)), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
 
 
 def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """The lines of sorted runs, sorted. Of each run no more than a line is held."""
+    """Merges sorted runs of lines into one. No more than a line of each run is held."""
     return heapq.merge(*runs, key=lambda line: tuple(json.loads(line).values()))
 
 
 def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: int) -> Iterator[bytes]:
-    """The lines of a file, of which a block is held at a time.
+    """Reads the lines of a file, of which a block is held at a time.
 
     Args:
-        read: Takes an offset and a number of bytes.
-        num_bytes: Of the file.
-        block_bytes: That are read at once.
+        read: Reads a part of the file: takes an offset and a number of bytes, and returns bytes.
+        num_bytes: The size of the file in bytes.
+        block_bytes: The number of bytes that are read at once.
 
     Raises:
         RunError: The file is shorter: what is missing would be left out without a word.

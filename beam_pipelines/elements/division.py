@@ -11,12 +11,12 @@ _SEPARATOR = "\x1f"
 
 
 def join_stratum(values: Iterable[str]) -> str:
-    """The stratum of several values together."""
+    """The stratum that several values make together."""
     return _SEPARATOR.join(values)
 
 
 def show_stratum(stratum: str) -> str:
-    """A stratum, for a message."""
+    """A stratum as a message shows it."""
     return printable(stratum.replace(_SEPARATOR, ", "))[:80]
 
 
@@ -25,12 +25,12 @@ class Excess:
     """The split that has got most above its share of a stratum, and why.
 
     Attributes:
-        stratum: See `join_stratum`; empty where splits are not stratified.
-        split: Its name.
-        num_inputs: That it has got.
-        target: Its share of them.
-        group: The group with which it came above its share.
-        num_group: How many inputs of the stratum that group has.
+        stratum: The stratum, as `join_stratum` makes it; empty where splits are not stratified.
+        split: The name of the split.
+        num_inputs: The number of inputs of the stratum that the split has got.
+        target: The share of the stratum's inputs that the split should have.
+        group: The group with which the split came above its share.
+        num_group: The number of inputs of the stratum that the group has.
     """
 
     stratum: str
@@ -46,16 +46,16 @@ class Division:
     """How inputs were divided among splits.
 
     Attributes:
-        by: Features whose values are the strata.
-        shares: Split name -> its share.
-        num_inputs: Split name -> inputs that are listed for it, where splits are stratified.
-        num_kept: Inputs that were placed earlier.
-        num_groups: Groups of the inputs that were placed by their strata.
-        num_strata: Strata.
-        num_small: Those of fewer inputs, or groups, than there are splits.
-        first_small: The first of these.
-        num_first_small: The inputs, or groups, of that.
-        first_small_lacks: Splits that have nothing of it.
+        by: Names of the features whose values are the strata.
+        shares: Split name -> its share of the inputs.
+        num_inputs: Split name -> the number of inputs that are listed for it, where splits are stratified.
+        num_kept: The number of inputs that were placed earlier.
+        num_groups: The number of groups of the inputs that were placed by their strata.
+        num_strata: The number of strata.
+        num_small: The number of strata that have fewer inputs, or groups, than there are splits.
+        first_small: The first of these small strata.
+        num_first_small: The number of inputs, or groups, of the first small stratum.
+        first_small_lacks: Names of the splits that have nothing of the first small stratum.
         excess: What groups stood in the way of; None where every split has got its share of every stratum, give or take one.
     """
 
@@ -72,7 +72,7 @@ class Division:
     excess: Excess | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As `statistics.json` has it."""
+        """The division as `statistics.json` has it."""
         facts: dict[str, Any] = {
             "stratified_by": list(self.by),
             "shares": {split: float(share) for split, share in self.shares.items()},
@@ -92,7 +92,14 @@ class Division:
         """What may not be what the user expects, a line each."""
         if self.num_small:
             num, others = self.num_first_small, self.num_small - 1
-            has = f"{num:,} {'input or group' if self.num_groups else 'input'}" if num == 1 else f"{num:,} {'inputs or groups' if self.num_groups else 'inputs'}"
+            has = (
+                f"{num:,} {'input or group' if self.num_groups else 'input'}"
+                if num == 1
+                else f"{num:,} {'inputs or groups' if self.num_groups else 'inputs'}"
+            )
             lacking = f"nothing of it is in {', '.join(self.first_small_lacks)}"
             too = f"; {others:,} other {'stratum has' if others == 1 else 'strata have'} too few as well" if others else ""
-            yield f"{', '.join(self.by)}: {show_stratum(self.first_small)!r} has {has}, fewer than the {len(self.shares)} splits: {lacking}{too}"
+            yield (
+                f"{', '.join(self.by)}: {show_stratum(self.first_small)!r} has {has}, "
+                f"fewer than the {len(self.shares)} splits: {lacking}{too}"
+            )

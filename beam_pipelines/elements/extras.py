@@ -9,13 +9,13 @@ class OtherImage(NamedTuple):
     """What is kept of another image of an example.
 
     Attributes:
-        path: The file where it lay, relative to the source's root.
-        num_bytes: As stored.
-        format: What the source's bytes are; empty where nobody looked.
-        reencoded: Why the stored ones are others; else empty.
-        height: As stored, in pixels; 0 where nobody looked.
-        width: As stored, in pixels; 0 where nobody looked.
-        num_channels: As stored, 2 and 4 with alpha; 0 where nobody looked.
+        path: The path of the file where the image lay, relative to the source's root.
+        num_bytes: The size of the image as stored, in bytes.
+        format: The format of the source's bytes; empty where nobody looked.
+        reencoded: Why the stored bytes are not the source's; else empty.
+        height: The height of the image as stored, in pixels; 0 where nobody looked.
+        width: The width of the image as stored, in pixels; 0 where nobody looked.
+        num_channels: The number of channels of the image as stored, 2 and 4 with alpha; 0 where nobody looked.
     """
 
     path: str
@@ -28,19 +28,19 @@ class OtherImage(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What becomes of one example's values.
+    """What an example has beside its image and its label, encoded, and what is counted of it.
 
     Attributes:
-        entries: As `tfrecord.example_encoder.encode_extras` gives them.
+        entries: The encoded features, as `tfrecord.example_encoder.encode_extras` gives them.
         labels: Feature with class names -> the example's labels.
         values: Other feature that the catalog has a column of -> the example's number, or its text in UTF-8.
-        mask_values: The smallest and the largest value of its masks, if there is one.
-        mask_bits: Of a pixel of its masks, 8 or 16 at most; 0 where there is none.
-        num_dropped_boxes: Boxes that were left out, because nothing of them is inside the image.
-        num_clipped_boxes: Boxes of which a part was outside.
-        is_turn_guessed: Whether EXIF turned its image, and nobody said if its boxes or masks were drawn before that.
-        images: Other image -> what is kept of it.
-        tensors: Tensor -> its sums, of an example of the sample.
+        mask_values: The smallest and the largest value of the example's masks; None: it has none.
+        mask_bits: The number of bits of a mask's pixel, 8 or 16, the larger one of several masks; 0 where there is none.
+        num_dropped_boxes: The number of boxes that were left out, because nothing of them is inside the image.
+        num_clipped_boxes: The number of boxes of which a part was outside the image.
+        is_turn_guessed: Whether EXIF turned the image, and nobody said if its boxes or masks were drawn before that.
+        images: Name of another image -> what is kept of it.
+        tensors: Name of a tensor -> its sums, where the example is of the sample.
     """
 
     entries: bytes

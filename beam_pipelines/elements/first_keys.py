@@ -14,25 +14,25 @@ class FirstKeys:
     """A number of inputs, and the first few by their names.
 
     Attributes:
-        num: All of them.
-        first: Names of the few that sort first.
+        num: The number of inputs.
+        first: The names of the few inputs that sort first.
     """
 
     num: int = 0
     first: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, names: Iterable[str]) -> None:
-        """Takes more inputs in."""
+        """Counts more inputs by their names."""
         names = list(names)
         self.num += len(names)
         self.first = heapq.nsmallest(_NUM_SHOWN, [*self.first, *names])
 
     def merge(self, other: "FirstKeys") -> None:
-        """Takes in those of another part."""
+        """Adds the inputs of another part."""
         self.num += other.num
         self.first = heapq.nsmallest(_NUM_SHOWN, [*self.first, *other.first])
 
     def describe(self) -> str:
-        """Their names, as a message shows them."""
+        """The first names, and how many more there are, as a message shows them."""
         more = self.num - len(self.first)
         return ", ".join(repr(printable(name)) for name in self.first) + (f" and {more:,} more" if more else "")

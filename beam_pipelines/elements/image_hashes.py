@@ -15,8 +15,8 @@ class HashedRun(NamedTuple):
 
     Attributes:
         run: The references, with their hashes.
-        rows: Of `HASH_ROW`, in their order.
-        dead_letters: Of those that were refused.
+        rows: The hashes of the run's images, `HASH_ROW`s in the order of the references.
+        dead_letters: The dead letters of the images that were refused.
     """
 
     run: Run
@@ -25,12 +25,12 @@ class HashedRun(NamedTuple):
 
 
 class ImageHashes(NamedTuple):
-    """What the catalog has of some images.
+    """The hashes of some images, as the catalog has them.
 
     Attributes:
-        contents: uint64 [num_images], of the bytes at the source.
-        looks: uint64 [num_images, HASH_WORDS], perceptual.
-        has_look: Which of them have the last: bool [num_images].
+        contents: Hashes of the bytes at the source, uint64 [num_images].
+        looks: Perceptual hashes, uint64 [num_images, HASH_WORDS]; 0 where an image has none.
+        has_look: Whether each image has a perceptual hash, bool [num_images].
     """
 
     contents: np.ndarray
@@ -39,7 +39,7 @@ class ImageHashes(NamedTuple):
 
 
 def pack_hashes(rows: np.ndarray) -> Texts:
-    """Of `HASH_ROW`s, as references have them: 8 bytes of each, and the perceptual hash where it has one."""
+    """Packs `HASH_ROW`s as references have them: 8 bytes of each content, and the perceptual hash where there is one."""
     words = np.concatenate([rows["content"][:, :1], rows["look"]], axis=1)
     has_look = rows["has_look"]
     if not has_look.all():  # as a rule all have one
@@ -50,7 +50,7 @@ def pack_hashes(rows: np.ndarray) -> Texts:
 
 
 def unpack_hashes(texts: Texts) -> ImageHashes | None:
-    """The hashes of references; None where these have none."""
+    """Unpacks the hashes of references; None where these have none."""
     if not texts.blob:
         return None
     words, sizes = np.frombuffer(texts.blob, "<u8"), texts.lengths // 8

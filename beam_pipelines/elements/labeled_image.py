@@ -13,10 +13,10 @@ class FilePart(NamedTuple):
     """Where bytes lie that belong to an image: its mask, its target, another image.
 
     Attributes:
-        path: A file, relative to the source's root.
-        offset: Of the first byte; `WHOLE_FILE`: all of the file.
-        num_bytes: How many, of a part; of a whole file 0 where the listing did not say.
-        spool: The spool file where the bytes lie instead, because the source can't give them twice by range; 0: none.
+        path: The path of the file, relative to the source's root.
+        offset: The offset of the first byte in the file; `WHOLE_FILE`: the part is all of the file.
+        num_bytes: The number of bytes; 0 for a whole file of which the listing did not say it.
+        spool: The number of the spool file where the bytes lie instead, because the source can't give them twice by range; 0: none.
     """
 
     path: str
@@ -29,12 +29,12 @@ class ArrayPart(NamedTuple):
     """Where an array's numbers lie, one after the other and without a header.
 
     Attributes:
-        path: The file, relative to the source's root.
-        offset: Of the first byte.
-        num_bytes: How many.
-        dtype: Of a number, as NumPy writes it: `<f4`.
-        shape: Of the array.
-        spool: The spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
+        path: The path of the file, relative to the source's root.
+        offset: The offset of the first byte in the file.
+        num_bytes: The number of bytes of the array.
+        dtype: The type of the array's numbers, as NumPy writes it: `<f4`.
+        shape: The shape of the array.
+        spool: The number of the spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
     """
 
     path: str
@@ -50,14 +50,14 @@ class LabeledImage(NamedTuple):
 
     Attributes:
         key: The example's stable id within its source, in Unicode's NFC form so that it is the same on every system.
-        path: The file where the bytes lie, or the values of an example without an image, relative to the source's root.
-        label: Class name, where the data set has the feature `label` of that kind; else empty.
-        split: The split that the source puts it in; None: by its group.
-        num_bytes: Size of the image; 0 where the listing did not say, because that would have cost a look at each file.
-        group: What stays in one split together; empty: the key.
-        offset: Where in the file the image begins; `WHOLE_FILE`: it is the file; `NO_IMAGE`: there is none.
+        path: The path of the file where the image lies, or the values of an example without one, relative to the source's root.
+        label: The class name, where the data set has the feature `label` of that kind; else empty.
+        split: The name of the split that the source puts the input in; None: its group says it.
+        num_bytes: The size of the image in bytes; 0 where the listing did not say, because that would have cost a look at each file.
+        group: The name of the group that stays in one split together; empty: the key is the group.
+        offset: The offset in the file at which the image begins; `WHOLE_FILE`: the image is the file; `NO_IMAGE`: there is no image.
         raw: How to read pixels that have no format, or that a `.npy` file has within another file; None: the bytes are an image file's.
-        spool: The spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
+        spool: The number of the spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
         values: Name of each other feature -> its value; see `sources`. None: there are none.
     """
 
@@ -74,7 +74,7 @@ class LabeledImage(NamedTuple):
 
 
 def image_bytes(image: LabeledImage, others: Sequence[str]) -> int:
-    """The bytes of an input's images at the source: of its own, and of those of other features; 0 where one's number is not known."""
+    """The size in bytes of an input's images at the source, its own and those of other features; 0 where one of them is not known."""
     if not others:
         return image.num_bytes
     sizes = [image.num_bytes, *(image.values[name].num_bytes for name in others)]

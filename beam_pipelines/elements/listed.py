@@ -7,13 +7,13 @@ if TYPE_CHECKING:
 
 
 class Listed(NamedTuple):
-    """What comes of listing.
+    """The result of the listing, for the shuffle.
 
     Attributes:
-        runs: Of `Run`.
-        counts: Packed `KeyCounts`, to be merged.
-        listing: One `Listing`.
-        dead_letters: Of `Stretch`: sorted runs of them, a line each.
+        runs: Spooled references: a PCollection of `Run`.
+        counts: Counts of shuffle keys: a PCollection of packed `KeyCounts`, to be merged.
+        listing: What is known of all inputs: a PCollection of one `Listing`.
+        dead_letters: Sorted runs of dead letters, a line each: a PCollection of `SpoolStretch`.
     """
 
     runs: "beam.PCollection"

@@ -41,6 +41,7 @@ class ValueWriter:
         self._spool = spool
 
     def encode(self, values: Mapping[str, Any] | None) -> bytes:
+        """Encodes the values of an example's other features; empty where there are none."""
         if not values:
             return b""
         data = _pickle(dict(values))
@@ -52,7 +53,7 @@ class ValueWriter:
 
 @contextlib.contextmanager
 def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
-    """What it has encoded can be decoded when the block has ended."""
+    """Opens a `ValueWriter`. What it has encoded can be decoded when the block has ended."""
     with contextlib.ExitStack() as stack:
         opened: list[SpoolWriter | ObjectSpoolWriter] = []
 
@@ -65,11 +66,11 @@ def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
 
 
 def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
-    """The values again.
+    """Decodes the values of an example's other features, as `ValueWriter` encoded them; None where there are none.
 
     Raises:
         RunError: The spool could not be read: this says nothing about the example.
-        pickle.UnpicklingError: They are not what was written.
+        pickle.UnpicklingError: The bytes are not what was written.
     """
     if not data:
         return None

@@ -16,20 +16,20 @@ class Listing:
     """What is known once every input is listed.
 
     Attributes:
-        source: Its kind: one of `source_kinds.SOURCES`.
-        root: What paths are relative to.
+        source: The kind of the source, one of `source_kinds.SOURCES`.
+        root: The folder that paths are relative to.
         schema: The features of an example, by name in ascending order, with their class names.
-        targets: See `Manifest.targets`.
+        targets: Names of the features that a model is to predict, as `Manifest.targets` has them.
         listed_labels: Feature -> class names that an input has: without an example, each of them is warned of.
-        splits: Split names, in the order in which they are shown.
-        fractions: Their shares, where an example's group decides; None where the source does.
-        num_inputs: Examples, dead letters, and duplicates that are left out.
-        num_bytes: Of all images, as they lie at the source; 0 where the listing did not say of each.
-        reference_bytes: Of all references, in memory.
-        num_ignored: Files that are no inputs.
-        dead_letters: Inputs that were refused when they were listed.
-        division: How they were divided, where more than a hash of the group decided.
-        twins: Which of them are alike, where that was asked for.
+        splits: Names of the splits, in the order in which they are shown.
+        fractions: Split name -> its share of the examples, where an example's group decides; None where the source does.
+        num_inputs: The number of examples, dead letters, and duplicates that are left out.
+        num_bytes: The size in bytes of all images, as they lie at the source; 0 where the listing did not say of each.
+        reference_bytes: The size in bytes of all references in memory.
+        num_ignored: The number of files that are no inputs.
+        dead_letters: The count of inputs that were refused when they were listed.
+        division: How inputs were divided among splits, where more than a hash of the group decided.
+        twins: The images that are alike, where that was asked for.
         left_out: Names of fields of objects that are not kept.
     """
 
@@ -66,16 +66,17 @@ class Listing:
 
     @property
     def num_listed(self) -> int:
-        """Inputs that were no dead letters when they were listed, nor left out as duplicates."""
+        """The number of inputs that were no dead letters when they were listed, nor left out as duplicates."""
         return self.num_inputs - self.dead_letters.num - self.num_dropped
 
     @property
     def num_dropped(self) -> int:
-        """Duplicates that are left out."""
+        """The number of duplicates that are left out."""
         return self.twins.num_dropped if self.twins else 0
 
     @property
     def has_sizes(self) -> bool:
+        """Whether the size of all images is known."""
         return self.num_bytes > 0
 
 
@@ -83,20 +84,22 @@ _USUAL = ("train", "validation", "test")
 
 
 def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
-    """The order in which splits are shown: the usual ones first, then others, a set of them by their names."""
+    """Puts names of splits into the order in which they are shown: the usual ones first, then others, a set of them by their names."""
     others = [name for some in names for name in (sorted(some) if isinstance(some, (set, frozenset)) else some)]
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
 def empty_split(split: str, num_examples: int, folds: int | None, splits_from: str | None) -> UserError:
-    """What to raise where no example falls into a split.
+    """The error to raise where no example falls into a split.
 
     Args:
-        split: Its name.
-        num_examples: Of all splits.
-        folds: As `--folds` says.
-        splits_from: As `--splits_from` says.
+        split: The name of the split.
+        num_examples: The number of examples of all splits.
+        folds: The value of `--folds`; None: it is not given.
+        splits_from: The value of `--splits_from`; None: it is not given.
     """
     expected = f"fewer folds than --folds={folds}" if folds else "a larger share for it, or none (--splits train=1)"
     placed = f", and --splits_from={printable(splits_from)} may have placed them" if splits_from else ""
-    return UserError(f"split {split!r} would come out empty: none of the {num_examples} examples falls into it{placed}; expected {expected}")
+    return UserError(
+        f"split {split!r} would come out empty: none of the {num_examples} examples falls into it{placed}; expected {expected}"
+    )

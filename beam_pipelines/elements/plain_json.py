@@ -30,7 +30,10 @@ _CLASSES = {
     for kind in (
         *(Column, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics, LabelSequence, Listing),
         PixelSums,
-        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolStretch, TensorSums, Twins, WrittenShard),
+        *(
+            PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards,
+            SplitStatistics, SpoolStretch, TensorSums, Twins, WrittenShard,
+        ),
         Plan,
     )
 }
@@ -51,7 +54,15 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes, kind: type[Value]) -> Value:
-    """ValueError where it is not what `dumps` gives of a value of that class."""
+    """Decodes what `dumps` has encoded.
+
+    Args:
+        data: The JSON, in UTF-8.
+        kind: The class that the value is expected to be of.
+
+    Raises:
+        ValueError: The data are not what `dumps` gives of a value of that class.
+    """
     try:
         value = _decode(json.loads(data))
     except (AttributeError, KeyError, TypeError) as error:

@@ -12,7 +12,7 @@ from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_place
 
 
 class ShardAddress(NamedTuple):
-    """Which shard of which split."""
+    """The place of a shard: its split, its index in that, and how many shards the split has."""
 
     split: str
     shard_index: int
@@ -26,8 +26,8 @@ class PlannedShard(NamedTuple):
     """A shard whose references lie in the plan, in rank order.
 
     Attributes:
-        address: Which it is.
-        num_inputs: How many references.
+        address: The place of the shard.
+        num_inputs: The number of references of the shard.
     """
 
     address: ShardAddress
@@ -39,10 +39,10 @@ class WrittenShard:
     """A shard that is in place, with its index and its catalog.
 
     Attributes:
-        address: Which it is.
-        info: What the manifest says of it.
+        address: The place of the shard.
+        info: The entry of the shard in the manifest.
         labels: Feature with class names -> what is kept of them for the shuffle quality.
-        statistics: Of its examples, and of its dead letters, which lie beside its `done` file.
+        statistics: Statistics of the shard's examples and of its dead letters, which lie beside its `done` file.
     """
 
     address: ShardAddress
@@ -64,11 +64,11 @@ class Plan:
     """What a run is to write.
 
     Attributes:
-        config: Its options.
-        listing: What is known of its inputs.
-        splits: By name.
-        dead_letters: Sorted runs of those of the listing.
-        version: Of what began the run: see `own_version`.
+        config: The job that the plan is of.
+        listing: What is known of the job's inputs.
+        splits: Split name -> how the split is cut into shards.
+        dead_letters: Sorted runs of the dead letters of the listing, in the spool.
+        version: The version of what began the run, as `own_version` gives it.
     """
 
     config: PrepareJob
@@ -78,6 +78,7 @@ class Plan:
     version: str
 
     def shards(self) -> Iterator[PlannedShard]:
+        """The shards of all splits, in order."""
         for name, split in self.splits.items():
             for index in range(split.num_shards):
                 num_inputs = (index + 1) * split.num_inputs // split.num_shards - index * split.num_inputs // split.num_shards
@@ -85,7 +86,7 @@ class Plan:
 
 
 def own_version() -> str:
-    """Of this package and of the data sets that it writes: another one may give other bytes for the same plan."""
+    """The version of this package and of the data sets that it writes: another one may give other bytes for the same plan."""
     import importlib.metadata  # with all that reads mails: not where shards are only written
 
     try:

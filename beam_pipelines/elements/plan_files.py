@@ -34,7 +34,7 @@ def write_planned_shard(config: PrepareJob, shard: PlannedShard, pieces: bytes) 
 
 
 def write_plan(plan: Plan) -> None:
-    """Once every shard is planned: from now on the run can be resumed."""
+    """Writes the plan, once every shard is planned: from now on the run can be resumed."""
     make_folder(plan.config.done_directory)
     write_file(plan.config.plan_path, plain_json.dumps(plan))
 
@@ -45,7 +45,7 @@ def is_planned(config: OutputPaths) -> bool:
 
 
 def read_plan(config: OutputPaths) -> Plan | None:
-    """What an earlier run has planned; None where it did not come so far.
+    """Reads what an earlier run has planned; None where it did not come so far.
 
     Raises:
         ValueError: The plan is damaged, or another version's.
@@ -55,10 +55,10 @@ def read_plan(config: OutputPaths) -> Plan | None:
 
 
 def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
-    """A shard's references, all or those from rank `start` to `stop` within it.
+    """Reads a shard's references, all or those from rank `start` to `stop` within it.
 
     Raises:
-        RunError: They are not what was planned.
+        RunError: The references are not what was planned.
     """
     path = f"{config.plan_directory}/{shard.address}"
     try:
@@ -70,19 +70,19 @@ def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, 
 
 
 def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
-    """After all else of a shard is there."""
+    """Writes that a shard is finished, after all else of it is there."""
     if dead_letters:
         write_file(dead_letters_path(config, shard.address), to_json_lines(dead_letters).encode())
     write_file(f"{config.done_directory}/{shard.address}.json", plain_json.dumps(shard))
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
-    """Those of a finished shard, sorted, a line each; there is no such file where there are none."""
+    """The path of the dead letters of a finished shard, sorted, a line each; there is no such file where there are none."""
     return f"{config.done_directory}/{address}.dead_letters.jsonl"
 
 
 def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
-    """A shard that is finished; None where it is not. Its files are not looked at."""
+    """Reads the facts about a finished shard; None where it is not finished. Its files are not looked at."""
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
     try:
@@ -92,7 +92,7 @@ def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
 
 
 def num_done(config: OutputPaths) -> int:
-    """How many shards are finished."""
+    """The number of shards that are finished."""
     directory = config.done_directory
     if is_remote(directory):
         names = [name for name, _ in files_at(directory).list(directory)]
@@ -102,7 +102,10 @@ def num_done(config: OutputPaths) -> int:
 
 
 def damage(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Which of a shard's files are not as they were written, and how. In an object store, which has sums of its own, their sizes count."""
+    """Finds which of a shard's files are not as they were written, and how: file name -> what is wrong.
+
+    In an object store, which has sums of its own, only the sizes are compared.
+    """
     found = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

@@ -25,12 +25,12 @@ class LabelSequence:
     """What is kept of the labels of consecutive records.
 
     Attributes:
-        num_labels: Records.
-        num_runs: Stretches of equal labels.
-        first: The first label.
-        last: The last.
-        num_windows: Whole windows of `WINDOW` records.
-        num_in_windows: Distinct labels in each of them, summed.
+        num_labels: The number of records.
+        num_runs: The number of stretches of equal labels.
+        first: The label of the first record.
+        last: The label of the last record.
+        num_windows: The number of whole windows of `WINDOW` records.
+        num_in_windows: The number of distinct labels in each of these windows, summed.
         counts: How often each label occurs: (label, records), by label in ascending order.
     """
 
@@ -44,7 +44,7 @@ class LabelSequence:
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "LabelSequence":
-        """Of integer labels [num_labels], in the order of their records."""
+        """Summarizes integer labels [num_labels], in the order of their records."""
         if not len(labels):
             return cls(0, 0, NO_LABEL, NO_LABEL, 0, 0, ())
         num_windows, num_in_windows = len(labels) // WINDOW, int(labels_in_windows(labels, WINDOW).sum())
@@ -57,8 +57,8 @@ def one_label(labels: Sequence[int]) -> int:
     """One number for all labels of an example, whatever their order.
 
     Returns:
-        Of one class that label, of none `NO_LABEL`, else one of `_NUM_SETS` other numbers, so that counting them stays cheap: examples
-        with different sets that share a number make runs longer, and those of a perfect shuffle alike.
+        The label itself if there is one class, `NO_LABEL` if there is none, else one of `_NUM_SETS` other numbers, so that counting them
+        stays cheap: examples with different sets that share a number make runs longer, and those of a perfect shuffle alike.
     """
     classes = sorted(set(labels))
     if len(classes) < 2:
@@ -68,14 +68,19 @@ def one_label(labels: Sequence[int]) -> int:
 
 
 def labels_in_windows(labels: np.ndarray, window: int) -> np.ndarray:
-    """How many different labels each whole window of records has that lie together: int64 [..., num_windows], of labels [..., num_labels]."""
+    """The number of distinct labels in each whole window of records that lie together: int64 [..., num_windows].
+
+    Args:
+        labels: The labels of records, integers [..., num_labels].
+        window: The number of records of a window.
+    """
     num_windows = labels.shape[-1] // window
     windows = np.sort(labels[..., : num_windows * window].reshape(*labels.shape[:-1], num_windows, window), axis=-1, kind="stable")
     return 1 + np.count_nonzero(windows[..., 1:] != windows[..., :-1], axis=-1)
 
 
 def expected_run_length(label_counts: Iterable[int]) -> float:
-    """Mean length of a run in a uniformly random permutation of that many records of each label."""
+    """The mean length of a run in a uniformly random permutation of that many records of each label."""
     counts = list(label_counts)
     num = sum(counts)
     return num * num / (num * num - sum(count * (count - 1) for count in counts))
@@ -88,12 +93,12 @@ class ShuffleQualities:
         self._features: dict[str, _Joined] = {}
 
     def add(self, labels: Mapping[str, LabelSequence]) -> None:
-        """What is kept of the next shard."""
+        """Adds the labels of the next shard, by feature."""
         for name, sequence in labels.items():
             self._features.setdefault(name, _Joined()).add(sequence)
 
     def to_json(self) -> dict[str, Any] | None:
-        """As `statistics.json` has it: by the features' names; None without any."""
+        """The shuffle quality of each feature by its name, as `statistics.json` has it; None without any."""
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 

@@ -18,12 +18,12 @@ RUN_BYTES = 96 << 20
 
 
 class SpoolStretch(NamedTuple):
-    """Pieces that lie one after the other: see `References.pieces`.
+    """Bytes that lie together in a spool file, such as pieces of references: see `References.pieces`.
 
     Attributes:
-        spool: The spool file.
-        offset: Of the first byte.
-        num_bytes: Of all of them.
+        spool: The number of the spool file.
+        offset: The offset of the first byte in the spool file.
+        num_bytes: The number of bytes.
     """
 
     spool: int
@@ -35,10 +35,10 @@ class Run(NamedTuple):
     """References in the order of their shuffle keys, of all splits together.
 
     Attributes:
-        spool: The spool file that they are.
-        num_references: How many.
-        orders: uint64 [num_pieces]: the key at which each piece begins.
-        offsets: uint64 [num_pieces + 1]: where each piece begins, and the end.
+        spool: The number of the spool file that holds the references, and nothing else.
+        num_references: The number of references.
+        orders: The key at which each piece begins, as bytes of uint64 [num_pieces].
+        offsets: The offset at which each piece begins, and the end, as bytes of uint64 [num_pieces + 1].
     """
 
     spool: int
@@ -47,13 +47,13 @@ class Run(NamedTuple):
     offsets: bytes
 
     def smallest(self, num: int) -> SpoolStretch:
-        """The pieces with its first references."""
+        """The pieces that hold the first `num` references."""
         offsets = np.frombuffer(self.offsets, np.uint64)
         last = min(-(-num // PIECE_REFERENCES), len(offsets) - 1)
         return SpoolStretch(self.spool, 0, int(offsets[last]))
 
     def pieces(self) -> Iterator[tuple[int, int, SpoolStretch]]:
-        """Each piece: the place of its first reference, how many there are, and where it lies."""
+        """For each piece the place of its first reference, how many there are, and where it lies."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
             first = number * PIECE_REFERENCES
@@ -70,7 +70,7 @@ class Run(NamedTuple):
 
 
 def write_run(batches: list[References], spool_directory: str) -> Run:
-    """Sorts what was listed, and spools it."""
+    """Sorts references that were listed, and spools them."""
     references = References.concatenate(batches)
     orders = references.rows["order"]
     if (orders[1:] < orders[:-1]).any():  # those of a run that is written again are in order
@@ -94,12 +94,20 @@ def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spoo
 
 
 def read_stretch(stretch: SpoolStretch, spool: SpoolReader) -> bytes:
-    """RunError where it is not there, or not whole. In an object store there is nothing where nothing was written."""
+    """Reads bytes from the spool. In an object store there is nothing where nothing was written.
+
+    Raises:
+        RunError: The bytes are not there, or not whole.
+    """
     return read_whole(spool, *stretch) if stretch.num_bytes else b""
 
 
 def read_references(stretch: SpoolStretch, spool: SpoolReader) -> References:
-    """RunError where they are not there, or not whole."""
+    """Reads references from the spool.
+
+    Raises:
+        RunError: The references are not there, or not whole.
+    """
     try:
         return unpack_pieces(read_stretch(stretch, spool))
     except ValueError as error:
@@ -107,7 +115,7 @@ def read_references(stretch: SpoolStretch, spool: SpoolReader) -> References:
 
 
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolStretch:
-    """A sorted run of them, a line each."""
+    """Spools a sorted run of dead letters, a line each."""
     data = to_json_lines(dead_letters).encode()
     with own_spool(spool_directory) as spool:
         return SpoolStretch(spool.spool, spool.append(data), len(data))

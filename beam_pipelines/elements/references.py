@@ -32,19 +32,19 @@ _TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
 
 @dataclasses.dataclass
 class References:
-    """Many references.
+    """Many references, as columns.
 
     Attributes:
-        rows: [num_references] of `ROW`.
-        splits: Names of splits; a row has a place among them. Empty: nobody has said it yet.
-        raws: Layouts of pixels without a format; a row has a place among them, counted from 1.
-        keys: Example keys, UTF-8.
+        rows: The numbers of each reference, `ROW` [num_references].
+        splits: Names of splits, among which each row has a place. Empty: nobody has said it yet.
+        raws: Layouts of pixels without a format, among which each row has a place, counted from 1.
+        keys: The keys of the examples, in UTF-8.
         paths: Paths below the source's root, UTF-8; empty where it equals the key.
         labels: Class names of `label`, UTF-8; empty where there is none.
-        groups: What stays in one split together, UTF-8; empty: the key.
-        values: Of other features, as `value_bytes` has them.
-        strata: What splits are stratified by, UTF-8; empty once they are settled, and where they are not stratified.
-        hashes: Of the images: see `image_hashes`; empty where nobody has asked for them.
+        groups: Names of the groups that stay in one split together, in UTF-8; empty: the key is the group.
+        values: The values of other features, as `ValueWriter` encodes them.
+        strata: The strata by which splits are stratified, in UTF-8; empty once splits are settled, and where they are not stratified.
+        hashes: The hashes of the images, as `image_hashes` packs them; empty where nobody has asked for them.
     """
 
     rows: np.ndarray
@@ -66,17 +66,22 @@ class References:
 
     @property
     def num_bytes(self) -> int:
-        """In memory, about."""
+        """The size in memory, about, in bytes."""
         return self.rows.nbytes + sum(texts.lengths.nbytes + len(texts.blob) for texts in self._texts())
 
     def take(self, indices: np.ndarray) -> "References":
-        return References(self.rows.view(_AS_BYTES)[indices].view(ROW), self.splits, self.raws, *(texts.take(indices) for texts in self._texts()))
+        """The references at some indices, in their order."""
+        return References(
+            self.rows.view(_AS_BYTES)[indices].view(ROW), self.splits, self.raws, *(texts.take(indices) for texts in self._texts())
+        )
 
     def slice(self, start: int, stop: int) -> "References":
+        """The references from `start` to `stop`."""
         return References(self.rows[start:stop], self.splits, self.raws, *(texts.slice(start, stop) for texts in self._texts()))
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
+        """Joins several batches into one, with the splits and layouts of all of them."""
         if not batches:
             return cls(np.zeros(0, ROW), (), (), *(Texts.of([]) for _ in _TEXTS))
         if len(batches) == 1:
@@ -97,7 +102,7 @@ class References:
         return cls(rows, splits, raws, *(Texts.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
-        """As bytes; of layouts only with those that a row has, since there may be as many as references."""
+        """Packs the references to bytes; of layouts only those that a row has, since there may be as many as references."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
             used, places = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 is for none
@@ -109,7 +114,11 @@ class References:
 
     @classmethod
     def unpack(cls, packed: bytes) -> "References":
-        """Those of one `pack`; ValueError where it is damaged."""
+        """Unpacks the references of one `pack`.
+
+        Raises:
+            ValueError: The bytes are damaged.
+        """
         data = _decompress(packed)
         position = 4 + int.from_bytes(data[:4], "little")
         num, splits, raws, blob_sizes = json.loads(data[4:position])
@@ -125,7 +134,10 @@ class References:
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """All of them or those from `start` to `stop`, packed, `PIECE_REFERENCES` to a piece, each with its length and their number before it."""
+        """Packs all references or those from `start` to `stop`, `PIECE_REFERENCES` to a piece.
+
+        Each piece has its length and the number of its references before it.
+        """
         stop = len(self) if stop is None else stop
         for first in range(start, stop, PIECE_REFERENCES):
             piece = self.slice(first, min(first + PIECE_REFERENCES, stop))
@@ -137,19 +149,25 @@ _FRAME = struct.Struct("<II")
 
 
 def unpack_pieces(data: bytes) -> References:
-    """What several `pieces`, one after the other, hold.
+    """Unpacks the references of several `pieces`, one after the other.
 
     Raises:
-        ValueError: One of them is damaged.
+        ValueError: A piece is damaged.
     """
     return unpack_some(data, 0, None)
 
 
 def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = None) -> References:
-    """Of so many references in all those from `start` to `stop`. No other pieces are unpacked.
+    """Unpacks the references from `start` to `stop` out of several `pieces`. No other pieces are unpacked.
+
+    Args:
+        data: The pieces, one after the other.
+        start: The place of the first reference that is wanted.
+        stop: The place behind the last one; None: all are wanted to the end.
+        total: The number of references that all pieces hold together; None: any.
 
     Raises:
-        ValueError: One of them is damaged, or there are more or fewer in all.
+        ValueError: A piece is damaged, or there are more or fewer references in all.
     """
     position, num, pieces, first = 0, 0, [], 0
     while position < len(data):
@@ -178,7 +196,7 @@ def _encode_columns(rows: np.ndarray) -> bytes:
 
 
 def _decode_columns(data: bytes, dtype: np.dtype, num_rows: int, position: int) -> tuple[np.ndarray, int]:
-    """And where they end."""
+    """Decodes what `_encode_columns` has encoded: the rows, and the position where they end."""
     columns = np.frombuffer(data, np.uint8, num_rows * dtype.itemsize, position).reshape(dtype.itemsize, num_rows)
     return np.ascontiguousarray(columns.T).view(dtype).reshape(num_rows), position + columns.nbytes
 

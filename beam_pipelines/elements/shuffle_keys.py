@@ -26,7 +26,7 @@ def shuffle_key(seed: int, key: bytes) -> bytes:
 
 
 def shuffle_orders(seed: int, keys: Sequence[bytes]) -> np.ndarray:
-    """The first 8 bytes of each key's shuffle key, as uint64 [len(keys)]."""
+    """The first 8 bytes of each key's shuffle key, uint64 [num_keys]."""
     hasher = hashlib.blake2b(digest_size=16, key=seed.to_bytes(8, "big"))
     return np.frombuffer(digests(hasher, keys), ">u8")[::2].astype(np.uint64)
 
@@ -37,13 +37,13 @@ def buckets(orders: np.ndarray) -> np.ndarray:
 
 
 class KeyCounts:
-    """Of each split, how many keys there are in each bucket."""
+    """The number of keys of each split in each bucket."""
 
     def __init__(self) -> None:
         self._counts: dict[str, np.ndarray] = {}
 
     def add_references(self, batches: Sequence["References"]) -> None:
-        """Counts all of some batches, each in its split."""
+        """Counts all references of some batches, each in its split."""
         by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for references in batches:
             for place, split in enumerate(references.splits):
@@ -53,9 +53,11 @@ class KeyCounts:
                 self.add(split, np.concatenate(orders))
 
     def add(self, split: str, orders: np.ndarray) -> None:
+        """Counts keys of a split by their first 8 bytes, uint64 [num_keys]."""
         self._add_counts(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
 
     def merge(self, other: "KeyCounts") -> None:
+        """Adds the counts of another part."""
         for split, counts in other._counts.items():
             self._add_counts(split, counts)
 
@@ -63,12 +65,12 @@ class KeyCounts:
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:
-        """Small: there is one a bundle, and it is nearly empty."""
+        """Packs the counts, split -> compressed bytes. They are small: there is one a bundle, and it is nearly empty."""
         return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
 
 
 def merge_counts(parts: Iterable[Mapping[str, bytes]]) -> dict[str, np.ndarray]:
-    """Of packed `KeyCounts`: split -> keys in each bucket, int64 [NUM_BUCKETS]."""
+    """Merges packed `KeyCounts`: split -> the number of keys in each bucket, int64 [NUM_BUCKETS]."""
     merged: dict[str, np.ndarray] = {}
     for part in parts:
         for split, packed in part.items():

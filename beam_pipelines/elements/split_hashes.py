@@ -36,7 +36,7 @@ class SplitByGroup:
         fractions: Split name -> its share. Each has the range of hashes that follows the ranges of those before it.
 
     Attributes:
-        names: Of the splits, in the order of their ranges.
+        names: The names of the splits, in the order of their ranges.
     """
 
     def __init__(self, fractions: Mapping[str, Fraction]) -> None:
@@ -44,7 +44,7 @@ class SplitByGroup:
         self._bounds = hash_bounds(fractions)
 
     def __call__(self, groups: Sequence[bytes]) -> np.ndarray:
-        """Of each group key the position of its split in `names`, int64 [num_groups]."""
+        """The position in `names` of the split of each group key, int64 [num_groups]."""
         if not len(self._bounds):
             return np.zeros(len(groups), np.int64)
         return np.searchsorted(self._bounds, split_hashes(groups), side="right")

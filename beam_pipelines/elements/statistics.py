@@ -24,10 +24,10 @@ class PixelSums:
     """Channel sums of sampled RGB images.
 
     Attributes:
-        num_images: Images sampled.
-        num_pixels: Pixels summed: every pixel of a small image, every fourth of every fourth row of a larger one.
-        sums: Of the values 0..255, for red, green and blue.
-        squares: Of their squares.
+        num_images: The number of images that were sampled.
+        num_pixels: The number of pixels that were summed: every pixel of a small image, every fourth of every fourth row of a larger one.
+        sums: The sums of the values 0..255, for red, green and blue.
+        squares: The sums of the squares of these values, for red, green and blue.
     """
 
     num_images: int = 0
@@ -37,7 +37,7 @@ class PixelSums:
 
     @classmethod
     def of(cls, pixels: np.ndarray) -> "PixelSums":
-        """Of one image, uint8 [height, width, 3]."""
+        """Sums the pixels of one image, uint8 [height, width, 3]."""
         step = 1 if pixels.shape[0] * pixels.shape[1] <= _SMALL_IMAGE_PIXELS else 4
         # Channel after channel, as it is summed: five times as fast as pixel after pixel.
         values = pixels[::step, ::step].reshape(-1, 3).T.astype(np.int64, order="C")
@@ -45,13 +45,14 @@ class PixelSums:
         return cls(1, values.shape[1], tuple(values.sum(axis=1).tolist()), tuple(squares.tolist()))
 
     def merge(self, other: "PixelSums") -> None:
+        """Adds the sums of another part."""
         self.num_images += other.num_images
         self.num_pixels += other.num_pixels
         self.sums = tuple(a + b for a, b in zip(self.sums, other.sums))
         self.squares = tuple(a + b for a, b in zip(self.squares, other.squares))
 
     def to_json(self) -> dict[str, Any] | None:
-        """Mean and variance per channel, of values 0..255; None where no pixel was seen."""
+        """The mean and the variance per channel, of values 0..255; None where no pixel was seen."""
         if not self.num_pixels:
             return None
         mean = [total / self.num_pixels for total in self.sums]
@@ -71,16 +72,19 @@ class Range:
     total: int = 0
 
     def add(self, values: Sequence[int]) -> None:
+        """Takes more integers in."""
         if values:
             self.merge(Range(min(values), max(values), sum(values)))
 
     def merge(self, other: "Range") -> None:
+        """Adds the range of another part."""
         if other.smallest is not None and other.largest is not None:
             self.smallest = other.smallest if self.smallest is None else min(self.smallest, other.smallest)
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
         self.total += other.total
 
     def to_json(self, count: int) -> dict[str, Any] | None:
+        """The range and the mean of so many integers, as `statistics.json` has them; None where there were none."""
         return None if self.smallest is None else {"min": self.smallest, "max": self.largest, "mean": self.total / count}
 
 
@@ -89,12 +93,13 @@ class ImageFacts:
     """What was found in the images of one feature.
 
     Attributes:
-        formats: Format -> images; empty where they were not looked into.
-        reencoded: Why an image was re-encoded -> images.
-        channels: Of an image as stored, 2 and 4 with alpha -> images; empty where they were not looked into, or are tensors.
-        heights: In pixels, as stored.
-        widths: In pixels, as stored.
-        num_bytes: Sizes, as stored.
+        formats: Format -> the number of images; empty where they were not looked into.
+        reencoded: Why an image was re-encoded -> the number of images.
+        channels: Number of channels of an image as stored, 2 and 4 with alpha -> the number of images; empty where they were not looked
+            into, or are tensors.
+        heights: The heights of the images as stored, in pixels.
+        widths: The widths of the images as stored, in pixels.
+        num_bytes: The sizes of the images as stored, in bytes.
     """
 
     formats: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -105,6 +110,7 @@ class ImageFacts:
     num_bytes: Range = dataclasses.field(default_factory=Range)
 
     def add(self, image: OtherImage) -> None:
+        """Counts one more image."""
         self.num_bytes.add([image.num_bytes])
         if image.format:
             self.formats[image.format] += 1
@@ -115,6 +121,7 @@ class ImageFacts:
             self.reencoded[image.reencoded] += 1
 
     def merge(self, other: "ImageFacts") -> None:
+        """Adds the facts of another part."""
         self.formats.update(other.formats)
         self.reencoded.update(other.reencoded)
         self.channels.update(other.channels)
@@ -123,7 +130,7 @@ class ImageFacts:
         self.num_bytes.merge(other.num_bytes)
 
     def to_json(self, num: int) -> dict[str, Any]:
-        """As `statistics.json` has them, of so many images."""
+        """The facts as `statistics.json` has them, of so many images."""
         return {
             "num_images": num,
             "formats": dict(sorted(self.formats.items())) or None,
@@ -137,15 +144,15 @@ class ImageFacts:
 
 @dataclasses.dataclass
 class SplitStatistics:
-    """One split's share.
+    """What was found in the images of one split.
 
     Attributes:
-        num_examples: All of them.
-        num_bytes: Of the images, as they will be stored.
-        labels: Label -> examples; empty where there is no feature `label` of that kind.
-        pixels: Of a uniform sample of the images.
-        other_labels: Another feature with class names -> label -> how often it occurs.
-        tensors: Feature that is a tensor -> sums of those of the same sample.
+        num_examples: The number of examples.
+        num_bytes: The size in bytes of the images as stored.
+        labels: Label -> the number of examples; empty where there is no feature `label` of that kind.
+        pixels: Channel sums of a uniform sample of the images.
+        other_labels: Name of another feature with class names -> label -> how often it occurs.
+        tensors: Name of a feature that is a tensor -> sums of the tensors of the same sample.
     """
 
     num_examples: int = 0
@@ -156,10 +163,12 @@ class SplitStatistics:
     tensors: dict[str, TensorSums] = dataclasses.field(default_factory=dict)
 
     def add_tensors(self, tensors: Mapping[str, TensorSums]) -> None:
+        """Adds the sums of tensors, by feature."""
         for name, sums in tensors.items():
             self.tensors.setdefault(name, TensorSums()).merge(sums)
 
     def merge(self, other: "SplitStatistics") -> None:
+        """Adds the statistics of another part."""
         self.num_examples += other.num_examples
         self.num_bytes += other.num_bytes
         self.labels.update(other.labels)
@@ -174,14 +183,14 @@ class ImageStatistics:
     """What was found in a number of images.
 
     Attributes:
-        splits: Split, as a position in the listing's splits -> its share.
+        splits: Position of a split in the listing's splits -> the statistics of the split.
         images: `image`, and each other feature with images -> what was found in them.
-        dead_letters: How many there are, and the first few.
-        mask_values: Of the pixels of masks.
-        mask_bits: Of a pixel of a mask.
-        num_dropped_boxes: Boxes that were left out.
-        num_clipped_boxes: Boxes that were made smaller.
-        num_turns_guessed: Images that EXIF turned, of which nobody said if their boxes or masks were drawn before that.
+        dead_letters: The number of dead letters, and the first few.
+        mask_values: The range of the values of masks' pixels.
+        mask_bits: The range of the bits that a mask's pixel has.
+        num_dropped_boxes: The number of boxes that were left out.
+        num_clipped_boxes: The number of boxes that were made smaller.
+        num_turns_guessed: The number of images that EXIF turned, of which nobody said if their boxes or masks were drawn before that.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
@@ -195,14 +204,15 @@ class ImageStatistics:
 
     @property
     def num_examples(self) -> int:
+        """The number of examples of all splits."""
         return sum(split.num_examples for split in self.splits.values())
 
     def images_of(self, name: str) -> ImageFacts:
-        """What was found in the images of a feature so far: to be added to."""
+        """The facts about the images of a feature so far, to be added to."""
         return self.images.setdefault(name, ImageFacts())
 
     def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
-        """Those of one example, in its split, which is one of ours."""
+        """Adds the values of one example, in its split, which is one of ours."""
         counts = split.other_labels
         for name, labels in extras.labels.items():
             counts.setdefault(name, Counter()).update(labels)
@@ -217,6 +227,7 @@ class ImageStatistics:
         self.num_turns_guessed += extras.is_turn_guessed
 
     def merge(self, other: "ImageStatistics") -> None:
+        """Adds the statistics of another part."""
         for position, split in other.splits.items():
             self.splits.setdefault(position, SplitStatistics()).merge(split)
         for name, facts in other.images.items():
@@ -229,19 +240,19 @@ class ImageStatistics:
         self.num_turns_guessed += other.num_turns_guessed
 
     def to_json(self) -> dict[str, Any]:
-        """The parts of `statistics.json` about all images: of `image`, and of other features by name, if there are any."""
+        """The parts of `statistics.json` about all images: those of `image`, and those of other features by name, if there are any."""
         found = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
         images = found.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
         return {"images": images} | ({"other_images": found} if found else {})
 
     def mask_values_to_json(self) -> dict[str, int] | None:
-        """Of all pixels of all masks."""
+        """The range and the bits of all pixels of all masks; None where there are none."""
         values = self.mask_values
         return None if values.smallest is None else {"min": values.smallest, "max": values.largest, "bits": self.mask_bits.largest}
 
 
 def merge_statistics(parts: Iterable[ImageStatistics]) -> ImageStatistics:
-    """The statistics of all the images of several parts."""
+    """Joins the statistics of several parts."""
     merged = ImageStatistics()
     for part in parts:
         merged.merge(part)

@@ -18,13 +18,13 @@ class TensorSums:
     A number that is not finite is counted, and left out with all channels of its pixel.
 
     Attributes:
-        num_examples: Tensors sampled.
-        num_pixels: Pixels summed; of a tensor that is no image, numbers.
-        num_not_finite: NaNs and infinities.
-        smallest: Of the numbers that were summed; None: there was none.
-        largest: Of them.
-        sums: Of the numbers of each channel, or one for all.
-        squares: Of their squares.
+        num_examples: The number of tensors that were sampled.
+        num_pixels: The number of pixels that were summed; of a tensor that is no image, of numbers.
+        num_not_finite: The number of NaNs and infinities.
+        smallest: The smallest of the numbers that were summed; None: there was none.
+        largest: The largest of the numbers that were summed; None: there was none.
+        sums: The sum of the numbers of each channel, or one for all.
+        squares: The sum of the squares of the numbers of each channel, or one for all.
     """
 
     num_examples: int = 0
@@ -37,7 +37,13 @@ class TensorSums:
 
     @classmethod
     def of(cls, data: bytes, dtype: str, num_channels: int = 1) -> "TensorSums":
-        """Of one tensor's numbers, little-endian in C order."""
+        """Sums the numbers of one tensor.
+
+        Args:
+            data: The tensor's numbers, little-endian in C order.
+            dtype: The type of the numbers, as NumPy names it.
+            num_channels: The number of channels, each of which is summed by itself, unless there are too many.
+        """
         found, num_channels = cls(1), num_channels if num_channels <= _MAX_CHANNELS else 1
         pixels = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(-1, num_channels)
         step = max(_CHUNK_VALUES // num_channels, 1)
@@ -46,6 +52,7 @@ class TensorSums:
         return found
 
     def merge(self, other: "TensorSums") -> None:
+        """Adds the sums of another part."""
         self.num_examples += other.num_examples
         self.num_pixels += other.num_pixels
         self.num_not_finite += other.num_not_finite
@@ -57,7 +64,7 @@ class TensorSums:
             self.squares = tuple(map(sum, zip(self.squares or zeros, other.squares)))
 
     def to_json(self) -> dict[str, Any]:
-        """As `statistics.json` has them; null where no number was seen."""
+        """The sums as `statistics.json` has them; null where no number was seen."""
         num_values = self.num_pixels * len(self.sums)
         mean, variance = _moments(sum(self.sums), sum(self.squares), num_values) if num_values else (None, None)
         return {
@@ -71,8 +78,10 @@ class TensorSums:
         }
 
     def pixels_to_json(self, num_channels: int) -> dict[str, Any] | None:
-        """Mean and variance per channel, of an image; None where no pixel was seen, channels were not told apart, or a variance is too
-        large for 64 bits."""
+        """The mean and the variance per channel of an image's pixels.
+
+        None where no pixel was seen, channels were not told apart, or a variance is too large for 64 bits.
+        """
         moments = [_moments(total, square, self.num_pixels) for total, square in zip(self.sums, self.squares)]
         if len(moments) != num_channels or any(None in one for one in moments):
             return None
@@ -81,7 +90,7 @@ class TensorSums:
 
 
 def _sums_of(pixels: np.ndarray) -> TensorSums:
-    """Of numbers of any type, [pixels, channels]."""
+    """Sums numbers of any type, [pixels, channels]."""
     is_finite = np.isfinite(pixels)
     kept = pixels if is_finite.all() else pixels[is_finite.all(axis=1)]
     num_not_finite = pixels.size - int(np.count_nonzero(is_finite))
