@@ -1,7 +1,7 @@
 """`recordmill export`: a data set in the formats of others.
 
-What comes in is a data set, on a disk or in a store, and nothing of its sources; what goes out is a directory in one of the formats, whole, or
-nothing that looks like one. A Beam pipeline with an element a shard reads each once, in order, and decodes no image.
+What comes in is a data set, on a disk or in a store, and nothing of its sources; what goes out is a directory in one of the formats,
+whole, or nothing that looks like one. A Beam pipeline with an element a shard reads each once, in order, and decodes no image.
 
     export_job     what is exported, checked, and where to
     export         the graph; what is told of its result

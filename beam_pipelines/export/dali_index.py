@@ -1,6 +1,10 @@
-"""Format `dali_index`: beside the name of each shard a text with offset and size of each record, as NVIDIA DALI's `readers.tfrecord` wants it.
+"""Format `dali_index`: for each shard a text with offset and size of each record, as NVIDIA DALI's `readers.tfrecord` wants it.
 
-    fn.readers.tfrecord(path=["out/flowers/flowers-train.tfrecord-00000-of-00001"], index_path=["DIR/flowers-train.tfrecord-00000-of-00001.idx"], …)
+    fn.readers.tfrecord(
+        path=["out/flowers/flowers-train.tfrecord-00000-of-00001"],
+        index_path=["DIR/flowers-train.tfrecord-00000-of-00001.idx"],
+        …,
+    )
 """
 
 import itertools
@@ -12,11 +16,11 @@ from tf_input.dataset_format import ShardInfo, decode_index
 
 
 def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
-    """The lines of a shard, from its index: no record is read.
+    """The lines of a shard's index for DALI, from its own index: no record is read.
 
     Raises:
         DataError: The index is damaged.
-        StorageError: It can't be read.
+        StorageError: The index can't be read.
     """
     path = f"{directory}/{info.index}"
     try:

@@ -20,10 +20,10 @@ class ExportedExample(NamedTuple):
     """A record of a data set.
 
     Attributes:
-        number: Its place in its shard.
-        key: Its own; where the schema has none, one by its place.
-        data: The record.
-        reader: Of its features.
+        number: The number of the record in its shard, from 0.
+        key: The key of the example; where the schema has none, one by the place of the record.
+        data: The bytes of the record.
+        reader: The reader of the record's features.
     """
 
     number: int
@@ -45,16 +45,16 @@ class ExportedExample(NamedTuple):
 
 
 def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -> Iterator[ExportedExample]:
-    """The examples of a shard, in order.
+    """Reads the examples of a shard, in order.
 
     Args:
-        path: Of the shard.
-        split, shard_index: Which it is, for the keys of examples whose schema has none, as after `recordmill transform`.
-        manifest: Of the data set.
+        path: The path of the shard, local or a URL.
+        split, shard_index: The place of the shard, for the keys of examples whose schema has none, as after `recordmill transform`.
+        manifest: The manifest of the data set.
 
     Raises:
         BadExampleError: A record is no example. One line that names it.
-        DataError, StorageError: See `shard_records`.
+        DataError, StorageError: The shard is damaged, or can't be read: see `shard_records`.
     """
     key = manifest.features.get(KEY)
     has_key = key is not None and key.kind == "text" and not key.shape
@@ -68,12 +68,12 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
 
 
 def dtype_of(feature: Feature) -> np.dtype:
-    """Of the numbers of a feature that is neither a file nor a text."""
+    """The type of the numbers of a feature that is neither a file nor a text."""
     return np.dtype(feature.dtype or _DTYPES[feature.kind]).newbyteorder("<")
 
 
 def read_value(reader: ExampleReader, feature: Feature) -> Any:
-    """See `ExportedExample.value`."""
+    """Reads the value of a feature from an example, as `ExportedExample.value` describes it."""
     if feature.kind in ENCODED:
         data = _one(reader, feature.name)
         if identify(data) not in EXTENSIONS:
@@ -108,7 +108,7 @@ def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
 
 
 def _read_tensor(reader: ExampleReader, feature: Feature) -> np.ndarray:
-    """See `stored_features`: of two unknown sides or more, the shape stands beside it."""
+    """Reads a tensor; of one with two unknown sides or more, the shape stands beside it: see `stored_features`."""
     shape, name = feature.shape, feature.name
     if shape.count(None) > 1:
         shape, name = tuple(reader.values(f"{feature.name}/shape")), f"{feature.name}/value"
@@ -128,21 +128,21 @@ def _in_shape(numbers: np.ndarray, shape: Sequence[int | None], feature: Feature
 
 
 def names_of(labels: np.ndarray, feature: Feature) -> Any:
-    """The class names of labels: one, or a list."""
+    """The class names of labels: one name for one label, or a list."""
     return np.array(feature.label_names, object)[labels].tolist() if labels.ndim else feature.label_names[int(labels)]
 
 
 def file_features(manifest: Manifest) -> Iterator[Feature]:
-    """Features that are files, or tensors, `image` first."""
+    """The features that are files, or tensors, `image` first."""
     yield from sorted((one for one in manifest.schema if one.kind in (*ENCODED, "pixels", "tensor")), key=lambda one: one.name != IMAGE)
 
 
 def extension_of(data: bytes) -> str:
-    """Of an encoded image, by its first bytes: `jpg`."""
+    """The usual extension of an encoded image, by its first bytes, such as `jpg`."""
     return EXTENSIONS[identify(data)]
 
 
 def with_extension(name: str, data: bytes) -> str:
-    """The name of an image's file, with the extension of its format: as it is where it has that."""
+    """Gives the name of an image's file the extension of its format; a name that has it stays as it is."""
     usual = _SUFFIXES.get(identify(data), (f".{extension_of(data)}",))
     return name if name.lower().endswith(usual) else f"{name}.{extension_of(data)}"

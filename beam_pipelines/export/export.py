@@ -62,11 +62,11 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
     """Writes an export. Afterwards it is in place, whole, or nothing is.
 
     Args:
-        config: What to do.
-        options: How Beam is to do it.
+        config: The configuration of the export, as the user gave it.
+        options: The options of the Beam pipeline.
 
     Returns:
-        What to tell of it.
+        A text that says what was written, and how to read it.
 
     Raises:
         UserError: The data set or the options are not fit to run.
@@ -91,7 +91,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
 
 @contextlib.contextmanager
 def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
-    """With where all workers can count what they have done."""
+    """Adds to a job the directory where all workers can count what they have done."""
     if is_remote(job.output) and engine.runs_here:
         with interrupts.temporary_folder() as directory:
             yield dataclasses.replace(job, progress_directory=directory)
@@ -100,16 +100,16 @@ def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
 
 
 def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any], num_processes: int) -> beam.PCollection:
-    """The whole graph.
+    """Builds the whole graph of an export.
 
     Args:
-        root: The pipeline to add it to.
-        job: What to do. Its working directory exists and is this run's alone.
-        run_info: What is to be said of the run.
-        num_processes: Light processes beside a worker.
+        root: The pipeline to which the graph is added.
+        job: The job. Its working directory exists and is this run's alone.
+        run_info: The facts about the run that are written beside the data.
+        num_processes: The number of light processes beside a worker.
 
     Returns:
-        The output, as the one element, once it is in place.
+        A PCollection of one element, the output, once that is in place.
     """
     addresses = [(split, index) for split, infos in job.manifest.splits.items() for index in range(len(infos))]
     exported = (
@@ -139,11 +139,11 @@ class _ExportShard(ParallelMap):
 
 
 def publish_export(unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]) -> str:
-    """Brings an export to its place whose files are written.
+    """Brings an export whose files are written to its place.
 
     Raises:
         RunError: Something is missing, or was changed.
-        DataError: Two examples would be one file.
+        DataError: The files of two examples have one name.
     """
     if not is_in_place(job):  # else an earlier attempt came so far, and nobody heard of it
         shards = sorted(exported)
@@ -161,7 +161,7 @@ def publish_export(unused: bytes, exported: Iterable[ExportedShard], job: Export
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
-    """Where each example is a file: no two of them are the same one."""
+    """Checks, where each example is a file, that no two of them are the same one."""
     hashes = np.frombuffer(b"".join(shard.names for shard in shards), _HASH)
     values, counts = np.unique(hashes, return_counts=True)
     if len(values) == len(hashes):
@@ -176,7 +176,9 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
                 if image_folder.name_hash(name) in twice:
                     keys[name].append(example.key)
     name, those = min(keys.items())
-    raise DataError(f"--to={job.to}: {', '.join(map(repr, map(printable, those)))} would all be {printable(name)!r}; expected another format")
+    raise DataError(
+        f"--to={job.to}: {', '.join(map(repr, map(printable, those)))} would all be {printable(name)!r}; expected another format"
+    )
 
 
 def _metadata(job: ExportJob) -> Mapping[str, str]:
@@ -210,7 +212,7 @@ def _make_metadata(job: ExportJob, statistics: Mapping[str, Any]) -> Mapping[str
 
 
 def _how_read(job: ExportJob, directory: str) -> str:
-    """What is typed to read an export."""
+    """The lines of Python that read an export."""
     split, infos = next(iter(job.manifest.splits.items()))
     imports, call = _READ[job.to]
     return f"{imports}\n\ndata = {call.format(directory=directory, split=split, last=len(infos) - 1, name=infos[0].name)}"

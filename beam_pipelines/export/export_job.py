@@ -23,13 +23,13 @@ EXPORT = ".recordmill.json"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportJob(OutputPaths):
-    """A run.
+    """A run of `recordmill export`, checked before it begins: its paths are absolute.
 
     Attributes:
-        directory: The data set.
-        manifest: Its own, with the splits that are exported alone.
-        to: The format.
-        output: See `OutputPaths`, like what follows.
+        directory: The directory of the data set.
+        manifest: The manifest of the data set, with the splits that are exported alone.
+        to: The format of the export, one of `FORMATS`.
+        output: The directory that the export becomes; for this and what follows see `OutputPaths`.
     """
 
     directory: str
@@ -48,10 +48,10 @@ class ExportedShard(NamedTuple):
     """A shard whose files are written.
 
     Attributes:
-        split, shard_index: Which.
-        num_examples: In it.
-        files: (path within the export, size); none of those of `image_folder`, which are as many as examples.
-        names: 8 bytes for the name of each of these, one behind the other.
+        split, shard_index: The place of the shard.
+        num_examples: The number of examples in the shard.
+        files: (path within the export, size in bytes) of each file; none of those of `image_folder`, which are as many as examples.
+        names: A hash of 8 bytes of the name of each file of `image_folder`, one behind the other.
     """
 
     split: str
@@ -62,10 +62,10 @@ class ExportedShard(NamedTuple):
 
 
 def make_job(config: ExportConfig) -> ExportJob:
-    """Looks at the data set and the output.
+    """Looks at the data set and the output, and makes the job of an export.
 
     Raises:
-        UserError: They are not fit to run.
+        UserError: The data set or the output is not fit to run.
         StorageError: A store does not answer.
     """
     try:
@@ -75,9 +75,13 @@ def make_job(config: ExportConfig) -> ExportJob:
     check_names(config.directory, manifest)
     for split in config.splits:
         if split not in manifest.splits:
-            raise UserError(f"--split={printable(split)}: expected one of {', '.join(manifest.splits)}{did_you_mean(split, manifest.splits)}")
+            raise UserError(
+                f"--split={printable(split)}: expected one of {', '.join(manifest.splits)}{did_you_mean(split, manifest.splits)}"
+            )
     if config.splits:
-        manifest = dataclasses.replace(manifest, splits={split: infos for split, infos in manifest.splits.items() if split in config.splits})
+        manifest = dataclasses.replace(
+            manifest, splits={split: infos for split, infos in manifest.splits.items() if split in config.splits}
+        )
     if config.to == "image_folder":
         class_feature(manifest)
     if config.to in ("parquet", "webdataset"):

@@ -19,7 +19,7 @@ BBOX = f"{OBJECTS}/bbox"
 
 
 def object_field(feature: Feature) -> str:
-    """What a feature is called among the objects of an example; empty where it is none of theirs."""
+    """The name that a feature has among the objects of an example; empty where it is none of theirs."""
     group, slash, name = feature.name.partition("/")
     return "" if not slash or group != OBJECTS else "category" if name == LABEL else name
 
@@ -28,7 +28,7 @@ class ExportedValues:
     """The values of features as formats have them that hold objects.
 
     Args:
-        manifest: Of the data set.
+        manifest: The manifest of the data set.
 
     Raises:
         UserError: Examples have boxes, and no image that these lie on.
@@ -44,10 +44,10 @@ class ExportedValues:
             raise UserError("--to: examples have boxes and no image; expected one, in whose pixels boxes are exported, or another format")
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
-        """The value of a feature, see `ExportedExample.value`; of boxes float64 [num_objects, 4] in pixels.
+        """The value of a feature, as `ExportedExample.value` has it; of boxes float64 [num_objects, 4] in pixels.
 
         Raises:
-            BadExampleError: The example has none such, or an image whose size can't be told.
+            BadExampleError: The example has no such value, or an image whose size can't be told.
         """
         value = example.value(feature)
         if feature.name != BBOX or not len(value):

@@ -17,11 +17,11 @@ _COUNTED_EXAMPLES = 256
 
 
 def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedShard:
-    """Reads a shard, and writes what is in it.
+    """Reads a shard, and writes what is in it in the format of the export.
 
     Args:
-        shared_job: An `ExportJob`, as `share` gives it.
-        split, shard_index: Which shard.
+        shared_job: The `ExportJob`, as `share` gives it.
+        split, shard_index: The place of the shard.
 
     Raises:
         DataError: A record is damaged, or not what the schema says.
@@ -49,7 +49,9 @@ def _write(job: ExportJob, name: str, data: bytes) -> bytes:
     return image_folder.name_hash(name)
 
 
-def _contents(job: ExportJob, split: str, shard_index: int, num_shards: int, examples: Iterable[ExportedExample]) -> tuple[str, Iterable[bytes]]:
+def _contents(
+    job: ExportJob, split: str, shard_index: int, num_shards: int, examples: Iterable[ExportedExample]
+) -> tuple[str, Iterable[bytes]]:
     """The name and the bytes of the one file that a shard becomes."""
     manifest = job.manifest
     match job.to:

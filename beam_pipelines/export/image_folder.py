@@ -15,10 +15,10 @@ from tf_input.dataset_format import IMAGE, Feature, Manifest
 
 
 def class_feature(manifest: Manifest) -> Feature:
-    """The one class of an example.
+    """The feature that is the one class of an example.
 
     Raises:
-        UserError: Examples have none, or several, or no encoded image.
+        UserError: Examples have no class, or several, or no encoded image.
     """
     image = manifest.features.get(IMAGE)
     if image is None or image.kind != "image":
@@ -42,7 +42,7 @@ def files(manifest: Manifest, split: str, examples: Iterable[ExportedExample]) -
 
 
 def _without_folders(key: str, split: str, label: str) -> str:
-    """The name of its file."""
+    """A key without the folders of its split and its class, where it has these."""
     folder, slash, rest = key.partition("/")
     within = rest if slash and split in (folder, SPLIT_FOLDERS.get(folder.lower())) else key
     return within.removeprefix(f"{label}/") if within.startswith(f"{label}/") else key

@@ -43,8 +43,8 @@ def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
     """The bytes of a Parquet file, in pieces.
 
     Args:
-        manifest: Of the data set.
-        examples: Of one shard, in order.
+        manifest: The manifest of the data set.
+        examples: The examples of one shard, in order.
     """
     features = columns_of(manifest)
     plain = [one.name for one in features if not one.shape and one.kind in ("class_label", "integer", "float", "text")]
@@ -90,7 +90,7 @@ class _Sink(io.RawIOBase):
 
 
 def _groups(examples: Iterable[ExportedExample]) -> Iterator[list[ExportedExample]]:
-    """The examples of a row group each; a shard without examples has one that is empty."""
+    """The examples of each row group; a shard without examples has one group that is empty."""
     group: list[ExportedExample] = []
     num_bytes = 0
     for example in examples:

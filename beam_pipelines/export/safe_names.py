@@ -19,17 +19,17 @@ _MAX_PART, _MAX_PATH = 200, 1000  # bytes
 
 
 def safe_name(text: str) -> str:
-    """A text as one part of a path."""
+    """Writes a text as one part of a path."""
     return _part(text, _UNSAFE)
 
 
 def safe_path(text: str) -> str:
-    """A text as a relative path."""
+    """Writes a text as a relative path."""
     return _path(text, _UNSAFE)
 
 
 def safe_stem(text: str) -> str:
-    """A text as a relative path whose last part has no dot."""
+    """Writes a text as a relative path whose last part has no dot."""
     return _path(text, _UNSAFE_OR_DOT)
 
 

@@ -32,8 +32,8 @@ def tar_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Itera
     """The bytes of a tar file, in pieces.
 
     Args:
-        manifest: Of the data set.
-        examples: Of one shard, in order.
+        manifest: The manifest of the data set.
+        examples: The examples of one shard, in order.
     """
     files = list(file_features(manifest))
     others = [one for one in manifest.schema if one not in files and one.name != KEY]
