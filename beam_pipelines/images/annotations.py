@@ -24,11 +24,11 @@ class Objects(NamedTuple):
     """The objects in one image, as a source states them.
 
     Attributes:
-        boxes: (ymin, xmin, ymax, xmax) of each.
-        labels: Class name of each.
-        flags: Name of a feature behind `objects/`, such as `is_crowd` -> an integer of each.
-        image_size: (height, width) of the image that the boxes were drawn on, if it is stated.
-        is_relative: Whether boxes are in 0..1; else in pixels.
+        boxes: (ymin, xmin, ymax, xmax) of each object, in pixels, or in 0..1 where they are relative.
+        labels: The class name of each object.
+        flags: Name of a feature behind `objects/`, such as `is_crowd` -> an integer for each object.
+        image_size: (height, width) in pixels of the image that the boxes were drawn on; None: it is not stated.
+        is_relative: Whether boxes are in 0..1; else they are in pixels.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...]
@@ -42,9 +42,9 @@ class Regions(NamedTuple):
     """A mask that has to be drawn: outlines and run lengths, as COCO has them.
 
     Attributes:
-        labels: Class name of each region; later ones lie over earlier ones.
-        regions: Each a list of polygons, [x, y, x, y, …] in pixels, or a run-length encoding, {"size", "counts"}.
-        image_size: (height, width) that they were drawn on.
+        labels: The class name of each region; later ones lie over earlier ones.
+        regions: The outline of each region, a list of polygons, [x, y, x, y, …] in pixels, or a run-length encoding, {"size", "counts"}.
+        image_size: (height, width) in pixels of the image that the regions were drawn on.
     """
 
     labels: tuple[str, ...]
@@ -53,13 +53,13 @@ class Regions(NamedTuple):
 
 
 class PlacedObjects(NamedTuple):
-    """Objects of an image as it is stored.
+    """The objects of an image as it is stored.
 
     Attributes:
-        boxes: float32 [num_objects, 4]: ymin, xmin, ymax, xmax, in 0..1.
-        kept: Their positions among the source's objects, ascending.
-        num_clipped: How many of them were clipped, by more than a pixel.
-        num_dropped: How many objects are not among them.
+        boxes: The boxes that are kept, float32 [num_objects, 4]: ymin, xmin, ymax, xmax, in 0..1.
+        kept: The positions of the kept objects among the source's objects, ascending.
+        num_clipped: The number of kept objects that were clipped, by more than a pixel.
+        num_dropped: The number of objects that are not kept.
     """
 
     boxes: np.ndarray
@@ -69,17 +69,17 @@ class PlacedObjects(NamedTuple):
 
 
 def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on: str | None = None) -> PlacedObjects:
-    """The boxes relative to the image as it is stored.
+    """Places the boxes of an image in the image as it is stored.
 
     Args:
-        objects: In any number, also none.
+        objects: The objects, any number of them, also none.
         geometry: How the image became what is stored.
-        bad_boxes: `refuse`: a box that has no area, or is not inside the image, is an error; `clip`: it is cut to what is
-            inside, and the object dropped if that has no area.
-        drawn_on: See `follows_turn`.
+        bad_boxes: What becomes of a box that has no area, or is not inside the image. `refuse`: it is an error; `clip`: it is cut to what
+            is inside, and the object dropped if that has no area.
+        drawn_on: On which image the boxes were drawn where their size does not tell, as `SourceConfig` has it.
 
     Raises:
-        Refusal: `size_mismatch`, `bad_box`.
+        Refusal: `size_mismatch`: the boxes were drawn on another image; `bad_box`: a box is not inside the image.
     """
     if bad_boxes not in ("refuse", "clip"):
         raise ValueError(f"bad_boxes={bad_boxes!r}; expected refuse or clip")
@@ -111,10 +111,10 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, dr
     """Whether what was drawn on an image of this (height, width) is turned with it; else it is upright already.
 
     Args:
-        size: As the source states it.
-        geometry: Of the image.
-        what: With a verb, for the message.
-        drawn_on: What holds where that is ambiguous, as `SourceConfig` has it.
+        size: (height, width) in pixels of what it was drawn on, as the source states it; None: it does not.
+        geometry: The geometry of the image.
+        what: The name of what was drawn, with a verb, for the message.
+        drawn_on: The image that something was drawn on where that is ambiguous, as `SourceConfig` has it.
 
     Raises:
         Refusal: `size_mismatch`: it was drawn on neither.

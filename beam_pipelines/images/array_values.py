@@ -16,13 +16,13 @@ def array_shape(data: bytes) -> tuple[int, ...]:
     """The shape of the array in a `.npy` file, by the file's first bytes alone: 64 KiB are always enough.
 
     Raises:
-        Refusal: `bad_array`: it is none, or not one of numbers.
+        Refusal: `bad_array`: the file holds no array, or not one of numbers.
     """
     return _read_header(data).shape
 
 
 def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
-    """float32 of that shape, in C order: the numbers in a `.npy` file. Nothing is unpickled.
+    """Reads the numbers in a `.npy` file: float32 of that shape, in C order. Nothing is unpickled.
 
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
@@ -41,7 +41,7 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
-    """That an array of that shape lies on its image.
+    """Checks that an array of that shape lies on its image.
 
     Raises:
         Refusal: `size_mismatch`: the image is turned upright, and nothing says whether to turn the array too.
@@ -52,10 +52,10 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
-    """The same numbers in C order, those of 64 bits with a fraction rounded.
+    """Converts numbers to float32 in C order; numbers of 64 bits with a fraction are rounded.
 
     Raises:
-        Refusal: `bad_array`: they are not all finite in 32 bits, or one is an integer that becomes another.
+        Refusal: `bad_array`: the numbers are not all finite in 32 bits, or one is an integer that becomes another.
     """
     with np.errstate(over="ignore"):  # it becomes infinite, and is refused for that
         converted = values.astype(np.float32, order="C")
@@ -75,16 +75,16 @@ def nested_shape(cell: list) -> tuple[int, ...]:
     """The shape of numbers in lists of lists.
 
     Raises:
-        Refusal: `bad_array`: they are no numbers, or lists beside each other differ in length.
+        Refusal: `bad_array`: the cell has no numbers, or lists beside each other differ in length.
     """
     return _nested(cell).shape
 
 
 def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """float32 of that shape: numbers in lists of lists, or in one list, row by row.
+    """Reads numbers in lists of lists, or in one list, row by row: float32 of that shape.
 
     Raises:
-        Refusal: `bad_array`: they are not of that shape, or one is not finite.
+        Refusal: `bad_array`: the numbers are not of that shape, or one is not finite.
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):

@@ -39,17 +39,19 @@ _EXPECTED = "expected a PNG, BMP or GIF with a palette or in grey, whose values 
 
 
 def read_mask(data: bytes) -> np.ndarray:
-    """uint8 or uint16 [height, width]: the class ids in a mask file.
+    """Reads the class ids in a mask file: uint8 or uint16 [height, width].
 
     Raises:
-        Refusal: `bad_mask`.
+        Refusal: `bad_mask`: the file is damaged, or its numbers are no class ids.
     """
     image_format = identify(data)
     try:
         if data.startswith(NPY_MAGIC):
             raw, values = npy_image(data)
             if np.dtype(raw.dtype).kind not in "iub" or raw.num_channels != 1:
-                raise Refusal("bad_image", f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels; expected integers in one")
+                raise Refusal(
+                    "bad_image", f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels; expected integers in one"
+                )
             return check_ids(np.frombuffer(values, raw.dtype).reshape(raw.height, raw.width))
         if image_format == "png":
             return _read_png(data)
@@ -86,7 +88,7 @@ def _read_png(data: bytes) -> np.ndarray:
 
 
 def check_ids(ids: np.ndarray) -> np.ndarray:
-    """uint8 or uint16 [height, width]: class ids that are an array of integers, [height, width] or with one channel.
+    """Checks class ids that are an array of integers, [height, width] or with one channel: uint8 or uint16 [height, width].
 
     Raises:
         Refusal: `bad_mask`: one of them is negative, or does not fit into 16 bits.
@@ -97,10 +99,10 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
 
 
 def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
-    """The mask of an image as that is stored: turned and resized with it, by `annotations.follows_turn`.
+    """Turns and resizes a mask with its image, as `annotations.follows_turn` says: the mask of the image as that is stored.
 
     Raises:
-        Refusal: `size_mismatch`.
+        Refusal: `size_mismatch`: the mask has the size of another image.
     """
     height, width = mask.shape
     if follows_turn((height, width), geometry, "a mask", drawn_on):
@@ -123,17 +125,17 @@ def _turn_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """A grey PNG of as many bits as the mask has, 8 or 16: so those of one source are alike, whatever ids are in them."""
+    """Encodes a mask as a grey PNG of as many bits as it has, 8 or 16: so those of one source are alike, whatever ids are in them."""
     return encode_grey(mask)
 
 
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
-    """uint8 or uint16 [height, width]: a label's position in `label_names`, plus 1; 0 where there is no region.
+    """Draws a mask: uint8 or uint16 [height, width], a label's position in `label_names`, plus 1; 0 where there is no region.
 
     Polygons are filled as COCO's own tools do it.
 
     Raises:
-        Refusal: `bad_mask`; `bad_label`: a label is not among the names.
+        Refusal: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not among the names.
     """
     height, width = regions.image_size
     try:
@@ -160,7 +162,7 @@ def _bad_mask(message: str) -> Refusal:
 
 
 def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
-    """bool [height, width]."""
+    """Draws polygons: bool [height, width]."""
     from pycocotools import mask as coco_masks
 
     if not isinstance(polygons, (list, tuple)) or not polygons:
@@ -171,7 +173,7 @@ def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
 
 
 def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
-    """float64 [num_points, 2] of (x, y)."""
+    """Reads the points of a polygon: float64 [num_points, 2] of (x, y)."""
     try:
         values = np.asarray(polygon, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -188,7 +190,7 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
 
 
 def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
-    """bool [height, width]: runs down the columns, of 0 and 1 in turns."""
+    """Draws runs down the columns, of 0 and 1 in turns: bool [height, width]."""
     counts = region.get("counts")
     if region.get("size") not in ([height, width], (height, width)):
         raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; expected [{height}, {width}]")
@@ -205,7 +207,7 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
 
 
 def _decompress_counts(text: bytes) -> list[int]:
-    """COCO's compressed run lengths: 5 bits a character, the sign in the last; from the fourth on, less the last but one."""
+    """Decompresses COCO's run lengths: 5 bits a character, the sign in the last; from the fourth on, less the last but one."""
     counts, value, shift = [], 0, 0
     for character in text:
         bits = character - 48

@@ -20,7 +20,7 @@ _MAX_SIDES = {"jpeg": 65_500, "webp": 16_383}  # what libjpeg and libwebp write
 
 
 def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, reduction: int) -> np.ndarray:
-    """uint8 [height, width, 3] for RGB, [height, width, 1] for GRAY; the sides 1, 1/2, 1/4 or 1/8, rounded up."""
+    """Decodes a JPEG: uint8 [height, width, 3] for RGB, [height, width, 1] for GRAY; the sides 1, 1/2, 1/4 or 1/8, rounded up."""
     is_cmyk = header.num_components == 4
     if strict:
         height, width = -(-header.height // reduction), -(-header.width // reduction)
@@ -44,14 +44,14 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
 
 
 def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "Image.Image":
-    """An image with its pixels, in the mode that Pillow has for it; `reduction` is for JPEGs."""
+    """Decodes an image with its pixels, in the mode that Pillow has for it; `reduction` is for JPEGs."""
     image = open_with_pillow(image_format, data)
     load(image_format, image, reduction)
     return image
 
 
 def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
-    """What the header says, checked; `load` adds the pixels."""
+    """Opens an image with its header alone, which is checked; `load` adds the pixels."""
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
     opener = {
@@ -71,7 +71,7 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
 
 
 def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) -> None:
-    """Decodes the pixels into the image."""
+    """Decodes the pixels of an image into it."""
     with _bad_data_refused(image_format):
         if reduction > 1:
             image.draft(None, (max(1, image.width // reduction), max(1, image.height // reduction)))
@@ -91,7 +91,7 @@ def _bad_data_refused(image_format: str) -> Iterator[None]:
 
 
 def expand(image: "Image.Image") -> "Image.Image":
-    """8 bits a channel: a palette becomes colours, or greys if it has no others; of 16 bits 8 stay; alpha stays."""
+    """Converts an image to 8 bits a channel: a palette becomes colours, or greys if it has no others; of 16 bits 8 stay; alpha stays."""
     if image.mode[0] == "I":
         return to_image(_cut_to_8_bits(image)[..., np.newaxis])
     palette = image.getpalette() if image.mode == "P" else None
@@ -101,14 +101,14 @@ def expand(image: "Image.Image") -> "Image.Image":
 
 
 def turn(image: "Image.Image", orientation: int) -> "Image.Image":
-    """Upright, by the orientation that EXIF gives."""
+    """Turns an image upright, by the orientation that EXIF gives."""
     from PIL import Image
 
     return image if orientation == 1 else image.transpose(Image.Transpose[_TURNS[orientation - 2]])
 
 
 def rgb(image: "Image.Image") -> np.ndarray:
-    """uint8 [height, width, 3], as tf.io.decode_image(channels=3) gives it: alpha dropped, 16 bits cut to 8."""
+    """The pixels of an image, uint8 [height, width, 3], as tf.io.decode_image(channels=3) gives them: alpha dropped, 16 bits cut to 8."""
     if image.mode[0] == "I":
         return np.repeat(_cut_to_8_bits(image)[..., np.newaxis], 3, axis=-1)
     if image.has_transparency_data:
@@ -117,22 +117,22 @@ def rgb(image: "Image.Image") -> np.ndarray:
 
 
 def drop_alpha(image: "Image.Image") -> "Image.Image":
-    """The colours as they are, also where nothing was to be seen of them."""
+    """Drops alpha: the colours stay as they are, also where nothing was to be seen of them."""
     return image.convert(image.mode[:-1]) if image.mode in ("LA", "RGBA") else image
 
 
 def to_image(pixels: np.ndarray) -> "Image.Image":
-    """From uint8 [height, width, 1, 3 or 4]."""
+    """Makes an image of pixels, uint8 [height, width, 1, 3 or 4]."""
     from PIL import Image
 
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
 def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
-    """The bytes of a JPEG, PNG or WebP, without any metadata; the same for the same pixels.
+    """Encodes an image as a JPEG, PNG or WebP, without any metadata; the same bytes for the same pixels.
 
     Raises:
-        Refusal: It is too large for the format.
+        Refusal: The image is too large for the format.
     """
     limit = _MAX_SIDES.get(image_format)
     if limit and max(image.size) > limit:
@@ -149,7 +149,7 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
 
 
 def encode_grey(values: np.ndarray) -> bytes:
-    """A PNG with one channel, from uint8 or uint16 [height, width]."""
+    """Encodes a PNG with one channel, from uint8 or uint16 [height, width]."""
     from PIL import Image
 
     encoded = io.BytesIO()

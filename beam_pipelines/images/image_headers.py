@@ -31,11 +31,11 @@ class JpegHeader(NamedTuple):
     """What the header of a JPEG says.
 
     Attributes:
-        height: Of the image as found, in pixels.
-        width: Of the image as found, in pixels.
-        num_components: 1: grey, 3: in colour, 4: CMYK or YCCK.
+        height: The height of the image as found, in pixels.
+        width: The width of the image as found, in pixels.
+        num_components: The number of components. 1: grey, 3: in colour, 4: CMYK or YCCK.
         exif: The EXIF block; empty: there is none.
-        num_bytes: Bytes up to the first scan.
+        num_bytes: The number of bytes before the first scan.
     """
 
     height: int
@@ -46,7 +46,7 @@ class JpegHeader(NamedTuple):
 
 
 def identify(data: bytes) -> str | None:
-    """The format that the first bytes show; None if it is none of ours."""
+    """The format that the first bytes show; None if it is none that a record can hold or that is converted."""
     if data.startswith(JPEG_MAGIC):
         return "jpeg"
     if data.startswith(PNG_MAGIC):
@@ -91,7 +91,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
 
 
 def _check_num_scans(data: bytes, first: int) -> None:
-    """Some hundred bytes of scans without an end would otherwise keep a decoder at work for minutes."""
+    """Checks the number of scans: some hundred bytes of scans without an end would keep a decoder at work for minutes."""
     end = data.find(_END_OF_IMAGE, first)
     if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:
         raise Refusal("bad_image", f"JPEG: {num_scans} scans; expected at most {_MAX_SCANS}")
@@ -134,12 +134,15 @@ def exif_orientation(tiff: bytes) -> int:
 
 
 def check_gif_header(data: bytes) -> None:
-    """Refusal where a GIF is too large, or animated."""
+    """Raises Refusal `bad_image` for a GIF that is too large, or animated."""
     check_num_frames("gif", check_gif_size(data))
 
 
 def check_gif_size(data: bytes) -> int:
-    """Walks the blocks, since Pillow warns about a size that it only refuses at twice the limit. Returns how many frames there are."""
+    """Walks the blocks of a GIF and returns the number of its frames.
+
+    Pillow warns about a size that it only refuses at twice the limit.
+    """
     num_frames, position = 0, 13
     try:
         width, height, flags = struct.unpack_from("<HHB", data, 6)

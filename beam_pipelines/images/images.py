@@ -85,19 +85,20 @@ _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 
 
 class CheckedImage(NamedTuple):
-    """What a record is to hold.
+    """What a record is to hold of an image.
 
     Attributes:
-        format: What the source's bytes are, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or `raw`.
-        height: Of the image as stored, in pixels.
-        width: Of the image as stored, in pixels.
+        format: The format of the source's bytes, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or `raw`.
+        height: The height of the image as stored, in pixels.
+        width: The width of the image as stored, in pixels.
         encoded: The bytes to store; None: the source's own.
-        reencoded: Why they are not the source's own: `resized`, `format`, `exif_orientation`, `cmyk`, `gif`, `bmp`, `webp`,
+        reencoded: Why the stored bytes are not the source's own: `resized`, `format`, `exif_orientation`, `cmyk`, `gif`, `bmp`, `webp`,
             `npy`, `raw`; else empty.
-        pixels: uint8 [height, width, 3], RGB at full scale and without alpha, if they were asked for. Where a JPEG or WebP is
+        pixels: The pixels, if they were asked for: uint8 [height, width, 3], RGB at full scale and without alpha. Where a JPEG or WebP is
             re-encoded, from before that: nothing is decoded twice.
-        geometry: How it became so.
-        num_channels: Of the image as stored: 1 for grey, 3 for colours, one more with alpha; 0: nobody counts those of a tensor.
+        geometry: How the image came to be stored as it is.
+        num_channels: The number of channels of the image as stored: 1 for grey, 3 for colours, one more with alpha; 0: nobody counts those
+            of a tensor.
     """
 
     format: str
@@ -117,13 +118,13 @@ def check_image(
 
     Args:
         data: The bytes of an image file.
-        check: `strict`, `decode` or `header`.
+        check: How far the image is checked: `strict`, `decode` or `header`.
         full_scale: Whether to decode at full scale and return the pixels; `header` returns none.
-        images: In what size, format and encoding it is wanted. Pixels (`raw`) are uint8 [height, width, 3], row by row.
-        is_checked: Whether it was checked so far already: then it is decoded only where that is needed.
+        images: The size, the format and the encoding that the image is wanted in. Pixels (`raw`) are uint8 [height, width, 3], row by row.
+        is_checked: Whether the image was checked so far already: then it is decoded only where that is needed.
 
     Raises:
-        Refusal: It is no image, a damaged one, or one that a record can't hold.
+        Refusal: The bytes are no image, a damaged one, or one that a record can't hold.
     """
     if check not in ("strict", "decode", "header"):
         raise ValueError(f"check={check!r}; expected strict, decode or header")
@@ -141,18 +142,20 @@ def check_image(
 def check_pixels(
     data: bytes, raw: RawImage, images: ImageConfig = ImageConfig(), *, full_scale: bool = False, is_file: bool = False
 ) -> CheckedImage:
-    """An image out of pixels that have no format; see `check_image`.
+    """Checks an image of pixels that have no format, as `check_image` does with a file.
 
     Grey pixels stay grey, and alpha stays: where the encoding is `raw`, they are stored as [height, width, 1 or 4]. Those that come from
     a `.npy` file of their own, which may be of several kinds, are stored as any file's are: [height, width, 3].
 
     Raises:
-        Refusal: There are more or fewer bytes than that, or too many pixels.
+        Refusal: There are more or fewer bytes than the layout says, or too many pixels.
     """
     (height, width, num_channels), image_format = raw[:3], "npy" if is_file else "raw"
     check_size(image_format, height, width)
     if raw.is_tensor:
-        raise Refusal("bad_image", f"{height} x {width} x {num_channels} numbers of {np.dtype(raw.dtype).name}; expected uint8 in 1, 3 or 4 channels")
+        raise Refusal(
+            "bad_image", f"{height} x {width} x {num_channels} numbers of {np.dtype(raw.dtype).name}; expected uint8 in 1, 3 or 4 channels"
+        )
     if len(data) != raw.num_bytes:
         wanted = f"{height} x {width} x {num_channels} = {raw.num_bytes}"
         raise Refusal("bad_image", f"raw pixels: {len(data)} bytes; expected {wanted}")
@@ -167,16 +170,16 @@ def check_pixels(
 
 
 def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file: bool) -> CheckedImage:
-    """An image that is stored as its numbers, exactly: whatever they are, also NaN.
+    """Checks an image that is stored as its numbers, exactly: whatever they are, also NaN.
 
     Args:
-        data: The numbers, without a header.
-        raw: How they lie; None: the bytes are no array.
+        data: The bytes of the numbers, without a header.
+        raw: How the numbers lie; None: the bytes are no array.
         feature: The tensor that it is to be.
-        is_file: Whether they come from a `.npy` file.
+        is_file: Whether the numbers come from a `.npy` file.
 
     Raises:
-        Refusal: It is no array, or one of another type, or with other channels.
+        Refusal: The bytes are no array, or one of another type, or with other channels.
     """
     if raw is None:
         found = (identify(data) or "").upper() or describe_bytes(data)
@@ -189,7 +192,7 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
 
 
 def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """`decodes`, here and below, is whether an image is decoded that can be stored as it is."""
+    """Checks a JPEG; `decodes`, here and below, is whether an image is decoded that can be stored as it is."""
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     strict, pixels = check == "strict", None
@@ -220,12 +223,16 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
     if fits:
         return CheckedImage("png", height, width, None, "", rgb(image) if wants_pixels else None, geometry, num_channels)
     if images.keep_depth and num_bits == 16 and color_type:  # Pillow has no such image
-        raise Refusal("bad_image", f"PNG: 16 bits in {num_channels} channels and EXIF orientation {geometry.orientation}; expected one that is upright as it is, or no --keep_depth")
+        raise Refusal(
+            "bad_image",
+            f"PNG: 16 bits in {num_channels} channels and EXIF orientation {geometry.orientation}; "
+            "expected one that is upright as it is, or no --keep_depth",
+        )
     return _store("png", image, geometry, "exif_orientation", images, wants_pixels)
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """GIF, BMP and WebP, which a record does not hold, unless WebP is wanted."""
+    """Checks a GIF, BMP or WebP, which a record does not hold, unless WebP is wanted."""
     if image_format == "gif":
         check_gif_header(data)
     image = open_with_pillow(image_format, data)
@@ -246,7 +253,7 @@ def _plan(found: tuple[int, int], orientation: int, images: ImageConfig) -> Geom
 
 
 def _kept_format(image_format: str) -> str:
-    """What it is stored in where no other format is wanted."""
+    """The format that an image is stored in where no other one is wanted."""
     return "jpeg" if image_format == "jpeg" else "png"
 
 

@@ -15,7 +15,8 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs, order_by_band
 from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
-# Far more than a data set has that is fit to train with, and few enough to hold: where ten thousand images look like each other, each pair is one.
+# Far more than a data set has that is fit to train with, and few enough to hold: where ten thousand images look like each other, each pair
+# is one.
 _MAX_EDGES = 1 << 24
 # What is compared a second time, in one part of a search: some minutes.
 _MAX_COMPARED = 1 << 32
@@ -36,7 +37,7 @@ class Edges(NamedTuple):
     """Pairs of looks that are near.
 
     Attributes:
-        pairs: uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the lower.
+        pairs: The pairs, uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the lower.
         are_all: Whether all pairs are there. Where too many look like each other, each is near one that stands for them, and their other
             pairs are left out.
     """
@@ -49,9 +50,9 @@ class Looks(NamedTuple):
     """The looks of many images.
 
     Attributes:
-        hashes: uint64 [num_hashed, HASH_WORDS]: of those that have one, which come first; ascending.
-        of_images: int64 [num_images]: the look of each image.
-        num: Of all looks.
+        hashes: The hashes of the looks that have one, which come first; ascending: uint64 [num_hashed, HASH_WORDS].
+        of_images: The look of each image: int64 [num_images].
+        num: The number of all looks.
     """
 
     hashes: np.ndarray
@@ -60,7 +61,12 @@ class Looks(NamedTuple):
 
 
 def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) -> np.ndarray:
-    """`HASH_ROW`s, from a digest of 16 bytes of each image's bytes and what `look_at` gives of it; None: nobody looked."""
+    """Makes the hashes of images: `HASH_ROW` [num_images].
+
+    Args:
+        contents: A digest of 16 bytes of each image's bytes.
+        images: Each image in grey, as `look_at` gives it; None: nobody looked.
+    """
     rows = np.zeros(len(contents), HASH_ROW)
     rows["content"] = np.frombuffer(b"".join(contents), "<u8").reshape(-1, 2)
     seen = np.array([image is not None for image in images], bool)
@@ -82,7 +88,7 @@ def find_looks(rows: np.ndarray) -> Looks:
 
 
 def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that occur, uint64 [num, num_words], ascending, and the place of each among them."""
+    """The distinct rows, uint64 [num, num_words], ascending, and the place of each row among them."""
     order = np.argsort(rows[:, 0])
     first = rows[order, 0]
     is_tied = np.zeros(len(rows) + 1, bool)
@@ -98,17 +104,18 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Pairs of looks that are near, as they are or one of them mirrored, as far as one part of the search finds them.
+    """Finds pairs of looks that are near, as they are or one of them mirrored, as far as one part of the search finds them.
 
-    Where there are more than can be held, as of frames of one camera, fewer are looked for: see `Edges`. Which ones follows from the hashes alone.
+    Where there are more than can be held, as of frames of one camera, fewer are looked for: see `Edges`. Which ones follows from the
+    hashes alone.
 
     Args:
-        hashes: See `Looks`.
-        distance: Bits of the first word that may differ.
-        part: One of `search_parts(len(hashes))`.
+        hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], as `Looks` has them.
+        distance: The number of bits of the first word that may differ.
+        part: The part of the search, one of `search_parts(len(hashes))`.
 
     Raises:
-        UserError: There are too many all the same.
+        UserError: There are too many pairs all the same.
     """
     limit = _MAX_EDGES // part.num_parts  # a pair is found in its first band, which is the same one for most pairs
     for crowd in _CROWDS:
@@ -128,14 +135,16 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
             return Edges(_distinct(found), crowd is None)
         if num_compared > _MAX_COMPARED:
             break
-    raise UserError("duplicates: the images look too much alike for this hash: too many pairs are near; expected --exact_only, or other images")
+    raise UserError(
+        "duplicates: the images look too much alike for this hash: too many pairs are near; expected --exact_only, or other images"
+    )
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """Leaves out looks that another one stands for: one with the same value of a band that has so many near it.
 
     Returns:
-        Which looks are left, bool [num_looks]; and packed edges of the others, those that are of this part.
+        Whether each look is left, bool [num_looks]; and packed edges of the others, those that are of this part.
     """
     stands, found = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
     band = order_by_band(hashes[:, 0], part)
@@ -157,7 +166,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
 
 
 def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
-    """Ascending; many times as fast as NumPy's own, which hashes."""
+    """Sorts packed edges and leaves out repeated ones; many times as fast as NumPy's own function, which hashes."""
     ordered = np.sort(np.concatenate(packed))
     return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
@@ -167,21 +176,21 @@ def _pack(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
-    """Which pairs are near in the other words too, of those whose first words are, from their exclusive or: bool [num_pairs]."""
+    """Whether pairs whose first words are near are near in the other words too, from their exclusive or: bool [num_pairs]."""
     is_mirrored = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
     fine = differing[:, 1:] ^ is_mirrored[:, None] * _FINE_MIRROR
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
 def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
-    """Edges of several parts of a search, each once, in ascending order: int64 [num_edges, 2]; and whether they are all."""
+    """Joins the edges of several parts of a search, each once, in ascending order: int64 [num_edges, 2]; and whether they are all."""
     parts = list(parts)
     edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
 
 
 def components(num: int, edges: np.ndarray) -> np.ndarray:
-    """Of each of so many places the smallest place that edges connect it with: int64 [num]."""
+    """The smallest place that edges connect each place with: int64 [num]."""
     labels = np.arange(num)
     while len(edges):
         ends = labels[edges]
@@ -195,5 +204,13 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def look_distance(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Bits of the first word in which looks differ, as they are or one of them mirrored: uint8 [n, m], from uint64 [n or m, HASH_WORDS]."""
+    """The number of bits of the first word in which looks differ, as they are or one of them mirrored.
+
+    Args:
+        ones: The hashes of some looks, uint64 [n, HASH_WORDS].
+        others: The hashes of other looks, uint64 [m, HASH_WORDS].
+
+    Returns:
+        The distances, uint8 [n, m].
+    """
     return hash_distance(ones[:, None, 0] ^ others[:, 0])

@@ -1,8 +1,9 @@
 """Pairs of 64-bit hashes of which few bits differ, as they are or one of them mirrored, without a look at all pairs.
 
 Multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231): of two hashes that differ in at most 8 bits, one of
-three bands differs in at most two. So hashes are put into the order of a band, and each is compared with those whose band is the same but for none,
-one or two bits; each pair comes once. Bands of a hash and of the same mirrored are one, so that a pair of which one is mirrored meets there too.
+three bands differs in at most two. So hashes are put into the order of a band, and each is compared with those whose band is the same but
+for none, one or two bits; each pair comes once. Bands of a hash and of the same mirrored are one, so that a pair of which one is mirrored
+meets there too.
 
 What is compared grows with the square of the number of hashes, and stays below what all else takes until there are some millions.
 """
@@ -32,10 +33,10 @@ class SearchPart(NamedTuple):
     """A part of a search, for one process.
 
     Attributes:
-        band: Its place among the bands.
-        part: Which hashes it begins with: those with this rest of the band's value.
-        num_parts: How many rests there are.
-        bits: Of the band, the highest ones of it.
+        band: The position of the band among the bands.
+        part: The part of the hashes that it begins with: those whose value of the band leaves this rest.
+        num_parts: The number of parts that there are, and so of rests.
+        bits: The number of the band's bits that are used, the highest ones.
     """
 
     band: int
@@ -48,10 +49,10 @@ class Band(NamedTuple):
     """Hashes in the order of a band.
 
     Attributes:
-        values: The band's value in each, ascending: int64 [num_hashes].
-        places: Of each in the order that they came in, ascending where values are equal: int64 [num_hashes].
-        mirror: What a mirrored value differs in; 0: nothing.
-        is_mirrored: Which of them are entered as their mirror image, so that the highest bit is not set: bool [num_hashes].
+        values: The band's value in each hash, ascending: int64 [num_hashes].
+        places: The place that each hash had as they came in, ascending where values are equal: int64 [num_hashes].
+        mirror: The bits in which a mirrored value differs; 0: none does.
+        is_mirrored: Whether each hash is entered as its mirror image, so that the highest bit is not set: bool [num_hashes].
     """
 
     values: np.ndarray
@@ -81,19 +82,19 @@ def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
 
 
 def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Finds what is near, in one part of a search.
+    """Finds the pairs of hashes that are near, in one part of a search.
 
     Args:
-        hashes: uint64 [num_hashes], fewer than 2**32.
-        distance: Bits that may differ, `MAX_DISTANCE` at most.
-        part: One of `search_parts(num_hashes)`.
+        hashes: The hashes, uint64 [num_hashes], fewer than 2**32.
+        distance: The number of bits that may differ, `MAX_DISTANCE` at most.
+        part: The part of the search, one of `search_parts(num_hashes)`.
 
     Yields:
-        Places in the hashes of the one and of the other, the smaller first, int64 [k] each, of pairs that are near; no pair comes twice, in
-        whatever part.
+        Places in the hashes of pairs that are near, int64 [k] each: of the one and of the other, the smaller first; no pair comes twice,
+        in whatever part.
 
     Raises:
-        ValueError: The distance is another one.
+        ValueError: The distance is negative, or too large.
     """
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"distance={distance}; expected 0 to {MAX_DISTANCE}")
@@ -108,7 +109,7 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
 
 
 def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The same pairs, many at a time."""
+    """Joins pairs to blocks of many."""
     waiting, num = [], 0
     for pair in pairs:
         waiting.append(pair)
@@ -121,7 +122,9 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Bits that two hashes differ in, as they are or one of them mirrored, from their exclusive or, uint64 [...]: uint8 [...]."""
+    """The number of bits that two hashes differ in, as they are or one of them mirrored, from their exclusive or, uint64 [...]: uint8
+    [...].
+    """
     counts = np.bitwise_count(differing.astype("<u8", copy=False).view("<u4")).reshape(*differing.shape, 2)
     return counts[..., 0] + np.minimum(counts[..., 1], 32 - counts[..., 1])
 
@@ -139,13 +142,24 @@ def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> It
         yield from _compare(block, block + 1, starts.take(values[block] + 1), keys[block], keys, may_be_near)
         for is_mirrored, ones, others in _find_there(block, values, is_there, part.bits, band.mirror):
             own_keys = keys.take(ones)
-            yield from _compare(ones, starts.take(others), starts.take(others + 1), own_keys ^ mirror_key if is_mirrored else own_keys, keys, may_be_near)
+            yield from _compare(
+                ones,
+                starts.take(others),
+                starts.take(others + 1),
+                own_keys ^ mirror_key if is_mirrored else own_keys,
+                keys,
+                may_be_near,
+            )
 
 
 def _find_there(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, mirror: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """(whether one of two is mirrored, places of a block, other values of the band that these meet and that some hash has), many at a time."""
+    """Finds other values of the band that hashes of a block meet and that some hash has, many at a time.
+
+    Yields:
+        (whether one of two is mirrored, places of the block, other values that these meet).
+    """
     waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
     num = {False: 0, True: 0}
     for highest, masks in _masks(bits, mirror):
@@ -178,15 +192,25 @@ def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """What is compared of hashes that meet; in what those differ that are mirrored; and what says of their exclusive or whether they may be near."""
+    """The keys of hashes that meet, the bits in which mirrored ones differ, and what says whether two may be near, from their exclusive or.
+    """
     if not band.mirror:  # nobody knows which are mirrored: in the upper half few bits differ, or nearly all
         step = np.uint8(distance)
-        return (hashes >> np.uint64(32)).astype(np.uint32), np.uint32(0), lambda differing: (np.bitwise_count(differing) + step & 31) <= 2 * step
+        return (
+            (hashes >> np.uint64(32)).astype(np.uint32),
+            np.uint32(0),
+            lambda differing: (np.bitwise_count(differing) + step & 31) <= 2 * step,
+        )
     return hashes ^ band.is_mirrored * np.uint64(MIRROR), np.uint64(MIRROR), lambda differing: np.bitwise_count(differing) <= distance
 
 
 def _compare(
-    ones: np.ndarray, others: np.ndarray, ends: np.ndarray, own_keys: np.ndarray, keys: np.ndarray, may_be_near: Callable[[np.ndarray], np.ndarray]
+    ones: np.ndarray,
+    others: np.ndarray,
+    ends: np.ndarray,
+    own_keys: np.ndarray,
+    keys: np.ndarray,
+    may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Compares each of some places in a band with those from another one up to an end."""
     while len(ones) > _FEW_HASHES:  # all of them with their first, then with their second

@@ -13,13 +13,13 @@ MAX_HEADER_BYTES = 1 << 14
 
 
 class NpyHeader(NamedTuple):
-    """What a header says of the array behind it.
+    """What the header of a `.npy` file says of the array behind it.
 
     Attributes:
-        dtype: Of its values.
-        shape: Its sides.
-        is_fortran: Its values lie in Fortran's order.
-        num_bytes: The header's own length: where the values begin.
+        dtype: The type of the array's values.
+        shape: The shape of the array.
+        is_fortran: Whether the values lie in Fortran's order.
+        num_bytes: The length of the header in bytes: where the values begin.
     """
 
     dtype: np.dtype
@@ -29,13 +29,13 @@ class NpyHeader(NamedTuple):
 
 
 def read_npy_header(data: bytes) -> NpyHeader:
-    """The header of an array.
+    """Reads the header of an array in a `.npy` file.
 
     Args:
-        data: How the file begins: `MAX_HEADER_BYTES` are enough.
+        data: The first bytes of the file: `MAX_HEADER_BYTES` are enough.
 
     Raises:
-        ValueError: It is none, in one line that says why.
+        ValueError: The bytes are no such header; one line that says why.
     """
     file = io.BytesIO(data[:MAX_HEADER_BYTES])
     try:

@@ -1,9 +1,9 @@
 """Perceptual hashes: images that look alike have hashes of which few bits differ.
 
 The hash is akin to the one that is called pHash (https://www.phash.org/docs/design.html): which of the lowest frequencies of a small grey
-image are positive. To recompress or to resize an image, or to change its brightness or its colours, alters few of them; to mirror it alters
-just the signs of those that are odd from left to right. All is counted in whole numbers, so that an image has one hash on every machine; those
-that matrices are multiplied with are in floating point, which is exact as long as none exceeds 53 bits.
+image are positive. To recompress or to resize an image, or to change its brightness or its colours, alters few of them; to mirror it
+alters just the signs of those that are odd from left to right. All is counted in whole numbers, so that an image has one hash on every
+machine; those that matrices are multiplied with are in floating point, which is exact as long as none exceeds 53 bits.
 """
 
 import functools
@@ -42,13 +42,13 @@ def look_at(data: bytes, check: str) -> np.ndarray:
 
     Args:
         data: The bytes of the file.
-        check: `strict` or `decode`: see `check_image`.
+        check: How far the image is checked, `strict` or `decode`: see `check_image`.
 
     Returns:
         The upright image in grey, as small as is enough for its hash: uint8 [height, width].
 
     Raises:
-        Refusal: It is no image, or a damaged one.
+        Refusal: The bytes are no image, or a damaged one.
     """
     if identify(data) != "jpeg":
         return _grey(check_image(data, check, full_scale=True, images=ImageConfig(encoding="raw")).pixels)
@@ -62,7 +62,15 @@ def look_at(data: bytes, check: str) -> np.ndarray:
 
 
 def look_at_pixels(data: bytes, raw: RawImage) -> np.ndarray:
-    """The same of pixels that have no format, from their bytes; Refusal where there are more or fewer of them."""
+    """Makes of pixels without a format what `look_at` makes of a file: uint8 [height, width].
+
+    Args:
+        data: The bytes of the pixels.
+        raw: How the pixels lie.
+
+    Raises:
+        Refusal: There are more or fewer bytes than the layout says.
+    """
     return _grey(check_pixels(data, raw, ImageConfig(encoding="raw"), full_scale=True).pixels)
 
 
@@ -70,12 +78,12 @@ def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndar
     """Hashes images, many at a time: of those that have one size each step is one of NumPy's.
 
     Args:
-        images: As `look_at` gives them.
+        images: The images, in grey, as `look_at` gives them: uint8 [height, width] each.
 
     Returns:
-        uint64 [num_images, HASH_WORDS]: the lowest frequencies in the first word, but for its first bit, which is never set. In the upper half
-        of the first and of the third word, and in the last one, are the bits that a mirrored image has the other way round. And bool
-        [num_images]: which show something that a hash could tell from other images.
+        The hashes, uint64 [num_images, HASH_WORDS], and whether each image shows something that a hash could tell from other images, bool
+        [num_images]. The lowest frequencies are in the first word, but for its first bit, which is never set. In the upper half of the
+        first and of the third word, and in the last one, are the bits that a mirrored image has the other way round.
     """
     blocks = [_hash(images[start : start + _BLOCK_IMAGES]) for start in range(0, len(images), _BLOCK_IMAGES)]
     hashes, has_look = zip(*blocks) if blocks else ([np.zeros((0, HASH_WORDS), np.uint64)], [np.zeros(0, bool)])
@@ -98,7 +106,7 @@ def _hash(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _grey(pixels: np.ndarray) -> np.ndarray:
-    """uint8 [height, width], from uint8 [height, width, 1 or 3]."""
+    """Converts pixels, uint8 [height, width, 1 or 3], to grey: uint8 [height, width]."""
     height, width, num_channels = pixels.shape
     reduction = max(1, width // _ENOUGH_PIXELS), max(1, height // _ENOUGH_PIXELS)
     if num_channels == 1 and reduction == (1, 1):
@@ -107,7 +115,10 @@ def _grey(pixels: np.ndarray) -> np.ndarray:
 
 
 def _shrink(images: np.ndarray) -> np.ndarray:
-    """float64 [num_images, _SIDE, _SIDE]: the mean of the grey values in each cell of a grid, whole numbers in units of 1/_GREY_UNITS."""
+    """Shrinks images to the mean of the grey values in each cell of a grid: float64 [num_images, _SIDE, _SIDE].
+
+    The means are whole numbers in units of 1/_GREY_UNITS.
+    """
     height, width = images.shape[1:]
     if (height, width) == (_SIDE, _SIDE):
         return images * float(_GREY_UNITS)
@@ -117,14 +128,14 @@ def _shrink(images: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)  # photographs of a data set have few sizes, as a rule
 def _cells(size: int) -> np.ndarray:
-    """float64 [_SIDE, size]: how much of each pixel lies in each of `_SIDE` cells of equal length, in units of 1/_SIDE."""
+    """How much of each pixel lies in each of `_SIDE` cells of equal length, in units of 1/_SIDE: float64 [_SIDE, size]."""
     pixels = _SIDE * np.arange(size + 1)
     ends = size * np.arange(_SIDE + 1)[:, None]
     return np.clip(np.minimum(pixels[1:], ends[1:]) - np.maximum(pixels[:-1], ends[:-1]), 0, None).astype(np.float64)
 
 
 def _cosines() -> np.ndarray:
-    """float64 [_LOW, _SIDE]: the lowest rows of the discrete cosine transform, type II, orthonormal, in units of 1/_COSINE_UNITS."""
+    """The lowest rows of the discrete cosine transform, type II, orthonormal, in units of 1/_COSINE_UNITS: float64 [_LOW, _SIDE]."""
     places = (2 * np.arange(_SIDE) + 1) * np.pi / (2 * _SIDE)
     rows = np.cos(np.arange(_LOW)[:, None] * places) * np.sqrt(2 / _SIDE)
     rows[0] /= np.sqrt(2)
@@ -132,7 +143,10 @@ def _cosines() -> np.ndarray:
 
 
 def _order() -> np.ndarray:
-    """The frequencies in the order of the bits: the lowest first, and of these as of the others first those that are even from left to right."""
+    """The frequencies in the order of the bits.
+
+    The lowest come first, and of these as of the others first those that are even from left to right.
+    """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))
 

@@ -12,9 +12,9 @@ class RawImage(NamedTuple):
     Attributes:
         height: The image's height in pixels.
         width: The image's width in pixels.
-        num_channels: 1 for grey, 3 for red, green and blue, 4 with alpha; any other number makes it a tensor.
+        num_channels: The number of channels: 1 for grey, 3 for red, green and blue, 4 with alpha; any other number makes it a tensor.
         is_planar: Whether one channel comes after the other, [channels, height, width]; else [height, width, channels].
-        dtype: Of a number, as NumPy writes it, with its byte order: `|u1`, `<f4`, `>u2`. Any other than `|u1` makes it a tensor.
+        dtype: The type of a number, as NumPy writes it, with its byte order: `|u1`, `<f4`, `>u2`. Any other than `|u1` makes it a tensor.
     """
 
     height: int
@@ -25,27 +25,27 @@ class RawImage(NamedTuple):
 
     @property
     def kind(self) -> tuple[int, bool, str]:
-        """All but its size."""
+        """All of the layout but the image's size."""
         return self[2:]
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of the array of its numbers."""
+        """The shape of the array of the image's numbers."""
         return (self.num_channels, self.height, self.width) if self.is_planar else self[:3]
 
     @property
     def num_bytes(self) -> int:
-        """Of the whole image."""
+        """The size of the whole image in bytes."""
         return self.height * self.width * self.num_channels * int(self.dtype[2:])
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is stored as its numbers; else it is an image of uint8, which a PNG holds."""
+        """Whether the image is stored as its numbers; else it is an image of uint8, which a PNG holds."""
         return self.dtype != "|u1" or self.num_channels not in _PIXEL_CHANNELS
 
 
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
-    """How an image of an array's shape and type lies; None: it is none.
+    """How an image of an array's shape and type lies; None: such an array is no image.
 
     `[HEIGHT,WIDTH]` has one channel. Of three dimensions the last is that of the channels, unless of pixels of uint8 the first alone is 1,
     3 or 4; a tensor is what it is.

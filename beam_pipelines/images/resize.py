@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Geometry(NamedTuple):
-    """How an image came to be stored as it is, for what has to follow it.
+    """How an image came to be stored as it is, for boxes, masks and arrays that have to follow it.
 
     Attributes:
-        found: (height, width) of the source's image, before it is turned.
-        orientation: Its EXIF orientation, 1 to 8; 1: it stays as it is.
-        stored: (height, width) as stored, turned and resized.
+        found: (height, width) in pixels of the source's image, before it is turned.
+        orientation: The EXIF orientation of the source's image, 1 to 8; 1: it stays as it is.
+        stored: (height, width) in pixels of the image as stored, turned and resized.
     """
 
     found: tuple[int, int]
@@ -37,7 +37,7 @@ class Geometry(NamedTuple):
 
     @property
     def upright(self) -> tuple[int, int]:
-        """(height, width) once turned, before it is resized."""
+        """(height, width) in pixels of the image once turned, before it is resized."""
         return turned(self.found, self.orientation)
 
 
@@ -59,25 +59,25 @@ def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int
 
 
 def _scale(length: int, numerator: int, denominator: int) -> int:
-    """Rounded, in integers; at least 1."""
+    """Scales a length, rounded, in integers; at least 1."""
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 
 def jpeg_reduction(found: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """1, 2, 4 or 8: the part of its scale that a JPEG is decoded at, such that twice the wanted sides are left."""
+    """The part of its scale that a JPEG is decoded at, 1, 2, 4 or 8, such that twice the wanted sides are left."""
     if min(found) < 8:  # so few that scales can't be told apart by the sizes that they give
         return 1
     return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(found, wanted))), 1)
 
 
 def resize(image: "Image.Image", size: tuple[int, int], reduction: int, found: tuple[int, int]) -> "Image.Image":
-    """An image without a palette, in another size.
+    """Resizes an image without a palette.
 
     Args:
-        image: At full scale, or at 1/`reduction` of it.
-        size: (height, width) wanted.
-        reduction: See `jpeg_reduction`.
-        found: (height, width) at full scale.
+        image: The image, at full scale, or at 1/`reduction` of it.
+        size: (height, width) in pixels that the image is to have.
+        reduction: The part of its scale that the image was decoded at, as `jpeg_reduction` gives it.
+        found: (height, width) in pixels of the image at full scale.
     """
     from PIL.Image import Resampling
 

@@ -1,4 +1,7 @@
-"""Tensors: numbers of any shape, stored exactly as they are, in little-endian bytes and C order. Nothing is converted, nothing unpickled."""
+"""Tensors: numbers of any shape, stored exactly as they are, in little-endian bytes and C order.
+
+Nothing is converted, nothing unpickled.
+"""
 
 import dataclasses
 import math
@@ -20,8 +23,8 @@ class TensorValue(NamedTuple):
     """The value of a tensor in one example.
 
     Attributes:
-        data: Its numbers, little-endian, in C order.
-        shape: Its sides, without an unknown one.
+        data: The bytes of the tensor's numbers, little-endian, in C order.
+        shape: The shape of the tensor, in which all sides are known.
     """
 
     data: bytes
@@ -29,16 +32,16 @@ class TensorValue(NamedTuple):
 
 
 def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], feature: Feature) -> TensorValue:
-    """A tensor from bytes without a header, as `tostring` and `tobytes` write them, and records of fixed length hold.
+    """Makes a tensor of bytes without a header, as `tostring` and `tobytes` write them, and records of fixed length hold.
 
     Args:
-        data: Its numbers, in C order.
-        dtype: Their type, with its byte order: `<f4`, `>u2`.
-        shape: Its sides.
-        feature: The tensor that it is to be.
+        data: The bytes of the tensor's numbers, in C order.
+        dtype: The type of the numbers, with its byte order: `<f4`, `>u2`.
+        shape: The shape of the tensor.
+        feature: The feature that the tensor is to be a value of.
 
     Raises:
-        Refusal: `bad_tensor`: it has another number of bytes than that, or another type or shape than the feature has.
+        Refusal: `bad_tensor`: there are more or fewer bytes than that, or the feature has another type or shape.
     """
     dtype, shape = np.dtype(dtype), tuple(shape)
     _check(dtype, shape, feature)
@@ -50,10 +53,10 @@ def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], fe
 
 
 def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
-    """A tensor from a `.npy` file, or from bytes without a header where all sides of the feature are known.
+    """Makes a tensor of a `.npy` file, or of bytes without a header where all sides of the feature are known.
 
     Raises:
-        Refusal: `bad_tensor`: it is none, or not the one that the feature says.
+        Refusal: `bad_tensor`: the bytes are no tensor, or not one that the feature says.
     """
     if not data.startswith(NPY_MAGIC) and feature.shape and None not in feature.shape:
         return tensor_of_bytes(data, np.dtype(feature.dtype).newbyteorder("<"), feature.shape, feature)
@@ -68,10 +71,10 @@ def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
 
 
 def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
-    """Numbers in lists of lists, as JSON and Parquet have them: of the feature's type, [*sides].
+    """Makes an array of numbers in lists of lists, as JSON and Parquet have them: of the feature's type, [*sides].
 
     Raises:
-        Refusal: `bad_tensor`: they are no numbers, not of that shape, or the type has no place for one of them.
+        Refusal: `bad_tensor`: the cell has no numbers, they are not of that shape, or the type has no place for one of them.
     """
     try:
         found = np.array(cell)
@@ -92,13 +95,13 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
 
 
 def read_tensor_header(data: bytes) -> NpyHeader:
-    """What a `.npy` file says of its array, which may be a tensor: of a type that there is, with a number in it.
+    """Reads what a `.npy` file says of its array, which may be a tensor: of a type that there is, with a number in it.
 
     Args:
-        data: How the file begins: 16 KiB are enough.
+        data: The first bytes of the file: 16 KiB are enough.
 
     Raises:
-        Refusal: `bad_tensor`.
+        Refusal: `bad_tensor`: the file holds no array that may be a tensor.
     """
     try:
         header = read_npy_header(data)
@@ -109,10 +112,10 @@ def read_tensor_header(data: bytes) -> NpyHeader:
 
 
 def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """That there are tensors of that type and size.
+    """Checks that there are tensors of that type and size.
 
     Raises:
-        Refusal: `bad_tensor`.
+        Refusal: `bad_tensor`: there are none.
     """
     if dtype.name not in TENSOR_DTYPES:
         raise Refusal("bad_tensor", f"an array of {dtype}; expected one of {', '.join(TENSOR_DTYPES)}")
@@ -121,7 +124,7 @@ def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
 
 
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
-    """`float32[28,28,?]`, as `--feature` has it."""
+    """The type and shape of a tensor as `--feature` has them, such as `float32[28,28,?]`."""
     return f"{dtype}[{','.join('?' if side is None else str(side) for side in shape)}]"
 
 
@@ -129,7 +132,7 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
     """The image in a `.npy` file: how its numbers lie, and their bytes, in C order.
 
     Raises:
-        Refusal: `bad_image`: it is no array of two or three dimensions, or has more or fewer bytes than it says.
+        Refusal: `bad_image`: the file has no array of two or three dimensions, or more or fewer bytes than it says.
     """
     raw, header = npy_layout(data)
     values = data[header.num_bytes :]
@@ -141,27 +144,30 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
 
 
 def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
-    """How the numbers of an image in a `.npy` file lie, by how the file begins, and what that says; errors as in `npy_image`."""
+    """How the numbers of an image in a `.npy` file lie, and the file's header, from how the file begins; errors as in `npy_image`."""
     try:
         header = read_tensor_header(data)
     except Refusal as error:
         raise Refusal("bad_image", str(error)) from None
     raw = layout_of(header.shape, header.dtype.str)
     if raw is None:
-        raise Refusal("bad_image", f"an array of {describe_tensor(header.dtype.name, header.shape)}; expected [HEIGHT,WIDTH] or [HEIGHT,WIDTH,CHANNELS]")
+        raise Refusal(
+            "bad_image",
+            f"an array of {describe_tensor(header.dtype.name, header.shape)}; expected [HEIGHT,WIDTH] or [HEIGHT,WIDTH,CHANNELS]",
+        )
     return raw, header
 
 
 def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
-    """An image that is a tensor, [height, width, channels].
+    """Makes a tensor, [height, width, channels], of an image.
 
     Args:
-        data: Its numbers, as `raw` says.
-        raw: How they lie.
-        feature: The image.
+        data: The bytes of the image's numbers, which lie as `raw` says.
+        raw: How the numbers lie.
+        feature: The feature of the image.
 
     Raises:
-        Refusal: `bad_image`: it is of another type, has other channels, or more or fewer bytes.
+        Refusal: `bad_image`: the image is of another type, has other channels, or more or fewer bytes.
     """
     try:
         return tensor_of_bytes(data, raw.dtype, raw.shape, feature)

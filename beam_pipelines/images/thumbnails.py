@@ -22,12 +22,12 @@ _MAX_REFUSED_PIXELS = 1 << 24  # of what is no JPEG, and decoded as a whole
 
 
 class Thumbnail(NamedTuple):
-    """A small image.
+    """A small JPEG of an image.
 
     Attributes:
         encoded: The bytes of a JPEG, at most 24 KiB.
-        height: In pixels.
-        width: In pixels.
+        height: The height of the thumbnail in pixels.
+        width: The width of the thumbnail in pixels.
     """
 
     encoded: bytes
@@ -36,16 +36,16 @@ class Thumbnail(NamedTuple):
 
 
 def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, check: str = "header") -> Thumbnail:
-    """A thumbnail of an image; one that is a small JPEG already stays as it is.
+    """Makes a thumbnail of an image; one that is a small JPEG already stays as it is.
 
     Args:
-        data: The bytes of an image file, or pixels.
-        raw: How the pixels lie; None: it is a file.
-        side: Of its longer side, in pixels.
-        check: How far it is looked at, as in `check_image`.
+        data: The bytes of an image file, or of pixels.
+        raw: How the pixels lie; None: the bytes are a file's.
+        side: The length of the thumbnail's longer side in pixels.
+        check: How far the image is checked, as in `check_image`.
 
     Raises:
-        Refusal: It can't be decoded.
+        Refusal: The image can't be decoded.
     """
     for part, quality in enumerate(_QUALITIES, start=1):
         config = ImageConfig(size=("long", side // part), format="jpeg", quality=quality)
@@ -57,8 +57,10 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
 
 
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
-    """A thumbnail of what can be seen of an image that was refused: of a damaged JPEG what is whole of it, of an animated GIF the
-    first frame; None where that is nothing, and of images that are so large that nothing of them should be decoded.
+    """Makes a thumbnail of what can be seen of an image that was refused.
+
+    That is what is whole of a damaged JPEG, and the first frame of an animated GIF. None where that is nothing, and of images that are so
+    large that nothing of them should be decoded.
     """
     try:
         if raw is None and data.startswith(NPY_MAGIC):
@@ -74,7 +76,11 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
 
 
 def check_thumbnail(encoded: bytes) -> None:
-    """Refusal where bytes are not such a small JPEG as `make_thumbnail` makes."""
+    """Checks that bytes are such a small JPEG as `make_thumbnail` makes.
+
+    Raises:
+        Refusal: The bytes are no JPEG, or one that is too large.
+    """
     if len(encoded) > _MAX_BYTES:
         raise Refusal("bad_image", f"{len(encoded)} bytes; expected at most {_MAX_BYTES}")
     if identify(encoded) != "jpeg":
@@ -86,7 +92,10 @@ def check_thumbnail(encoded: bytes) -> None:
 
 
 def _decode_damaged(data: bytes, side: int) -> np.ndarray:
-    """uint8 [height, width, 3], not smaller than a thumbnail unless the image is; what is missing is grey."""
+    """Decodes what is whole of an image: uint8 [height, width, 3], not smaller than a thumbnail unless the image is.
+
+    What is missing is grey.
+    """
     image_format = identify(data)
     if image_format is None:
         raise Refusal("bad_image", "no image")
@@ -113,6 +122,6 @@ def measure_brightness(thumbnail: bytes) -> float:
     """How bright a thumbnail is: the mean of its grey values, from 0, black, to 1, white.
 
     Raises:
-        Refusal: It can't be decoded.
+        Refusal: The thumbnail can't be decoded.
     """
     return float(decode_jpeg(thumbnail, read_jpeg_header(thumbnail), "GRAY", True, 8).mean()) / 255
