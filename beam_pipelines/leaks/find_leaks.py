@@ -16,13 +16,13 @@ _BLOCK_EDGES = 1 << 16
 
 
 def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool) -> dict[str, Any]:
-    """What is apart, as `leaks.json` has it under `now`.
+    """Finds what is apart, as `leaks.json` has it under `now`.
 
     Args:
-        table: Of all images, in their splits.
-        looks: Theirs.
+        table: The table of all images, in their splits.
+        looks: The looks of these images.
         edges: Pairs of looks that are alike, int64 [num_edges, 2].
-        counts_all_pairs: Whether these are all: see `Edges`.
+        counts_all_pairs: Whether the edges are all that there are: see `Edges`.
     """
     counts = _Counts(table, looks, edges)
     sizes = table.sizes.tolist()
@@ -45,8 +45,8 @@ class _Counts:
     """Pairs of images that are alike, by the parts that they are in.
 
     Attributes:
-        pairs: int64 [num_parts, num_parts], above the diagonal those that are apart.
-        num_pairs: All of them.
+        pairs: The number of pairs of each two parts, int64 [num_parts, num_parts], above the diagonal those that are apart.
+        num_pairs: The number of all pairs.
     """
 
     def __init__(self, table: ImageTable, looks: Looks, edges: np.ndarray) -> None:
@@ -71,7 +71,7 @@ class _Counts:
         self.num_pairs = int(np.triu(found).sum())
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """Each two parts that have images which are alike."""
+        """A description of each two parts that have images which are alike."""
         reached = self._of_looks > 0
         near = reached.copy()
         for one, other in ((0, 1), (1, 0)):
@@ -91,7 +91,7 @@ class _Counts:
         return self._table.keys.take(pa.array(self._images[places])).to_pylist()
 
     def _first(self, places: np.ndarray) -> list[int]:
-        """In the order of their keys."""
+        """Puts places into the order of their keys."""
         keys = self._table.keys.take(pa.array(self._images[places]))
         return places[pc.sort_indices(keys).to_numpy()].tolist()
 
@@ -104,7 +104,7 @@ class _Counts:
 
 
 def _find_groups(table: ImageTable) -> dict[str, Any]:
-    """Groups, and those that lie in several parts."""
+    """Counts groups, and those that lie in several parts."""
     encoded = table.groups.combine_chunks().dictionary_encode()
     has_group = encoded.is_valid().to_numpy(zero_copy_only=False)
     codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_group].astype(np.int64)
@@ -123,7 +123,7 @@ def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _find_conflicts(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:
-    """Images that are alike and have different labels."""
+    """Counts clusters of images that are alike and have different labels."""
     encoded = table.labels.combine_chunks().dictionary_encode()
     has_label = np.flatnonzero(encoded.is_valid().to_numpy(zero_copy_only=False))
     codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_label].astype(np.int64)

@@ -25,9 +25,9 @@ class HashedRecords(NamedTuple):
     """The images of one file, in the order of its records.
 
     Attributes:
-        keys: Of a file of ours; else the file's name and the number of the record.
-        labels: Class names; None where they are not known.
-        rows: `HASH_ROW` [num_images].
+        keys: The keys of the images, in a file of ours; else the file's name and the number of the record.
+        labels: The class names of the images; None where they are not known.
+        rows: The hashes of the images, `HASH_ROW` [num_images].
     """
 
     keys: list[str]
@@ -39,14 +39,14 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progres
     """Reads a file and hashes its images; one that can't be decoded is like another of the same bytes alone.
 
     Args:
-        path: Of the file.
-        name: By which its records are called where they have no key.
-        schema: Of the data set; None: of another's, in which the first feature is taken that is an image file.
-        progress_directory: Where images are counted; empty: nowhere.
+        path: The path of the file, local or a URL.
+        name: The name by which records are called where they have no key.
+        schema: The schema of the data set; None: it is another's, and the first feature is taken that is an image file.
+        progress_directory: The directory where images are counted; empty: nowhere.
 
     Raises:
-        UserError: It is damaged, or no TFRecord file, or has no images.
-        StorageError: It could not be read.
+        UserError: The file is damaged, or no TFRecord file, or has no images.
+        StorageError: The file could not be read.
     """
     features = {feature.name: feature for feature in schema or ()}
     image = features.get(IMAGE)
@@ -88,7 +88,10 @@ def _find_image(example: ExampleReader, path: str) -> str:
     for name, feature in sorted(example.features.items()):
         if feature.kind == "bytes" and any(identify(value) for value in example.values(name)):
             return name
-    raise UserError(f"{printable(path)}: no feature of its first record is an image file (of {', '.join(sorted(example.features)[:10])}); expected one")
+    raise UserError(
+        f"{printable(path)}: no feature of its first record is an image file (of {', '.join(sorted(example.features)[:10])}); "
+        "expected one"
+    )
 
 
 def _key(example: ExampleReader, is_ours: bool) -> str:

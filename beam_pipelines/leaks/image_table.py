@@ -15,15 +15,15 @@ from tf_input.dataset_format import HASH_COLUMNS, LABEL, Manifest
 
 @dataclasses.dataclass(frozen=True)
 class ImageTable:
-    """Images of one split of one data set, or of several.
+    """The images of one split of one data set, or of several.
 
     Attributes:
         parts: Names of splits, with that of their data set where there are several.
         of_images: The part of each image, int64 [num_images].
-        keys: string [num_images].
-        labels: string [num_images]; null where an example has not one class.
-        groups: string [num_images]; null where there is none.
-        hashes: `HASH_ROW` [num_images].
+        keys: The key of each image, string [num_images].
+        labels: The label of each image, string [num_images]; null where an example has not one class.
+        groups: The group of each image, string [num_images]; null where there is none.
+        hashes: The hashes of each image, `HASH_ROW` [num_images].
         are_as_stored: Whether the contents of all that have no look are those of their bytes as stored. A catalog has those at the source.
     """
 
@@ -37,12 +37,12 @@ class ImageTable:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Images of each part, int64."""
+        """The number of images of each part, int64 [num_parts]."""
         return np.bincount(self.of_images, minlength=len(self.parts))
 
 
 def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
-    """Of several tables one, with the parts of all of them."""
+    """Joins several tables into one, with the parts of all of them."""
     firsts = np.cumsum([0, *(len(table.parts) for table in tables)])
     columns = ([getattr(table, name) for table in tables] for name in ("keys", "labels", "groups"))
     joined = (pa.chunked_array([chunk for column in of_tables for chunk in column.chunks], pa.string()) for of_tables in columns)
@@ -56,17 +56,17 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def make_table(part: str, columns: Mapping[str, Iterable[str | None]], hashes: np.ndarray) -> ImageTable:
-    """A table of one part, from its `keys`, `labels` and `groups`."""
+    """Makes a table of one part, from its `keys`, `labels` and `groups`, and its hashes, `HASH_ROW` [num_images]."""
     texts = (pa.chunked_array([pa.array(columns[name], pa.string())]) for name in ("keys", "labels", "groups"))
     return ImageTable((part,), np.zeros(len(hashes), np.int64), *texts, hashes)
 
 
 def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
-    """A data set's, from its catalogs; None where these have no hashes.
+    """Reads the table of a data set from its catalogs; None where these have no hashes.
 
     Raises:
         OSError: A catalog can't be read.
-        ValueError: One is damaged.
+        ValueError: A catalog is damaged.
     """
     tables = []
     for split, shards in manifest.splits.items():
@@ -81,7 +81,7 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
 
 
 def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
-    """Tables of the same parts become one part."""
+    """Joins several tables into one, in which parts of the same name are one part."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
     places = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
@@ -89,7 +89,7 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def catalog_names(catalog: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:
-    """Keys, labels and groups of a catalog."""
+    """The keys, labels and groups of a catalog."""
     nothing = pa.chunked_array([pa.nulls(catalog.num_rows, pa.string())])
     label = catalog.column(LABEL) if LABEL in catalog.column_names else nothing
     if pa.types.is_list(label.type):  # several classes, which disagree as a whole
@@ -103,5 +103,7 @@ def _hash_rows(catalog: pa.Table) -> np.ndarray:
     rows["content"][:, 0] = content.to_numpy()
     rows["has_look"] = has_look = look.is_valid().to_numpy()
     known = look.drop_null().combine_chunks().cast(pa.binary(8 * HASH_WORDS))
-    rows["look"][has_look] = np.frombuffer(known.buffers()[1], "<u8", len(known) * HASH_WORDS, known.offset * 8 * HASH_WORDS).reshape(-1, HASH_WORDS)
+    rows["look"][has_look] = np.frombuffer(
+        known.buffers()[1], "<u8", len(known) * HASH_WORDS, known.offset * 8 * HASH_WORDS
+    ).reshape(-1, HASH_WORDS)
     return rows

@@ -27,11 +27,11 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
     """Looks at data sets, and changes nothing.
 
     Returns:
-        What was found: see `find_leaks`.
+        The leaks that were found, as `find_leaks` gives them.
 
     Raises:
-        UserError: One is no data set, or is damaged.
-        StorageError: One could not be read.
+        UserError: A directory is no data set, or is damaged.
+        StorageError: A data set could not be read.
     """
     num_processes = 0 if any_remote(*config.data_sets) else num_cores()  # light processes know nothing of how stores are reached
     tables = [_read(directory, _from_catalogs) for directory in config.data_sets]
@@ -58,7 +58,7 @@ def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
-    """What a function gives that is asked about a data set, whose name is in all errors."""
+    """Asks a function about a data set, whose name is then in all errors."""
     try:
         return read(directory, *arguments)
     except OSError as error:
@@ -68,7 +68,7 @@ def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: An
 
 
 def _from_catalogs(directory: str) -> ImageTable | None:
-    """None where they have no hashes of what is seen, and images could have some."""
+    """Reads a table from catalogs; None where they have no hashes of what is seen, and images could have some."""
     manifest = _manifest_of(directory)
     table = manifest and read_table(directory, manifest)
     return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_look"].any()) else None
@@ -80,7 +80,7 @@ def _from_records(directory: str, num_processes: int) -> ImageTable:
 
 
 def _manifest_of(directory: str) -> Manifest | None:
-    """None of records that others wrote."""
+    """Reads the manifest of a data set; None of records that others wrote."""
     path = f"{directory}/{MANIFEST}"
     if not files_at(path).exists(path):
         return None
@@ -91,7 +91,7 @@ def _manifest_of(directory: str) -> Manifest | None:
 
 
 def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> ImageTable:
-    """Of a data set of ours whose catalogs do not have the hashes that are compared."""
+    """Makes the table of a data set of ours whose catalogs do not have the hashes that are compared."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
     found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema) for _, shard in shards], num_processes)
@@ -100,14 +100,16 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
         if shard.catalog:
             keys, _, of_catalog = catalog_names(read_catalog(f"{directory}/{shard.catalog}"))
             if keys.to_pylist() != records.keys:
-                raise UserError(f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with")
+                raise UserError(
+                    f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with"
+                )
             groups = of_catalog.to_pylist()
         tables.append(make_table(split, {"keys": records.keys, "labels": records.labels, "groups": groups}, records.rows))
     return join_parts(tables)
 
 
 def _read_records(path: str, num_processes: int) -> ImageTable:
-    """Of TFRecord files that others wrote: one, or those in a folder. Each is a part."""
+    """Makes the table of TFRecord files that others wrote: one, or those in a folder. Each is a part."""
     if is_remote(path) or not os.path.exists(path):
         raise UserError(printable(str(not_a_data_set(path))))
     names = sorted(name for name in os.listdir(path) if "tfrecord" in name.lower()) if os.path.isdir(path) else [os.path.basename(path)]
@@ -123,7 +125,7 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
 
 
 def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iterator[HashedRecords]:
-    """The records of each file, in order."""
+    """Hashes the records of each file, in order."""
     window = TaskWindow(num_processes)
 
     def results(scratch: str) -> Iterator[HashedRecords]:
@@ -141,7 +143,7 @@ def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iter
 
 
 def describe_leaks(found: dict[str, Any]) -> str:
-    """What there is to tell of leaks."""
+    """The lines of text that tell of the leaks that were found."""
     return "\n".join(_lines(found))
 
 
@@ -158,7 +160,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in one["first"])
     groups, labels = found["groups"], found["labels"]
     if groups["num"]:
-        apart = f"{groups['num_apart']:,} of them apart" + (f", such as {', '.join(map(printable, groups['first']))}" if groups["first"] else "")
+        apart = f"{groups['num_apart']:,} of them apart" + (
+            f", such as {', '.join(map(printable, groups['first']))}" if groups["first"] else ""
+        )
         yield f"{_count(groups['num'], 'group')}, {apart}"
     if labels["num_conflicts"]:
         yield f"{_count(labels['num_conflicts'], 'cluster')} of images that are alike with different labels, such as"
@@ -171,8 +175,11 @@ def _count(num: int, noun: str) -> str:
 
 
 def failure(config: LeaksConfig, found: dict[str, Any]) -> FoundError | None:
-    """What the command ends with; None where nothing is apart."""
+    """The error that the command ends with; None where nothing is apart."""
     if not found["num_pairs_apart"] and not found["groups"]["num_apart"]:
         return None
     shown = ", ".join(map(printable, config.data_sets))
-    return FoundError(f"{shown}: {_count(found['num_pairs_apart'], 'pair')} of images that are alike and {_count(found['groups']['num_apart'], 'group')} lie apart")
+    return FoundError(
+        f"{shown}: {_count(found['num_pairs_apart'], 'pair')} of images that are alike and "
+        f"{_count(found['groups']['num_apart'], 'group')} lie apart"
+    )

@@ -23,7 +23,7 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, twins: Twins) -> 
     Which hashes are near is known from the search before the plan; the spool has it.
 
     Raises:
-        RunError: Catalogs are not whole, or the spool.
+        RunError: Catalogs or the spool are not whole.
     """
     table = read_table(config.working_directory, manifest)
     if table is None:
