@@ -25,7 +25,8 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
         "analyze",
         help="numbers of a full pass over a data set, and the graph that applies them",
         description="Runs TensorFlow Transform's analyzers over a data set that `recordmill prepare` wrote, and writes the graph "
-        "that training\nand serving apply: OUT/transform_fn. Every other option goes to Apache Beam.\n--job_timeout SECONDS stops a job that takes longer.",
+        "that training\nand serving apply: OUT/transform_fn. Every other option goes to Apache Beam.\n"
+        "--job_timeout SECONDS stops a job that takes longer.",
         example=_EXAMPLE,
     )
     add = parser.add_argument

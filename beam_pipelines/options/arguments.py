@@ -65,7 +65,8 @@ other sources:
 
 _COLUMNS = {
     "image": "images' paths, or of images (default: by the usual names, file_name, image, path, ...)",
-    "key": "unique names of examples; of a table also several columns, with commas between them, that are unique together (default: key; '' for none: then an image's path, or its container's and its name there)",
+    "key": "unique names of examples; of a table also several columns, with commas between them, that are unique together (default: key; "
+    "'' for none: then an image's path, or its container's and its name there)",
     "split": "splits (default: split; '' for none)",
     "weight": "weights of examples (default: weight; '' for none)",
 }
@@ -91,7 +92,8 @@ def make_parser() -> argparse.ArgumentParser:
         "prepare",
         help="images and labels -> a globally shuffled data set",
         description="Reads images and labels from where they lie, checks them, shuffles them globally and writes sharded TFRecords.\n"
-        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).\n--job_timeout SECONDS stops a job that takes longer.",
+        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).\n"
+        "--job_timeout SECONDS stops a job that takes longer.",
         example=_EXAMPLE,
     )
     add = prepare.add_argument
@@ -132,12 +134,16 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--duplicates",
         choices=DUPLICATES,
-        help="find images that are alike, also recompressed, resized, recoloured or mirrored ones. group: bring them into one split; drop: keep "
-        "the one with the smallest key; keep: say how many there are (each image is read twice, and decoded once)",
+        help="find images that are alike, also recompressed, resized, recoloured or mirrored ones. group: bring them into one split; "
+        "drop: keep the one with the smallest key; keep: say how many there are (each image is read twice, and decoded once)",
     )
     add_duplicate_distance(prepare)
     add("--exact_only", action="store_true", help="only images of the same bytes are alike")
-    add("--move_to", metavar="SPLIT", help="where --duplicates group brings those that the source has in several splits (default: that is refused)")
+    add(
+        "--move_to",
+        metavar="SPLIT",
+        help="where --duplicates group brings those that the source has in several splits (default: that is refused)",
+    )
     add("--split_folders", choices=("yes", "no"), help="whether IN's folders are splits (default: by their names)")
     add("--num_shards", metavar="N", help="in all, or of each split: train=16,validation=2 (default: by size)")
     add("--shard_size", metavar="SIZE", help="such as 128MiB, instead of --num_shards")
@@ -176,7 +182,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--describe", action="append", default=[], metavar="FEATURE=TEXT", help="what a feature is, for who reads the data set")
     add("--no_report", action="store_true", help="write no report.html, the page that shows what is in OUT")
-    add("--about", action="append", default=[], metavar="WHAT=TEXT", help=f"what the card of the data set (README.md) says: {', '.join(ABOUT)}")
+    add(
+        "--about",
+        action="append",
+        default=[],
+        metavar="WHAT=TEXT",
+        help=f"what the card of the data set (README.md) says: {', '.join(ABOUT)}",
+    )
     add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
@@ -212,7 +224,11 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_source_options(group: argparse._ArgumentGroup) -> None:
     """Adds the options on the source to a group of the options of `prepare`."""
     add = group.add_argument
-    add("--source", choices=tuple(SOURCES), help="what IN is (default: guessed from the names there, and said); tfrecord: ArrayRecord files too")
+    add(
+        "--source",
+        choices=tuple(SOURCES),
+        help="what IN is (default: guessed from the names there, and said); tfrecord: ArrayRecord files too",
+    )
     add(
         "--image",
         choices=("none",),
@@ -265,8 +281,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--drawn_on",
         choices=DRAWN_ON,
-        help="on which image boxes and masks were drawn, of those that EXIF turns and whose size does not tell: as the file has it, or upright, as "
-        "browsers and OpenCV show it (default: file, and the summary counts them)",
+        help="on which image boxes and masks were drawn, of those that EXIF turns and whose size does not tell: as the file has it, or "
+        "upright, as browsers and OpenCV show it (default: file, and the summary counts them)",
     )
     add("--masks", action="store_true", help="coco: draw a mask from the outlines of the objects")
     add(

@@ -21,7 +21,8 @@ def add_export(commands: argparse._SubParsersAction) -> None:
         commands,
         "export",
         help="a data set in the formats of others",
-        description="Reads a data set's shards in order and writes what is in them in another format. Images stay the bytes that they are.\n"
+        description="Reads a data set's shards in order and writes what is in them in another format. "
+        "Images stay the bytes that they are.\n"
         "webdataset: tar files; parquet: as Hugging Face's datasets has it; array_record: as TensorFlow Datasets and Grain have it;\n"
         "image_folder: SPLIT/CLASS/NAME.jpg; tfrecord: the same records, GZIP; dali_index: what DALI reads beside the shards.\n"
         "Every other option goes to Apache Beam. --job_timeout SECONDS stops a job that takes longer.",

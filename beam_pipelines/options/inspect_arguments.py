@@ -42,7 +42,11 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
 
 
 def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What is asked for, as `tf_input.inspection.inspection.run` takes it; UserError where options exclude each other."""
+    """Turns the arguments of `recordmill inspect` into options of `tf_input.inspection.inspection.run`.
+
+    Raises:
+        UserError: Two options exclude each other.
+    """
     if arguments.split is not None and arguments.where is None and arguments.sql is None:
         raise UserError(f"--split={arguments.split}: expected it with --where or --sql; --example says its split itself")
     return {name: getattr(arguments, name) for name in ("where", "split", "example", "sql")} | {"as_json": arguments.json}

@@ -22,7 +22,8 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         commands,
         "leaks",
         help="are images of one split in another one too, or in another data set?",
-        description="Looks for images that are alike (also recompressed, resized, recoloured or mirrored) and for groups in several splits of data\n"
+        description="Looks for images that are alike (also recompressed, resized, recoloured or mirrored) "
+        "and for groups in several splits of data\n"
         "sets, and for labels of such images that disagree. Hashes come from the catalogs where `prepare --duplicates` was given without\n"
         "--exact_only, else images are read from the shards. TFRecord files that others wrote, or a folder of them, are taken too. It\n"
         "changes nothing.\n"

@@ -15,7 +15,12 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         help="each line on the standard error output with its time, run and stage, and one for the start, the end and each 30 s (default: "
         "plain lines, for people)",
     )
-    add("--error_json", default="", metavar="FILE", help="where to write what a failure was, for programs; the file is not there after success")
+    add(
+        "--error_json",
+        default="",
+        metavar="FILE",
+        help="where to write what a failure was, for programs; the file is not there after success",
+    )
 
 
 def add_progress_options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +32,11 @@ def add_progress_options(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="auto: bars on a terminal, elsewhere a line each 30 s; json: a line of JSON each second, for programs; none (default: auto)",
     )
-    add("--quiet", action="store_true", help="no progress, no remarks and no summary: only warnings and errors, and a report that was asked for")
+    add(
+        "--quiet",
+        action="store_true",
+        help="no progress, no remarks and no summary: only warnings and errors, and a report that was asked for",
+    )
 
 
 def error_file(argv: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ def parse_splits(text: str) -> dict[str, Fraction]:
 
 
 def parse_names(option: str, text: str) -> tuple[str, ...]:
-    """Reads names with commas between them; UserError where one is empty."""
+    """Reads names with commas between them; UserError where a name is empty."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise UserError(f"{option}={printable(text)}: expected names with commas between them")
@@ -86,19 +86,19 @@ def default_name(output: str) -> str:
 
 
 def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
-    """Returns the values of `--ignore` as they are; UserError where one of them is empty."""
+    """Returns the values of `--ignore` as they are; UserError where a value is empty."""
     if "" in texts:
         raise UserError("--ignore=: expected a pattern of names, such as '*.txt'")
     return tuple(texts)
 
 
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
-    """Feature -> what it is, from the values of `--describe`; UserError where one is none, or is said twice."""
+    """Reads the values of `--describe`: feature -> what it is; UserError where a value has no text, or a feature is described twice."""
     return _parse_texts("--describe", "FEATURE", texts)
 
 
 def parse_about(texts: Sequence[str]) -> dict[str, str]:
-    """What is told of the data set, from the values of `--about`; UserError where one is none, or is said twice."""
+    """Reads the values of `--about`: what -> its text, in the order of the card; UserError where a value has no text, or is said twice."""
     found = _parse_texts("--about", "WHAT", texts)
     for name in found:
         if name not in ABOUT:
@@ -178,7 +178,7 @@ def read_label_names(path: str) -> tuple[str, ...]:
     Where each line begins with a number, as in `0:daisy`, they are in the order of these.
 
     Raises:
-        UserError: It can't be read, is not UTF-8, or has no names.
+        UserError: The file can't be read, is not UTF-8, or has no names.
         StorageError: A disk or a store is in trouble.
     """
     try:
@@ -195,5 +195,7 @@ def read_label_names(path: str) -> tuple[str, ...]:
     by_number = {int(match["number"]): match["name"] for match in numbered}
     for number in range(len(names)):
         if number not in by_number:
-            raise UserError(f"--label_names={path}: no line has number {number}; expected each from 0 to {len(names) - 1} once, or names alone")
+            raise UserError(
+                f"--label_names={path}: no line has number {number}; expected each from 0 to {len(names) - 1} once, or names alone"
+            )
     return tuple(by_number[number] for number in range(len(names)))

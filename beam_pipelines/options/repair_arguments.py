@@ -30,7 +30,13 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path")
-    add("--shard", action="append", default=[], metavar="NAME", help="one TFRecord file, with its index and catalog; may come again (default: all)")
+    add(
+        "--shard",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="one TFRecord file, with its index and catalog; may come again (default: all)",
+    )
     add("--ignore", action="append", default=[], metavar="GLOB", help="files that have come since and are no inputs, such as '*.txt'")
     add("--dry_run", action="store_true", help="say what is damaged, and do nothing")
 

@@ -19,11 +19,16 @@ def add_report(commands: argparse._SubParsersAction) -> None:
         commands,
         "report",
         help="a page that shows what is in a data set, and whether it is healthy",
-        description="Writes report.html into a data set, as `recordmill prepare` does: one file that needs no network, with samples of each class,\n"
+        description="Writes report.html into a data set, as `recordmill prepare` does: "
+        "one file that needs no network, with samples of each class,\n"
         "sizes, the order before and after the shuffle, dead letters, the oddest images, those that are alike, and how to read it.\n"
         "Nothing but the data set is read.\n"
         "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
         example=_EXAMPLE,
     )
     parser.add_argument("directory", metavar="OUT", help="the data set: a path or URL")
-    parser.add_argument("--page", metavar="FILE", help="where the page goes (default: OUT/report.html); an earlier page there is replaced, any other file is refused")
+    parser.add_argument(
+        "--page",
+        metavar="FILE",
+        help="where the page goes (default: OUT/report.html); an earlier page there is replaced, any other file is refused",
+    )

@@ -17,7 +17,8 @@ def add_status(commands: argparse._SubParsersAction) -> None:
         commands,
         "status",
         help="what a run to OUT is doing, or has left",
-        description="Says whether a data set is at OUT, whether a run is at work there, on which machine and by which job, how far it is, and\n"
+        description="Says whether a data set is at OUT, whether a run is at work there, "
+        "on which machine and by which job, how far it is, and\n"
         "what to do about one that has ended; and the same of an analysis (`recordmill analyze`). It changes nothing.\n"
         "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
         example=_EXAMPLE,

@@ -23,7 +23,8 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
         "verify",
         help="is everything in a data set as it was written?",
         description="Reads a data set and compares all that is in it: the manifest, each shard's size and checksum, each record's frame,\n"
-        "the index and the catalog against the records, the examples against the schema; no key twice, no group in two splits. It changes nothing.\n"
+        "the index and the catalog against the records, the examples against the schema; no key twice, no group in two splits. "
+        "It changes nothing.\n"
         "Every other option goes to Apache Beam. --job_timeout SECONDS stops a job that takes longer.",
         example=_EXAMPLE,
     )
@@ -37,7 +38,11 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
 
 
 def make_verify_config(arguments: argparse.Namespace) -> VerifyConfig:
-    """Turns the arguments of `recordmill verify` into its configuration; UserError where a path is empty, or two options exclude each other."""
+    """Turns the arguments of `recordmill verify` into its configuration.
+
+    Raises:
+        UserError: A path is empty, or two options exclude each other.
+    """
     if arguments.quick and arguments.decode:
         raise UserError("--quick and --decode exclude each other: images lie in records, which --quick does not read; expected one of them")
     return VerifyConfig(

@@ -25,15 +25,21 @@ def add_which(commands: argparse._SubParsersAction) -> None:
         commands,
         "which",
         help="the keys and paths of any past batch of a training",
-        description="Says which examples a batch was made of: their keys, paths and class names, in the order of the batch. No log of it is\n"
-        "needed, as a batch depends on the seed, the epoch and the step alone: give the options that the training was given, or its backup.",
+        description="Says which examples a batch was made of: their keys, paths and class names, in the order of the batch. "
+        "No log of it is\n"
+        "needed, as a batch depends on the seed, the epoch and the step alone: "
+        "give the options that the training was given, or its backup.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path or URL")
     add("--epoch", type=_count, required=True, metavar="N", help="which epoch, from 0 (Keras shows them from 1)")
     add("--step", type=_count, required=True, metavar="N", help="which batch of the epoch, from 0")
-    add("--backup", metavar="PATH", help="a backup of the training, or the directory of its backups, which says the options below, but for --hosts")
+    add(
+        "--backup",
+        metavar="PATH",
+        help="a backup of the training, or the directory of its backups, which says the options below, but for --hosts",
+    )
     add("--split", help="which split (default: the one for training)")
     add("--batch_size", type=int, metavar="N", help="examples in a batch, of all hosts together")
     add("--seed", type=int, metavar="N", help="of the order")
@@ -48,7 +54,12 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add("--take", type=int, metavar="N", help="how many of the examples were read")
     add("--balance", type=_balance, metavar="BALANCE", help="oversample, undersample, or shares of classes: rose=0.5,tulip=0.5")
     add("--transform", action="store_true", default=None, help="examples passed through the graph of `recordmill analyze`")
-    add("--channels", type=int, metavar="N", help="1, 3 or 4 of the images, where the training said it: a split that is small enough was held in memory")
+    add(
+        "--channels",
+        type=int,
+        metavar="N",
+        help="1, 3 or 4 of the images, where the training said it: a split that is small enough was held in memory",
+    )
     add("--on_error", choices=("raise", "skip"), help="what became of damaged records (default: raise)")
     add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 1GiB)")
     add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 256MiB)")
@@ -57,10 +68,10 @@ def add_which(commands: argparse._SubParsersAction) -> None:
 
 
 def training_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """The options of the training that were given, by their names in `ReadConfig`.
+    """Returns the options of the training that were given, by their names in `ReadConfig`.
 
     Raises:
-        UserError: They are given beside a backup, or the batch size is neither.
+        UserError: Options are given beside a backup, or neither a backup nor the batch size is given.
     """
     given = {name: value for name in ("split", "open_fold", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
     if arguments.backup is not None and given:
@@ -73,7 +84,7 @@ def training_options(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _count(text: str) -> int:
-    """Reads a number of 0 or more."""
+    """Reads a whole number of 0 or more."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected 0 or more")
     return int(text)
@@ -93,7 +104,7 @@ def _fold(text: str) -> tuple[int, int | tuple[int, ...]]:
 
 
 def _number(text: str) -> float:
-    """Reads a share."""
+    """Reads a share above 0 and at most 1, such as the value of `--subset`."""
     if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a share above 0, at most 1")
     return float(text)
