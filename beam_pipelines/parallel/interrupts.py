@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP, which hold even where a library swallows the exception: in a finalizer, or where it tries what it can import.
+"""Ctrl-C, SIGTERM and SIGHUP, which hold even where a library swallows the exception: in a finalizer, or where it tries imports.
 
 A command ends within ten seconds of one of them, whatever its threads wait for, and at once with a second one.
 """
@@ -36,7 +36,10 @@ _folders: set[str] = set()
 
 
 def listen() -> None:
-    """From now on a signal raises KeyboardInterrupt, and is remembered. One that is ignored, as a background job's is, stays so."""
+    """Makes a signal raise KeyboardInterrupt from now on, and remembers it.
+
+    A signal that is ignored, as a background job's is, stays so.
+    """
     forget()
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -46,7 +49,7 @@ def listen() -> None:
 
 
 def forget() -> None:
-    """As if no signal had come."""
+    """Forgets a signal that has come, as if none had."""
     global _received, _find_in_place, _telling
     _received, _find_in_place, _telling = None, str, threading.Lock()
     retries.end_waiting(False)
@@ -58,23 +61,23 @@ def received() -> bool:
 
 
 def exit_code() -> int:
-    """Of a process that a signal has ended, as a shell has it: 130 of Ctrl-C, 143 of SIGTERM, 129 of SIGHUP."""
+    """The exit code of a process that a signal has ended, as a shell has it: 130 of Ctrl-C, 143 of SIGTERM, 129 of SIGHUP."""
     return 128 + (_received or signal.SIGINT)
 
 
 def note(find: Callable[[], str]) -> None:
-    """From now on `find` says what of the run's work is in place; an empty text if nothing is."""
+    """Sets the function that says from now on what of the run's work is in place; it returns an empty text if nothing is."""
     global _find_in_place
     _find_in_place = find
 
 
 def find_in_place() -> str:
-    """What of the run's work is in its place, whole, wherever the run was stopped; an empty text if nothing is."""
+    """Says what of the run's work is in its place, whole, wherever the run was stopped; an empty text if nothing is."""
     return _find_in_place()
 
 
 def tell_by(tell: Callable[[str, str], None]) -> None:
-    """From now on `tell` says that the command was interrupted: in one line, and what is in place."""
+    """Sets the function that says from now on that the command was interrupted: in one line, and what is in place."""
     global _tell
     _tell = tell
 
@@ -86,7 +89,7 @@ def tell(told: str, in_place: str) -> None:
 
 
 def let_go() -> None:
-    """All is told: from now on a signal ends the process, without a word."""
+    """Lets a signal end the process from now on, without a word: all is told."""
     for number in _SIGNALS:
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, signal.SIG_DFL)
@@ -102,7 +105,7 @@ def check() -> None:
 
 @contextlib.contextmanager
 def unhurried() -> Iterator[None]:
-    """Within it a signal's ten seconds do not run: a cluster ends a job when it can."""
+    """Within the block a signal's ten seconds do not run: a cluster ends a job when it can."""
     global _num_unhurried
     _num_unhurried += 1
     try:
@@ -113,7 +116,7 @@ def unhurried() -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A new folder, which is gone when the block ends, or the process by a signal before that."""
+    """Makes a new folder, which is gone when the block ends, or when the process is ended by a signal before that."""
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         _folders.add(folder)
         try:
@@ -123,9 +126,10 @@ def temporary_folder() -> Iterator[str]:
 
 
 def end_in_time() -> None:
-    """From now on this process ends in time, not only by an exception that the main thread may be long in getting, or in passing on.
+    """Makes this process end in time from now on, whatever the main thread waits for.
 
-    For a command; a program that calls `main` has an end of its own.
+    An exception alone would not do: the main thread may be long in getting it, or in passing it on. It is for a command; a program that
+    calls `main` has an end of its own.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -200,6 +204,6 @@ def _interrupt(number: int, unused_frame: FrameType | None) -> NoReturn:
 
 
 def _show_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """What a finalizer raised; an interrupt will be told in one line."""
+    """Shows what a finalizer raised, but for an interrupt, which will be told in one line."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)

@@ -28,9 +28,9 @@ run_child(sys.argv[2:])
 
 _READY = b"ready"
 
-# Of threads that read ahead each would else get a heap of its own, which never shrinks; arrays of a few hundred kilobytes would be mapped and
-# unmapped for each block of images, page by page, which is a fifth of what hashing tiny ones takes; and the threads of NumPy's linear algebra,
-# of which nothing is asked, spin while they start: a third of a process's start.
+# Of threads that read ahead each would else get a heap of its own, which never shrinks; arrays of a few hundred kilobytes would be mapped
+# and unmapped for each block of images, page by page, which is a fifth of what hashing tiny ones takes; and the threads of NumPy's linear
+# algebra, of which nothing is asked, spin while they start: a third of a process's start.
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
@@ -43,7 +43,7 @@ _PRELOADED = ("beam_pipelines.sources.part_listing", "beam_pipelines.shards.shar
 
 
 class LightProcess:
-    """A light process, seen from its parent: one thread asks it."""
+    """A light process, seen from its parent; one thread asks it."""
 
     def __init__(self) -> None:
         package_parent = str(pathlib.Path(__file__).resolve().parents[2])
@@ -55,19 +55,29 @@ class LightProcess:
         self._is_ready = self._is_over = False
 
     def is_ready(self) -> bool:
-        """Waits until it has imported what it needs; False where it ended before a task."""
+        """Waits until the process has imported what it needs; False where it ended before a task."""
         with contextlib.suppress(EOFError, OSError):
             self._is_ready = self._is_ready or _read_message(self._process.stdout) == _READY
         return self._is_ready and not self.has_ended()
 
     def is_over(self) -> bool:
-        """Whether another one must take its place: it is known to have ended, or has while it waited."""
+        """Whether another process must take its place: it is known to have ended, or has while it waited."""
         if self._is_ready and not self._is_over and self.has_ended():
             self.ending()
         return self._is_over
 
     def ask(self, request: bytes) -> bytes:
-        """Its answer to a task; RunError where it ended meanwhile."""
+        """Sends a task, and returns the answer.
+
+        Args:
+            request: The pickled function and its arguments.
+
+        Returns:
+            The pickled answer: (succeeded, value or exception).
+
+        Raises:
+            RunError: The process ended meanwhile.
+        """
         try:
             _write_message(self._process.stdin, request)
             return _read_message(self._process.stdout)
@@ -75,10 +85,11 @@ class LightProcess:
             raise RunError(f"a light process ended ({self.ending()}) while it was at work") from None
 
     def has_ended(self) -> bool:
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def ending(self) -> str:
-        """How it ended, once it has; no more is to be asked of it."""
+        """How the process ended, once it has; no more is to be asked of it."""
         code, self._is_over = self._process.wait(), True
         for stream in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):  # what it has not taken is lost
@@ -88,6 +99,7 @@ class LightProcess:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
+        """Kills the process, and waits for its end."""
         self._process.kill()
         self._process.wait()
 
@@ -110,7 +122,10 @@ def _read_message(stream: BinaryIO) -> bytes:
 
 
 def run_child(preloaded: list[str]) -> None:
-    """Says that it is ready, and reads tasks from standard input until it ends; answers (succeeded, value or exception)."""
+    """Runs a light process: says that it is ready, and reads tasks from standard input until that ends.
+
+    It answers (succeeded, value or exception) to each.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C, or its end, reaches the whole terminal; the parent decides
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

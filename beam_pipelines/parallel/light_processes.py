@@ -114,7 +114,7 @@ def _stopped() -> RunError:
 
 
 def share(value: Any) -> bytes:
-    """What many tasks have in common, pickled once; `shared` gives it back, unpickled once in each process.
+    """Pickles once what many tasks have in common; `shared` gives it back, unpickled once in each process.
 
     What is shared twice is two values, however equal: what an instance has looked up does not hold for the next one.
     """
@@ -123,7 +123,7 @@ def share(value: Any) -> bytes:
 
 @functools.lru_cache(maxsize=2)
 def shared(pickled: bytes) -> Any:
-    """The value that `share` pickled: the same object each time, in each process for the last two."""
+    """Returns the value that `share` pickled: the same object each time, in each process for the last two."""
     _, value = pickle.loads(pickled)
     return value
 
@@ -148,9 +148,9 @@ class TaskWindow:
         """Starts a task and yields the results of earlier ones that are ready, or must be for the window to move on.
 
         Args:
-            function: The task.
-            *args: Its arguments.
-            held_bytes: The memory that it takes, where that is much.
+            function: The function to run, of a module and with picklable arguments.
+            *args: The arguments of the function.
+            held_bytes: The memory in bytes that the task takes, where that is much.
         """
         if self._pool is None:
             yield function(*args)
@@ -163,7 +163,7 @@ class TaskWindow:
             yield self._take()
 
     def drain(self) -> Iterator[Any]:
-        """Waits for the rest."""
+        """Waits for the tasks that are left, and yields their results."""
         while self._in_flight:
             yield self._take()
 
@@ -178,7 +178,7 @@ _lock = threading.Lock()
 
 
 def light_processes(num_processes: int) -> LightProcesses:
-    """The pool of that size: one a process, since every DoFn instance asks for it."""
+    """Returns the pool of that size: one a process, since every DoFn instance asks for it."""
     with _lock:
         if num_processes not in _pools:
             _pools[num_processes] = LightProcesses(num_processes)

@@ -18,8 +18,8 @@ class ParallelMap(beam.DoFn):
     A bundle ends when all its tasks have.
 
     Args:
-        num_processes: Light processes; 0: none.
-        run_id: Of the run that it is part of.
+        num_processes: The number of light processes; 0: tasks run on the spot.
+        run_id: The id of the run that it is part of.
     """
 
     def __init__(self, num_processes: int, run_id: str) -> None:
@@ -36,11 +36,11 @@ class ParallelMap(beam.DoFn):
         return self._take_all(self._tasks.run(function, *args, held_bytes=held_bytes))
 
     def take(self, result: Any) -> Iterable[Any]:
-        """The outputs that a task's result makes whole."""
+        """Makes the outputs of a task's result."""
         raise NotImplementedError
 
     def finish(self) -> Iterable[Any]:
-        """The last outputs of a bundle."""
+        """Makes the last outputs of a bundle."""
         return ()
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -53,7 +53,7 @@ class ParallelMap(beam.DoFn):
 
 
 def _in_global_window(output: Any) -> Any:
-    """As Beam wants it of what belongs to no element."""
+    """Wraps an output as Beam wants what belongs to no element."""
     if isinstance(output, TaggedOutput):
         return TaggedOutput(output.tag, _in_global_window(output.value))
     return WindowedValue(output, 0, [GlobalWindow()])

@@ -26,14 +26,14 @@ class Counts(NamedTuple):
     """Work done so far.
 
     Attributes:
-        listed: Inputs that were listed.
-        listing_done: 1 once all are.
-        written: Inputs that were written, or refused by the writer.
-        dead_letters: Of these, the refused ones.
-        analyzed: Examples that a phase of an analysis has read.
-        written_bytes: Of records.
-        retries: Requests to object stores that were made again.
-        hashed: Images that were read and hashed before the plan.
+        listed: The number of inputs that were listed.
+        listing_done: 1 once all inputs are listed.
+        written: The number of inputs that were written, or refused by the writer.
+        dead_letters: The number of inputs among these that the writer refused.
+        analyzed: The number of examples that a phase of an analysis has read.
+        written_bytes: The size in bytes of the records that were written.
+        retries: The number of requests to object stores that were made again.
+        hashed: The number of images that were read and hashed before the plan.
     """
 
     listed: int = 0
@@ -46,6 +46,7 @@ class Counts(NamedTuple):
     hashed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
+        """Adds other counts, field by field."""
         return Counts(*map(sum, zip(self, other)))
 
 
@@ -73,7 +74,7 @@ _display = "auto"
 
 
 def set_display(name: str) -> None:
-    """How progress is shown from now on."""
+    """Sets how progress is shown from now on, one of `log.DISPLAYS`."""
     global _display
     _display = name
 
@@ -89,9 +90,9 @@ def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> Non
     """Adds to this process's counts, where anybody looks at them.
 
     Args:
-        directory: The run's progress directory; empty: nobody looks there.
-        details: What only Beam's metrics tell: dead letters by reason, milliseconds of a stage.
-        **counts: Of `Counts`.
+        directory: The progress directory of the run; empty: nobody looks there.
+        details: Counts that only Beam's metrics tell: dead letters by reason, milliseconds of a stage.
+        **counts: Counts to add, by the fields of `Counts`.
     """
     counts["retries"] = take_retries()
     count_in_beam({**counts, **details})
@@ -123,13 +124,13 @@ def count_in_beam(counts: Mapping[str, int]) -> None:
 
 
 class Stopwatch:
-    """Milliseconds of a stage, for `count`."""
+    """Measures the milliseconds of a stage, for `count`."""
 
     def __init__(self, stage: str) -> None:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """Since the last one."""
+        """The milliseconds since the last lap, by the name of their count."""
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # what is left of one is of the next
         return {self._name: msecs}
@@ -145,7 +146,7 @@ def _count_in_object(directory: str, counts: Counts) -> None:
 
 
 def read_counts(directory: str) -> Counts:
-    """The sum over all processes; a bundle that was tried twice counts twice."""
+    """The sum of the counts of all processes; a bundle that was tried twice counts twice."""
     total = Counts()
     for data in _read_all(directory):
         if len(data) == _COUNTS.size:
@@ -175,11 +176,11 @@ def stage_of(directory: str) -> str:
 
 
 class ProgressDisplay:
-    """How far a run is, while it lasts: bars on a terminal; elsewhere, and in a log, a line each half minute; or lines for programs.
+    """Shows how far a run is, while it lasts: bars on a terminal; elsewhere, and in a log, a line each half minute; or lines for programs.
 
     Args:
-        directory: The run's progress directory.
-        stages: Which bars there are, of what was counted: those of `prepare`, if not others.
+        directory: The progress directory of the run.
+        stages: Makes the bars that are shown of what was counted; None: the bars of `prepare`.
     """
 
     def __init__(self, directory: str, stages: Callable[[Counts], list[Stage]] | None = None) -> None:
@@ -232,7 +233,13 @@ class ProgressDisplay:
             if sum(now.counts) < sum(last.counts):  # what was counted went with the working directory
                 return
             stages = [
-                {"name": stage.name, "done": stage.done, "total": stage.total, "per_second": round(rate, 1), "seconds_left": left and round(left, 1)}
+                {
+                    "name": stage.name,
+                    "done": stage.done,
+                    "total": stage.total,
+                    "per_second": round(rate, 1),
+                    "seconds_left": left and round(left, 1),
+                }
                 for stage, (rate, left) in zip(now.stages, now.rates(last))
             ]
             counts = {name: getattr(now.counts, name) for name in ("dead_letters", "written_bytes", "retries")}
@@ -277,14 +284,14 @@ class _Look:
         self.counts, self.stages, self.seconds = counts, stages, time.monotonic()
 
     def rates(self, last: "_Look") -> Iterator[tuple[float, float | None]]:
-        """Of each stage how much was done a second since another look, and in how many seconds it ends if that goes on."""
+        """How much of each stage was done a second since another look, and in how many seconds it ends if that goes on."""
         before = {stage.name: stage.done for stage in last.stages}
         for stage in self.stages:
             rate = (stage.done - before.get(stage.name, 0)) / max(self.seconds - last.seconds, 1e-3)
             yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
 
     def bytes_per_second(self, last: "_Look") -> float:
-        """Of records, since another look."""
+        """The bytes of records that were written a second since another look."""
         return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 
 
@@ -297,7 +304,7 @@ def _stages(counts: Counts) -> list[Stage]:
 
 
 def stages_with_hashing(counts: Counts) -> list[Stage]:
-    """The bars of a run of `prepare` that looks for duplicates."""
+    """Makes the bars of a run of `prepare` that looks for duplicates."""
     listed, *others = _stages(counts)
     return [listed, Stage("hashed", counts.hashed, listed.total), *others]
 

@@ -17,20 +17,20 @@ Result = TypeVar("Result")
 
 @functools.lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """One pool a process, whatever number of bundles it works on."""
+    """The pool of threads: one a process, whatever number of bundles it works on."""
     return ThreadPoolExecutor(NUM_THREADS, "read_ahead")
 
 
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[tuple[Item, int]], size_of: Callable[[Result], int] = lambda result: 0
 ) -> Iterator[Result]:
-    """`function` of each item, in the order of the items, computed in threads ahead of the caller.
+    """Calls `function` with each item, in threads ahead of the caller, and yields the results in the order of the items.
 
     Args:
-        function: Thread-safe. What it raises is raised here, in its turn.
+        function: The function to call, which must be thread-safe. What it raises is raised here, in its turn.
         items: (item, size of its result in bytes). At most `2 * NUM_THREADS` results wait, of `MAX_BYTES` unless a single one
             is larger. A size of 0 is an unknown one: then that of the largest result is assumed that has come.
-        size_of: A result's size, where it was unknown.
+        size_of: The size of a result in bytes, where it was unknown.
     """
     waiting: collections.deque[tuple[Future, int]] = collections.deque()
     known_bytes, num_unknown, largest = 0, 0, 0
