@@ -12,15 +12,17 @@ NUM_NAMES_SHOWN = 10
 
 
 def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) -> None:
-    """After the last shard, and before any of it is a data set.
+    """Checks, after the last shard and before any of it is a data set, that everything is accounted for.
 
     Args:
-        images: Of all shards.
+        images: The statistics of all shards.
+        listing: What is known of the inputs.
+        config: The job of the run.
 
     Raises:
         UserError: The images do not make the data set that was asked for.
-        DataError: Too many dead letters.
-        RunError: Some input is neither an example nor one of them.
+        DataError: Too many inputs are dead letters.
+        RunError: An input is neither an example nor a dead letter, nor left out as a duplicate.
     """
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
@@ -36,7 +38,8 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows (with --resume another one may be given):{dead_letters.describe()}"
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows (with --resume another one may be "
+            f"given):{dead_letters.describe()}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:
@@ -44,7 +47,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
-    """What makes a data set all the same, and may not be what its user expects: a line each."""
+    """Finds what makes a data set all the same, and may not be what its user expects: a line each."""
     lines = []
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
@@ -58,8 +61,8 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
     if num := images.num_turns_guessed:
         found = "1 image with boxes or a mask was" if num == 1 else f"{num:,} images with boxes or masks were"
         lines.append(
-            f"{found} turned by EXIF, and nothing says whether these were drawn before; they were turned with it: --drawn_on=file says that they were, "
-            "and --drawn_on=upright that they were not"
+            f"{found} turned by EXIF, and nothing says whether these were drawn before; they were turned with it: --drawn_on=file says "
+            "that they were, and --drawn_on=upright that they were not"
         )
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
 

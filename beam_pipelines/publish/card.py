@@ -39,23 +39,23 @@ _ABOUT = {"source": "Source", "license": "License", "citation": "Citation"}
 
 
 def data_set_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
-    """The text of `README.md`.
+    """Writes the card of a data set, the text of its `README.md`.
 
     Args:
-        manifest: Of the data set.
-        statistics: What `statistics.json` says.
+        manifest: The manifest of the data set.
+        statistics: The contents of `statistics.json`.
     """
     blocks = (_overview, _features, _classes, _how_made, _beside, _how_read, _origin)
     return "\n".join([*_front_matter(manifest, ("tfrecord",)), *(line for block in blocks for line in block(manifest, statistics))])
 
 
 def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) -> str:
-    """The text of the `README.md` of an export.
+    """Writes the card of an export, the text of its `README.md`.
 
     Args:
-        manifest: Of the data set.
-        statistics: What `statistics.json` says of it.
-        code: How the export is read, in Python, beside its card.
+        manifest: The manifest of the data set.
+        statistics: The contents of the `statistics.json` of the data set.
+        code: The lines of Python, run beside the card, that read the export.
     """
     how_read = ("## How to read it", "", "Run beside this file:", "", "```python", code, "```", "")
     before = [line for block in (_overview, _features, _classes, _how_made) for line in block(manifest, statistics)]
@@ -63,7 +63,7 @@ def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) ->
 
 
 def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]:
-    """YAML, as https://huggingface.co/docs/hub/datasets-cards has it; each text is in quotes."""
+    """The card's front matter in YAML, as https://huggingface.co/docs/hub/datasets-cards has it; each text is in quotes."""
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     yield "---"
     yield f"pretty_name: {quote(manifest.name)}"
@@ -78,7 +78,7 @@ def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]
 
 
 def _tasks(manifest: Manifest) -> list[str]:
-    """What a model can learn from it, as far as the hub has a word."""
+    """The tasks that a model can learn from the data set, as far as the hub has a word."""
     features = manifest.features
     if "image" not in features:
         return []
@@ -131,7 +131,10 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     refused = f"{manifest.num_dead_letters:,} were refused" if manifest.num_dead_letters else "none was refused"
     dropped = f"; {manifest.num_dropped:,} were left out as duplicates (see [{TWINS}]({TWINS}))" if manifest.num_dropped else ""
     yield f"- It was made with Recordmill from {manifest.num_inputs:,} inputs; {refused}{dropped}."
-    yield f"- The examples of a split are shuffled globally: in ascending order of the BLAKE2b-128 of their keys, keyed by the seed {manifest.seed}."
+    yield (
+        "- The examples of a split are shuffled globally: in ascending order of the BLAKE2b-128 of their keys, "
+        f"keyed by the seed {manifest.seed}."
+    )
     images = statistics.get("images") or {}
     if formats := images.get("formats"):
         reencoded = _counts(images["reencoded"])
@@ -143,7 +146,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _beside(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """What else lies there."""
+    """The lines on what else lies beside the card."""
     if manifest.num_dead_letters:
         yield f"- `{DEAD_LETTERS}` says which inputs were refused, and why."
     if any(info.catalog for infos in manifest.splits.values() for info in infos):
@@ -157,7 +160,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """The directory of the card is where the code is run."""
+    """The lines on how the data set is read, by code that is run in the directory of the card."""
     splits = list(manifest.splits)
     try:
         train = training_split(splits)
@@ -223,7 +226,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def shown(text: str, max_characters: int | None = _MAX_CHARACTERS) -> str:
-    """A text that Markdown and HTML show as it is; what can't be seen is spelt out."""
+    """Escapes a text such that Markdown and HTML show it as it is; what can't be seen is spelt out."""
     if max_characters and len(text) > max_characters:
         text = f"{text[: max_characters - 1]}…"
     visible = "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
@@ -236,5 +239,5 @@ def _paragraph(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """A text as YAML and Python read it, in double quotes."""
+    """Quotes a text as YAML and Python read it, in double quotes."""
     return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in json.dumps(text, ensure_ascii=False))

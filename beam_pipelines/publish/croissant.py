@@ -1,7 +1,7 @@
 """`croissant.json`: what a data set is, for search engines and loaders of data sets (http://mlcommons.org/croissant/1.0).
 
-Loaders of this format do not read TFRecords: the shards are a set of files, and the records that it describes are the rows of the catalog, one
-an example. Like the card it says what the manifest says, so that equal runs give equal bytes.
+Loaders of this format do not read TFRecords: the shards are a set of files, and the records that it describes are the rows of the
+catalog, one an example. Like the card it says what the manifest says, so that equal runs give equal bytes.
 """
 
 from typing import Any, Iterator

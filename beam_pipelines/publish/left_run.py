@@ -34,11 +34,11 @@ class OnLeft(enum.Enum):
 
 
 class LeftRun(NamedTuple):
-    """A run to go on from.
+    """A run that a command goes on from.
 
     Attributes:
-        run_id: Its own.
-        plan: Its own; None where all is written, and waits for the last rename.
+        run_id: The id of the run.
+        plan: The plan of the run; None where all is written, and waits for the last rename.
     """
 
     run_id: str
@@ -46,7 +46,7 @@ class LeftRun(NamedTuple):
 
 
 def of_left_run(config: OutputPaths) -> OutputPaths:
-    """With the paths of the run that has left something there, if one has."""
+    """Gives a configuration the paths of the run that has left something there, if one has."""
     lease = read_lease(config.scratch_directory)
     return dataclasses.replace(config, run_id=lease.run_id if lease else "")
 
@@ -74,7 +74,7 @@ def is_left(config: OutputPaths) -> bool:
 
 
 def describe_left(config: OutputPaths) -> str:
-    """What is there of the run of a configuration to go on from, and how; an empty text if nothing is."""
+    """Says what is there of the run of a configuration to go on from, and how; an empty text if nothing is."""
     if not config.can_resume:
         return ""
     if is_whole(config):
@@ -94,7 +94,7 @@ def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
     """Fails where an earlier run has left what is worth keeping, and nobody has said what is to become of it.
 
     Raises:
-        UserError: It begins with `whose`, which is how the user names the output, and says what is there.
+        UserError: There is work of an earlier run; the message begins with `whose`, which is how the user names the output.
     """
     if on_left is not OnLeft.REFUSE:
         return
@@ -107,13 +107,13 @@ def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
 
 
 def find_left(config: PrepareJob) -> LeftRun | None:
-    """What `--resume` goes on from; None where there is nothing.
+    """Finds what `--resume` goes on from; None where there is nothing.
 
     Args:
-        config: Of the run that is to go on, settled.
+        config: The settled configuration of the run that is to go on.
 
     Raises:
-        UserError: It was begun with other options, or by another version, or is damaged.
+        UserError: The earlier run was begun with other options, or by another version, or its plan is damaged.
     """
     whose = f"{config.output_option}={printable(config.output)}"
     config = of_left_run(config)
@@ -139,7 +139,7 @@ def is_done(config: PrepareJob) -> bool:
     """Whether what `--resume` asks for is there: a data set, and nothing beside it to go on from.
 
     Raises:
-        UserError: It was made with other options.
+        UserError: The data set was made with other options.
     """
     store, whose = files_at(config.output), f"{config.output_option}={printable(config.output)}"
     if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
@@ -151,7 +151,7 @@ def is_done(config: PrepareJob) -> bool:
 
 
 def _written_options(directory: str, whose: str, expected: str = "--restart, which begins anew") -> Mapping[str, Any]:
-    """Those of a run whose plan may be removed by now."""
+    """Reads the options of a run whose plan may be removed by now."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -164,7 +164,7 @@ def _check_options(whose: str, there: Mapping[str, Any], config: PrepareJob) -> 
 
 
 def _check_place(whose: str, plan: Plan, config: PrepareJob) -> None:
-    """In a store, a run that had nothing to replace has written in place."""
+    """Checks that no data set has come to the output in a store since a run began that writes there in place."""
     if not is_remote(config.output) or not plan.config.is_output_new:
         return
     store = files_at(config.output)

@@ -33,7 +33,7 @@ _TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "S
 def make_manifest(
     config: PrepareJob, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
-    """The manifest of a data set whose shards are written, each split's in order."""
+    """Makes the manifest of a data set whose shards are written, each split's in order."""
     return Manifest(
         name=config.name,
         seed=config.seed,
@@ -50,12 +50,12 @@ def make_manifest(
 def metadata_files(
     manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Name -> contents of all metadata files but the manifest and the dead letters.
+    """Makes the metadata files, name -> contents, of all but the manifest and the dead letters.
 
     Args:
-        manifest: Of the data set.
-        statistics: See `statistics`.
-        run_info: What `run.json` is to say of the run, beside its end.
+        manifest: The manifest of the data set.
+        statistics: The contents of `statistics.json`, as `statistics` makes them.
+        run_info: The facts about the run that `run.json` has, beside its end.
     """
     return {
         **derived_files(manifest, statistics),
@@ -66,7 +66,7 @@ def metadata_files(
 
 
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
-    """Name -> contents of the files that follow from the manifest and the statistics, and that other programs read."""
+    """Makes the files, name -> contents, that follow from the manifest and the statistics, and that other programs read."""
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
         dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
@@ -78,7 +78,7 @@ def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str
 
 
 def dataset_info(manifest: Manifest) -> dict[str, Any]:
-    """`dataset_info.json` of TensorFlow Datasets, which refuses any key that it does not know."""
+    """The contents of `dataset_info.json` of TensorFlow Datasets, which refuses any key that it does not know."""
     return {
         "name": manifest.name,
         "version": "1.0.0",
@@ -110,12 +110,12 @@ def _one_or_all(names: Sequence[str]) -> dict[str, Any]:
 
 
 def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[str, Any]:
-    """`features.json` of TensorFlow Datasets, where the features of objects are a sequence.
+    """The contents of `features.json` of TensorFlow Datasets, where the features of objects are a sequence.
 
     Args:
-        manifest: Of the data set.
-        mask_bits: Of a pixel of its masks: 8 or 16.
-        channels: Of its images, if these are encoded.
+        manifest: The manifest of the data set.
+        mask_bits: The number of bits of a mask's pixel, 8 or 16.
+        channels: The number of channels of images, if these are encoded.
     """
     plain = {feature.name: _tfds_feature(feature, mask_bits, channels) for feature in manifest.schema if not _is_of_objects(feature)}
     of_objects = {
@@ -129,7 +129,7 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
 
 
 def label_files(manifest: Manifest) -> dict[str, str]:
-    """Name -> contents of the files with class names, one a line."""
+    """Makes the files with class names, name -> contents, one class a line."""
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema
@@ -218,8 +218,11 @@ def schema_pbtxt(manifest: Manifest) -> str:
 def statistics(
     images: ImageStatistics, listing: Listing, qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
-    """`statistics.json`. Pixel values are 0..255, but of images that are tensors; statistics of pixels and of tensors are of a sample of the
-    split's examples; without images there are none of these."""
+    """The contents of `statistics.json`.
+
+    Pixel values are 0..255, but of images that are tensors; statistics of pixels and of tensors are of a sample of the split's examples;
+    without images there are none of these.
+    """
     facts: dict[str, Any] = images.to_json()
     if not listing.has_images:
         del facts["images"]
@@ -275,5 +278,5 @@ def _split_statistics(split: SplitStatistics, listing: Listing, qualities: Shuff
 
 
 def named_counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
-    """Of labels, by the names of their classes; 0 for those that do not occur."""
+    """Counts of labels by the names of their classes; 0 for those that do not occur."""
     return {name: counts.get(position, 0) for position, name in enumerate(names)}

@@ -56,13 +56,16 @@ def check_output(
     """Fails where the output must not be written.
 
     Args:
-        path: Of the output.
-        source: What is read, which must lie neither in nor around it.
-        overwrite: Whether it may replace a data set.
-        option: How the user names the output.
+        path: The path of the output, local or a URL.
+        source: The path of what is read, which must lie neither in nor around the output.
+        overwrite: Whether the run may replace a data set.
+        option: The option by which the user names the output.
         on_left: What becomes of what an earlier run has left there.
-        may_stay: A data set may be there, which is then all that is asked for.
-        last_file: By which what is whole is known: a data set by its manifest.
+        may_stay: Whether a data set may be there, which is then all that is asked for.
+        last_file: The name of the file by which what is whole is known: of a data set its manifest.
+
+    Raises:
+        UserError: The output must not be written.
     """
     shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
@@ -84,7 +87,7 @@ def check_output(
 
 
 def _check_above(output: str, whose: str) -> None:
-    """Fails where it would lie in a file."""
+    """Fails where the output would lie in a file."""
     if is_remote(output):
         return
     above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))
@@ -108,7 +111,7 @@ def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
 
 
 def _check_prefix(prefix: str, whose: str) -> None:
-    """The same of objects."""
+    """Fails where objects lie below a prefix that no run has put there."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
         told = f"{prefix}/, where the run would work, holds what no run has put there"
         raise UserError(f"{whose}: {told}; expected it moved away, or removed")
@@ -138,7 +141,9 @@ def check_input(path: str) -> None:
         return
     if os.path.isdir(path):
         if not os.listdir(path):
-            raise UserError(f"--input={printable(path)}: the folder is empty; expected class folders with images, or another source's files")
+            raise UserError(
+                f"--input={printable(path)}: the folder is empty; expected class folders with images, or another source's files"
+            )
     elif is_pattern:
         if not os.path.isdir(folder or "."):
             raise UserError(f"--input={printable(path)}: its folder does not exist; expected a path in one that does")
@@ -176,10 +181,10 @@ def _is_at_work(config: OutputPaths) -> bool:
 
 
 def wait_for_others(config: OutputPaths) -> None:
-    """Before `--resume` looks at what is there: a command that was killed leaves a lease in an object store that has to run out.
+    """Waits, before `--resume` looks at what is there, for the lease of a command that was killed to run out in an object store.
 
     Raises:
-        BusyError: It was not killed.
+        BusyError: Another run is at work there: it was not killed.
     """
     whose = f"{config.output_option}={printable(config.output)}"
     if is_remote(config.output):
@@ -189,7 +194,10 @@ def wait_for_others(config: OutputPaths) -> None:
 
 
 def remove_leftovers(config: OutputPaths) -> None:
-    """What a run that was killed when its data set was in its place has left beside that. A run that is still at it removes it itself."""
+    """Removes what a run has left beside its data set that was killed once this was in its place.
+
+    A run that is still at work removes it itself.
+    """
     scratch, whose = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
         return
@@ -204,11 +212,13 @@ def remove_leftovers(config: OutputPaths) -> None:
 
 
 class Jobs:
-    """What is asked of an engine about jobs that nobody waits for any more. This one's end with this process: there are none.
+    """What is asked of an engine about jobs that nobody waits for any more.
+
+    The jobs of this class end with this process: there are none.
 
     Attributes:
-        name: The engine's.
-        job_name: What this run's job is called there.
+        name: The name of the engine.
+        job_name: The name of this run's job on the engine.
     """
 
     name = job_name = ""
@@ -218,7 +228,7 @@ class Jobs:
         return False
 
     def end_others(self, output: str) -> None:
-        """Ends those of killed commands that write to the same output."""
+        """Ends the jobs of killed commands that write to the same output."""
 
 
 def working_directory(
@@ -229,10 +239,10 @@ def working_directory(
     Args:
         config: The run that is to work there.
         on_left: What becomes of what an earlier run has left; `RESUME` where there is something: see `left_run`.
-        jobs: Of the engine.
+        jobs: The jobs of the engine.
 
     Yields:
-        What to call where the job goes on without this process.
+        A function to call where the job goes on without this process.
 
     Raises:
         BusyError: Another run is at work there.
@@ -251,7 +261,7 @@ def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
 
 @contextlib.contextmanager
 def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
-    """The job may go on after the block: then its last step removes what is scratch."""
+    """Makes the working directory in a store. The job may go on after the block: then its last step removes what is scratch."""
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
     whose = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
@@ -282,13 +292,13 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
 
 
 def _tell_lost() -> None:
-    """Another command has taken what this one may not touch any more: it ends, as if somebody had ended it."""
+    """Ends this command, as if somebody had ended it: another one has taken what this one may not touch any more."""
     say("another run has taken over the output; this one ends")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _describe_objects(config: OutputPaths) -> str:
-    """Whether objects that this run has begun to write are a data set by now; if not, what is there of it."""
+    """Says whether objects that this run has begun to write are a data set by now; if not, what is there of it."""
     try:
         if is_in_place(config):
             return f"{config.output} is written, whole"
@@ -303,13 +313,13 @@ def _describe_objects(config: OutputPaths) -> str:
 
 
 def _remove_objects(store: Files, directory: str, last_file: str = MANIFEST) -> None:
-    """All but the mark and the lease."""
+    """Removes all but the mark and the lease."""
     store.remove(f"{directory}/{last_file}")
     store.remove_all(directory, but=(MARKER, LEASE))
 
 
 def remove_marked(store: Files, directory: str) -> None:
-    """The mark goes last: who is killed meanwhile leaves what is still ours."""
+    """Removes a directory that carries our mark. The mark goes last: who is killed meanwhile leaves what is still ours."""
     _remove_objects(store, directory)
     for name in (LEASE, MARKER):
         store.remove(f"{directory}/{name}")
@@ -349,6 +359,6 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
 
 
 def _check_still_left(config: OutputPaths, whose: str) -> None:
-    """Under the lock: a run that had it until now may have brought it to its end."""
+    """Checks under the lock that what was left is there: a run that had it until now may have brought it to its end."""
     if not is_left(config):
         raise BusyError(f"{whose}: another run has gone on from what was there meanwhile")

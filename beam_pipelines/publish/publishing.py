@@ -21,7 +21,15 @@ from tf_input.dataset_format import MANIFEST, REPORT, Manifest
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
-    """Before a manifest names them: RunError where a file, by its path and its size, is not there as it was written."""
+    """Checks files before a manifest names them.
+
+    Args:
+        config: The paths of the run.
+        files: (path within the data set, size in bytes) of each file.
+
+    Raises:
+        RunError: A file is not there as it was written.
+    """
     directory = config.working_directory
     if is_remote(directory):
         sizes = dict(files_at(directory).list(directory))
@@ -42,7 +50,15 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
 def publish_files(
     config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
 ) -> None:
-    """Writes the metadata of a data set whose shards are there, by name, some of it line by line, and its page if it can be made, and publishes it."""
+    """Writes the metadata of a data set whose shards are there, and its page if it can be made, and publishes it.
+
+    Args:
+        config: The paths of the run.
+        manifest: The manifest of the data set.
+        files: Name -> contents of the metadata files.
+        lines: Name -> lines of the metadata files that are written line by line.
+        has_report: Whether the data set gets its page.
+    """
     packed = manifest.to_json().encode()
     if not is_in_place(config):
         check_files(config, _files_of(manifest))
@@ -56,7 +72,11 @@ def publish_files(
 
 
 def _write_report(directory: str, manifest: Manifest) -> None:
-    """Raises where what was just written is not so, or a disk or a store fails, as of other files. What else goes wrong keeps nobody from training."""
+    """Writes the page of a data set, where that is possible.
+
+    It raises where what was just written is not so, or a disk or a store fails, as with other files. What else goes wrong keeps nobody
+    from training.
+    """
     try:
         write_report(directory, manifest)
     except (UserError, RunError):
@@ -70,7 +90,7 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
 
     Raises:
         RunError: Another run has taken over, or something came to that name meanwhile.
-        StorageError: A disk or a store refuses it.
+        StorageError: A disk or a store refuses the data set.
     """
     if not is_in_place(config):
         check_lease(config.scratch_directory, config.holder)
@@ -81,8 +101,9 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
 
 
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
-    """An object store cannot rename: a new data set is written in place; one that replaces another is copied there, and until
-    it is there whole, all of it is where it was.
+    """Publishes in an object store, which cannot rename.
+
+    A new data set is written in place; one that replaces another is copied there, and until it is there whole, all of it is where it was.
     """
     store = files_at(config.output)
     if not is_in_place(config):
@@ -135,7 +156,10 @@ def finish_publishing(config: OutputPaths) -> bool:
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """From the manifest on the data set is whole: what it was made from goes, then the name that says that it is not whole."""
+    """Puts a data set into its place on a disk.
+
+    From the manifest on it is whole: what it was made from goes, then the name that says that it is not whole.
+    """
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
     move_into_place(pathlib.Path(config.working_directory), pathlib.Path(config.output))
@@ -143,15 +167,16 @@ def _finish_folder(config: OutputPaths) -> None:
 
 
 def _check_still_new(output: pathlib.Path) -> None:
-    """Nobody has said that what came there meanwhile may be replaced."""
+    """Checks that nothing came to the output meanwhile: nobody has said that it may be replaced."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
 
 
 def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
-    """One rename. With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last.
+    """Moves a directory to its place by one rename.
 
-    Who is killed between the two leaves both; nobody else removes either.
+    With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last. Who is killed between the two
+    leaves both; nobody else removes either.
     """
     old = output.with_name(f"{output.name}{REPLACED}")
     steps_aside = output.exists()

@@ -17,12 +17,12 @@ _SECRET = re.compile("key|secret|token|password|credential")
 
 
 def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
-    """What may differ between two runs that give the same data set.
+    """Collects what may differ between two runs that give the same data set.
 
     Args:
-        config: A dataclass: what the run is to do.
-        options: How Beam is to do it.
-        run_id: By which the run knows its own data set.
+        config: The configuration of the run, a dataclass.
+        options: The options of the Beam pipeline.
+        run_id: The id by which the run knows its own data set.
     """
     system = os.uname()  # `platform` would start a program to find out no more
     return {

@@ -1,4 +1,7 @@
-"""`recordmill status`: what a run to an output is doing, or has left, and an analysis within it, from what lies there; nothing is changed."""
+"""`recordmill status`: what a run to an output is doing, or has left, and an analysis within it.
+
+It is found out from what lies there; nothing is changed.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ _ANALYSIS = "transform_fn/transform.json"  # within a data set
 
 
 def find_status(output: str) -> dict[str, Any]:
-    """What is known of an output, as plain values; what is not there is None.
+    """Finds what is known of an output, as plain values; what is not there is None.
 
     Raises:
         UserError: Nothing of ours is there.
@@ -30,7 +33,9 @@ def find_status(output: str) -> dict[str, Any]:
     paths = of_left_run(PrepareJob(input="", output=output, name="status"))
     lease, data_set = read_lease(paths.scratch_directory), _data_set(output)
     if not (lease or data_set):
-        raise UserError(f"{printable(output)}: no data set is there, and no run has left anything; expected what `recordmill prepare` writes to")
+        raise UserError(
+            f"{printable(output)}: no data set is there, and no run has left anything; expected what `recordmill prepare` writes to"
+        )
     return {
         "output": output,
         "data_set": data_set,
@@ -80,7 +85,7 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
 
 
 def _analysis(output: str) -> dict[str, Any] | None:
-    """The analysis that is in its place."""
+    """Reads the analysis that is in its place."""
     files, path = files_at(output), f"{output}/{_ANALYSIS}"
     if not files.exists(path):
         return None
@@ -92,7 +97,7 @@ def _analysis(output: str) -> dict[str, Any] | None:
 
 
 def _analysis_run(output: str) -> dict[str, Any] | None:
-    """The one that is making an analysis, or was."""
+    """Describes the run that is making an analysis, or was."""
     scratch = f"{output}/{ANALYSIS_SCRATCH}"
     lease = read_lease(scratch)
     if lease is None:

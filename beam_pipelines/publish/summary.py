@@ -28,10 +28,13 @@ def describe_data_set(directory: str) -> str:
 
 
 def read_warnings(directory: str, *, has_report: bool) -> list[str]:
-    """What a finished data set's user is to be warned of: a line each; also that it has no page, where it should have one."""
+    """Reads what a finished data set's user is to be warned of, a line each; also that it has no page, where it should have one."""
     found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
-        found.append(f"it has no {dataset_format.REPORT}; all else is there, and `recordmill report {printable(directory)}` makes it, or says why it cannot")
+        found.append(
+            f"it has no {dataset_format.REPORT}; all else is there, and `recordmill report {printable(directory)}` makes it, or says why "
+            "it cannot",
+        )
     return found
 
 
@@ -64,7 +67,10 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         yield "channels:     1 in batches, as all images are grey (batches(channels=3) repeats it)"
     formats = statistics.get("images", {}).get("formats") or {}
     if num_arrays := sum(formats.get(name, 0) for name in ("npy", "raw")):
-        yield f"images:       {num_arrays:,} of {sum(map(manifest.num_examples, splits)):,} came as arrays of numbers, which are no image files"
+        yield (
+            f"images:       {num_arrays:,} of {sum(map(manifest.num_examples, splits)):,} came as arrays of numbers, "
+            "which are no image files"
+        )
     if "boxes" in statistics and any(statistics["boxes"].values()):
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"
@@ -86,7 +92,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
 
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:
-    """How a split is read in batches: the call of `batches`, with what this data set needs."""
+    """The call of `batches` that reads a split, with what this data set needs."""
     images = _images(manifest)
     size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
     inputs = tuple(name for name in images if name not in manifest.targets)
@@ -95,16 +101,18 @@ def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any
 
 
 def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:
-    """Class name -> how often it occurs in a split, of a feature with class names."""
+    """Class name -> how often it occurs in a split, for a feature with class names."""
     facts = statistics["splits"][split]
     return facts.get("other_label_counts", {}).get(feature) or facts["label_counts"]
 
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
-    """How near the splits came to what was asked for."""
+    """The lines on how near the splits came to what was asked for."""
     told = [f"{division['num_kept']:,} inputs kept the split that they had"] if division["num_kept"] else []
     if division["stratified_by"]:
-        shares = ", ".join(f"{split} {reached:.2%} (asked: {division['shares'][split]:.4g})" for split, reached in division["reached"].items())
+        shares = ", ".join(
+            f"{split} {reached:.2%} (asked: {division['shares'][split]:.4g})" for split, reached in division["reached"].items()
+        )
         told = [f"stratified by {', '.join(division['stratified_by'])}: {shares}", *told]
         told += [f"{division['num_groups']:,} groups kept whole"] if division["num_groups"] else []
     if told:
@@ -116,7 +124,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
-    """Images that are alike, what became of them, and what of them is apart now."""
+    """The lines on images that are alike, what became of them, and what of them is apart now."""
     found, now = leaks["found"], leaks["now"]
     became = {"keep": "kept", "group": "each cluster in one group", "drop": f"{found['num_dropped']:,} left out"}[found["duplicates"]]
     images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
@@ -130,7 +138,10 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
         yield f"  {_count(found['num_joined'], 'group')} became part of others, since images of theirs are alike"
     sizes = now["parts"].values()
     torn = found["num_pairs"] * (1 - sum((size / sum(sizes)) ** 2 for size in sizes))  # as many come into one split by chance
-    apart = f"{_count(now['num_pairs_apart'], 'pair')} (splits at random would tear about {torn:,.1f} apart) and {now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
+    apart = (
+        f"{_count(now['num_pairs_apart'], 'pair')} (splits at random would tear about {torn:,.1f} apart) "
+        f"and {now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
+    )
     yield f"apart now:    {apart} (see {directory}/{dataset_format.LEAKS})"
     if leaks["classes"] and len(now["parts"]) > 1:
         yield f"class shares: {', '.join(_extremes(split, leaks['classes']) for split in now['parts'])}"
@@ -160,11 +171,13 @@ def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
     first = manifest.features.get(dataset_format.IMAGE)
     if first is None or first.kind not in ("image", "pixels", "tensor"):
         return {}
-    return {first.name: first.kind} | {one.name: one.kind for one in manifest.schema if one is not first and one.kind in ("image", "pixels")}
+    return {first.name: first.kind} | {
+        one.name: one.kind for one in manifest.schema if one is not first and one.kind in ("image", "pixels")
+    }
 
 
 def _differ_in_size(image: str, statistics: Mapping[str, Any]) -> bool:
-    """Then images must be brought to one."""
+    """Whether the images of a feature differ in size, so that they must be brought to one."""
     facts = statistics["images"] if image == dataset_format.IMAGE else statistics.get("other_images", {}).get(image, {})
     ranges = [facts.get(side) for side in ("height", "width")]
     return not all(values and values["min"] == values["max"] for values in ranges)
@@ -182,7 +195,7 @@ def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def format_size(num_bytes: int) -> str:
-    """A number of bytes as a user reads it: `12.3 MiB`."""
+    """Writes a number of bytes as a user reads it, such as `12.3 MiB`."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

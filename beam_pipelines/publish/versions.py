@@ -14,7 +14,7 @@ _WITHOUT_INFLUENCE = ("apache-beam", "google-crc32c", "tensorflow")
 
 @functools.cache
 def installed_versions() -> Mapping[str, str]:
-    """Package -> its version, of those that are installed; `run.json` has them."""
+    """Package -> its version, for those that are installed, as `run.json` has them."""
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -28,7 +28,7 @@ def python_version() -> str:
 
 
 def describe_others(python: str, versions: Mapping[str, str]) -> list[str]:
-    """Each of what `run.json` has that is another version here, where the bytes of a data set may depend on it."""
+    """Describes what `run.json` has in another version than is here, where the bytes of a data set may depend on it."""
     here = {"python": python_version(), **installed_versions()}
     recorded = {"python": python, **{name: version for name, version in versions.items() if name not in _WITHOUT_INFLUENCE}}
     return [f"{name} {version} (here {here.get(name, 'none')})" for name, version in recorded.items() if here.get(name) != version]

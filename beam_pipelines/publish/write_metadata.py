@@ -34,14 +34,14 @@ _MERGE_BYTES = 64 << 20
 
 @dataclasses.dataclass
 class WriteMetadata(beam.PTransform):
-    """`ShardAddress`es -> the name of the data set, once it is in place.
+    """Writes the metadata and publishes: `ShardAddress`es -> the name of the data set, once it is in place.
 
     What is known of the shards lies beside them, since there is one data set, and it is published by one worker.
 
     Attributes:
-        config: What the run is to do.
-        run_info: What `run.json` is to say of the run.
-        find_leaks: What looks for duplicates in what was written: see `leaks`.
+        config: The job of the run.
+        run_info: The facts about the run that `run.json` has.
+        find_leaks: The function that looks for duplicates in what was written: see `leaks`.
     """
 
     config: PrepareJob
@@ -62,7 +62,7 @@ def write_metadata(
     """Writes the metadata of a data set whose shards are there, and publishes it.
 
     Raises:
-        UserError: They make no data set.
+        UserError: The shards make no data set.
         RunError: Something is missing, or too much was refused.
     """
     if finish_publishing(config):  # an earlier attempt came so far, and nobody heard of it
@@ -96,7 +96,9 @@ def write_metadata(
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     twins = plan.listing.twins
     if twins and not is_in_place(config):  # where all is published already, nothing is to be written
-        files[LEAKS] = to_json({"found": twins.to_json(), "now": find_leaks(config, manifest, twins), "classes": metadata.class_shares(statistics)})
+        files[LEAKS] = to_json(
+            {"found": twins.to_json(), "now": find_leaks(config, manifest, twins), "classes": metadata.class_shares(statistics)}
+        )
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
         if twins:
@@ -107,7 +109,7 @@ def write_metadata(
 
 
 def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
-    """What is known of each shard, in order."""
+    """Reads what is known of each shard, in order."""
 
     def read(address: ShardAddress) -> WrittenShard:
         done = read_done(config, address)
@@ -121,12 +123,12 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
 
 
 def _read_stretch(stretch: SpoolStretch, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """The lines of a file in the spool."""
+    """Reads the lines of a file in the spool."""
     return read_lines(lambda offset, num: spool.read(stretch.spool, stretch.offset + offset, num), stretch.num_bytes, block_bytes)
 
 
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
-    """Sorted runs of lines: those of the listing, and each shard's."""
+    """Reads sorted runs of lines: those of the listing, and each shard's."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_stretch(stretch, spool, block_bytes) for stretch in plan.dead_letters]
     for address in shards:

@@ -25,9 +25,9 @@ class RecordedRun(NamedTuple):
     """What `run.json` says of a run of `recordmill prepare`.
 
     Attributes:
-        config: Its options, exactly.
-        python: The version of Python.
-        versions: Of packages.
+        config: The options of the run, exactly.
+        python: The version of Python that the run used.
+        versions: Package -> its version in that run.
     """
 
     config: PrepareJob
@@ -54,8 +54,8 @@ def open_data_set(directory: str) -> tuple[Manifest, bool]:
     """Reads the manifest of a data set on a disk or in a store; the second value says whether its text is as it was written.
 
     Raises:
-        UserError: There is none, or it can't be read as one.
-        OSError: A store does not give it.
+        UserError: There is no data set, or it can't be read as one.
+        OSError: A store does not give the manifest.
     """
     path = f"{directory}/{MANIFEST}"
     try:
@@ -71,17 +71,21 @@ def open_data_set(directory: str) -> tuple[Manifest, bool]:
 
 
 def check_names(directory: str, manifest: Manifest) -> None:
-    """Names of files are made of those of the data set and its splits: a manifest that somebody wrote leads nowhere else.
+    """Checks that a manifest names the files that are made of the names of its data set and splits.
+
+    So a manifest that somebody wrote leads nowhere else.
 
     Raises:
-        UserError: It names another file, or no shard.
+        UserError: The manifest names another file, or no shard.
     """
     for name in (manifest.name, *manifest.splits):
         if not NAME_PATTERN.fullmatch(name):
             found = f"its manifest has the name {printable(name)[:80]!r}"
             raise UserError(f"{printable(directory)}: {found}; expected letters, digits and '_', a letter first")
     if not manifest.splits or not all(manifest.splits.values()):
-        raise UserError(f"{printable(directory)}: its manifest has no split, or one without a shard; expected what `recordmill prepare` writes")
+        raise UserError(
+            f"{printable(directory)}: its manifest has no split, or one without a shard; expected what `recordmill prepare` writes"
+        )
     for split, infos in manifest.splits.items():
         for place, info in enumerate(infos):
             address = (manifest.name, split, place, len(infos))
@@ -97,14 +101,16 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
     """Reads how `recordmill prepare` made a data set, and checks that it is of this data set's manifest.
 
     Raises:
-        UserError: It can't be read, or is of another data set.
+        UserError: `run.json` can't be read, or is of another data set.
     """
     path = f"{directory}/{RUN}"
     try:
         run = read_run(files_at(path).read(path))
     except (OSError, ValueError) as error:
         reason = " ".join(str((isinstance(error, OSError) and error.strerror) or error).split())
-        raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote, which says how to make a shard again") from None
+        raise UserError(
+            f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote, which says how to make a shard again"
+        ) from None
     if run is None:
         raise UserError(f"{printable(path)} is not of `recordmill prepare`; expected what it wrote, which says how to make a shard again")
     if (run.config.name, run.config.seed) != (manifest.name, manifest.seed):
@@ -116,7 +122,7 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
 
 
 def read_run(data: bytes) -> RecordedRun | None:
-    """What a `run.json` says; None where it is of another command.
+    """Decodes a `run.json`; None where it is of another command.
 
     Raises:
         ValueError: It is damaged, or another version's.
