@@ -186,7 +186,9 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
-    print(importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page))  # with pyarrow, which takes a while
+    print(
+        importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page),
+    )
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -214,7 +216,10 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     module = importlib.import_module("beam_pipelines.quality.quality")  # with pyarrow, which takes a while
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
     found = [module.find_quality(path, config.label) for path in config.paths]
-    print(json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found), flush=True)
+    print(
+        json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found),
+        flush=True,
+    )
     if plot:
         write_file(config.plot, plot(found))
     if failure := module.failure(found):

@@ -104,7 +104,7 @@ def _fold(text: str) -> tuple[int, int | tuple[int, ...]]:
 
 
 def _number(text: str) -> float:
-    """Reads a share above 0 and at most 1, such as the value of `--subset`."""
+    """Reads the value of `--subset`, or a share of `--balance`: `0.5` becomes 0.5."""
     if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a share above 0, at most 1")
     return float(text)
