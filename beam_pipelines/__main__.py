@@ -58,7 +58,10 @@ _HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/|$)")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again; of a signal see `interrupts`."""
+    """Runs a command line, and returns its exit code.
+
+    That is 0 where it is done, 1 where the run failed and may be tried again, 2 where it would fail again; of a signal see `interrupts`.
+    """
     interrupts.listen()
     log.set_format(None)
     argv = [_HOME.sub(_expand_home, argument) for argument in (sys.argv[1:] if argv is None else argv)]
@@ -100,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill prepare`: writes a data set, or, with `--estimate`, says what a run would be like."""
     beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
     if any("://" in place for place in (*arguments.label_names, arguments.label_names_from or "")):
         _import("runners.jobs").use_for_stores(beam_flags, "prepare")  # these are read with the options
@@ -129,9 +133,9 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """Where the work is done by light processes beside this one, they start while a module is imported that needs Beam.
+    """Starts light processes beside this one, where they do the work, and imports a module meanwhile that needs Beam.
 
-    Without what only stores need of it, where they are none of the paths.
+    Beam is imported without what only stores need of it, where none of the paths is in one.
     """
     if any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
         return
@@ -142,6 +146,7 @@ def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
 
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill analyze`: writes the graph of TensorFlow Transform for a data set."""
     config = make_analyze_config(arguments)
     check_analysis(config)
     options = _import("runners.jobs").parse_pipeline_options(beam_flags, "analyze")
@@ -149,12 +154,14 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill transform`: applies that graph, and writes what comes out as a data set."""
     config = make_transform_config(arguments)
     make_job(config)  # what is wrong is answered before Beam is imported
     _tell(_import("transform.run_transform").run_transform(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill repair`: makes damaged shards of a data set again, and prints what it does."""
     config = make_repair_config(arguments)
     if beam_flags:  # of what reaches an object store
         _import("runners.jobs").use_for_stores(beam_flags, "repair")
@@ -164,6 +171,7 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill verify`: compares a data set with what was written, and prints a report; FoundError where something is damaged."""
     config = make_verify_config(arguments)
     if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
         _begin_here("verify.verify", beam_flags, config.report)
@@ -177,6 +185,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill report`: writes the page of a data set, and prints where it is."""
     directory = parse_directory("OUT", arguments.directory)
     page = None if arguments.page is None else parse_directory("--page", arguments.page)
     if beam_flags:
@@ -186,12 +195,12 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
-    print(
-        importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page),
-    )
+    # with pyarrow, which takes a while
+    print(importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page))
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill leaks`: prints what lies apart in data sets and belongs together; FoundError where something does."""
     config = make_leaks_config(arguments)
     if beam_flags:  # of what reaches an object store
         _import("runners.jobs").use_for_stores(beam_flags, "leaks")
@@ -203,6 +212,7 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill export`: writes a data set in another format."""
     config = make_export_config(arguments)
     if not any_remote(config.directory, config.output):
         importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # what is wrong is answered before Beam is imported
@@ -210,6 +220,7 @@ def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill quality`: prints how well TFRecords are shuffled, and draws it where that is asked for."""
     config = make_quality_config(arguments)
     if beam_flags:
         _import("runners.jobs").use_for_stores(beam_flags, "quality")
@@ -227,6 +238,7 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    """Runs `recordmill status`: prints what a run to an output is doing, or has left."""
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
         _import("runners.jobs").use_for_stores(beam_flags, "status")
@@ -235,6 +247,7 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
+    """Runs `recordmill benchmark`: measures how fast a data set is read, and prints what would make it faster."""
     from tf_input.benchmark import (
         benchmark,  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
     )
@@ -246,6 +259,7 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def which(arguments: argparse.Namespace, unused: list[str]) -> None:
+    """Runs `recordmill which`: prints the examples of a past batch of a training."""
     options = training_options(arguments)
     from tf_input.training import which as past_batches
 
@@ -255,6 +269,7 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
+    """Runs `recordmill inspect`: prints what is in a data set."""
     options = inspect_options(arguments)
     from tf_input.inspection import inspection
 
@@ -267,14 +282,14 @@ def _expand_home(found: re.Match[str]) -> str:
 
 
 def _tell(summary: str) -> None:
-    """What a command that was asked for a data set says of it in the end."""
+    """Prints what a command that was asked for a data set says of it in the end."""
     if not log.is_quiet():
         print(summary)
 
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """What the reader raises, as the command line tells it."""
+    """Raises the errors of the reader again, as errors that the command line tells in one line."""
     try:
         yield
     except RuntimeError as error:
@@ -288,6 +303,7 @@ def _reading() -> Iterator[None]:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
+    """Estimates a run of `recordmill prepare` from a listing alone, and returns it in lines, for people."""
     return _import("launch").run_estimate(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 
@@ -309,7 +325,7 @@ _COMMANDS = {
 
 
 def _import(name: str, *needed: str) -> ModuleType:
-    """A module that needs Beam; and TensorFlow, where that is one of the packages that are needed."""
+    """Imports a module that needs Beam; and TensorFlow, where that is one of the packages that are needed."""
     if module := sys.modules.get(f"beam_pipelines.{name}"):  # a caller of `main` has had it: what is garbage since must not be frozen
         return module
     logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
@@ -324,7 +340,7 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 
 def run() -> NoReturn:
-    """The command: `main`, and the end of the process."""
+    """Runs the command: `main`, and the end of the process."""
     global _is_command
     _is_command = True
     interrupts.end_in_time()

@@ -15,27 +15,27 @@ _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def printable(path: str) -> str:
-    """A path as a message shows it: on one line, whatever bytes it is of."""
+    """Writes a path as a message shows it: on one line, whatever bytes it is of."""
     path = _NO_BYTES.sub(lambda match: match[0].encode("unicode_escape").decode(), path)
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """What to add to a message of a name that is not there: the nearest of those that are; empty where none is near."""
+    """A text to add to a message of a name that is not there: the nearest of those that are; empty where none is near."""
     by_lower = {one.lower(): one for one in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {printable(by_lower[near[0]])!r}?" if near else ""
 
 
 class _Told(Exception):
-    """What ends a command, and is told in one line.
+    """An error that ends a command, and is told in one line.
 
     Attributes:
-        exit_code: 2 where the same command would fail again; 1 where it may not.
-        is_retryable: Whether another time may do.
-        kind: For programs, as `--error_json` has it.
-        path: Of the file or directory that it is about, if it is about one.
+        exit_code: The exit code of the command: 2 where the same command would fail again; 1 where it may not.
+        is_retryable: Whether the same command may succeed at another time.
+        kind: The kind of the error for programs, as `--error_json` has it.
+        path: The path of the file or directory that the error is about; None: it is about none.
     """
 
     exit_code, is_retryable, kind = 1, True, "run"
@@ -74,13 +74,16 @@ class RunError(_Told, RuntimeError):
 
 
 class DataError(RunError):
-    """A run ended for what its inputs are: it would again."""
+    """A run ended because of its inputs, and would end so again."""
 
     exit_code, is_retryable, kind = 2, False, "data"
 
 
 class FoundError(RunError):
-    """A command that looks came to its end, and has found what it looks for: damage, say. As with `grep`, its exit code tells that apart."""
+    """A command that looks for something came to its end, and has found it: damage, say.
+
+    As with `grep`, its exit code tells that apart.
+    """
 
     is_retryable, kind = False, "found"
 
@@ -92,11 +95,13 @@ class StorageError(RunError):
 
 
 def reading_error(error: OSError, more: str = "") -> UserError | StorageError:
-    """What a command that reads a data set ends with: a file that is not there, or that we may not read, is its user's; all else another time may mend.
+    """The error that a command ends with that could not read a data set.
+
+    A file that is not there, or that we may not read, is a mistake of the user's; all else may be mended by another time.
 
     Args:
-        error: What reading has raised.
-        more: What is to be said where it is the user's.
+        error: The error that reading has raised.
+        more: A text to add to the message where the mistake is the user's.
     """
     message = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
     is_of_the_place = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
@@ -157,7 +162,7 @@ def _find_in_text(text: str) -> UserError | RunError | None:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C is behind it: Beam wraps even that into a RuntimeError."""
+    """Whether Ctrl-C is behind an error: Beam wraps even that into a RuntimeError."""
     return any(isinstance(cause, KeyboardInterrupt) for cause in _chain(error)) or str(error).startswith(
         "KeyboardInterrupt"
     )

@@ -58,20 +58,21 @@ _MAX_WORKERS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What a run would be like.
+    """What a run would be like: what it would write, and how long it would take.
 
     Attributes:
-        num_examples: Split name -> examples.
-        num_bytes: Split name -> the bytes of their images, as they lie at the source; of examples without images, as they will be stored.
-        num_shards: Split name -> shards.
-        num_classes: Class names.
-        num_dead_letters: Inputs that the listing refuses already.
-        core_seconds: Work, on however many cores.
+        num_examples: Split name -> the number of examples.
+        num_bytes: Split name -> the size in bytes of the images, as they lie at the source; of examples without images, as they will be
+            stored.
+        num_shards: Split name -> the number of shards.
+        num_classes: The number of class names of the feature that has most.
+        num_dead_letters: The number of inputs that the listing refuses already.
+        core_seconds: The work in seconds of one core, on however many cores it is done.
         is_kept: Whether images are stored in their size and format.
-        has_images: Whether examples have one.
+        has_images: Whether examples have an image.
         num_reads: How often each image is read.
         has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
-        held_bytes: Memory for files of annotations, of those that are read at the same time.
+        held_bytes: The memory in bytes for files of annotations that are read at the same time.
     """
 
     num_examples: dict[str, int]
@@ -88,21 +89,22 @@ class Estimate:
 
     @property
     def num_all(self) -> int:
-        """Examples of all splits."""
+        """The number of examples of all splits."""
         return sum(self.num_examples.values())
 
     @property
     def output_bytes(self) -> int:
+        """The size of the data set in bytes, about."""
         return sum(self.num_bytes.values()) + self.num_all * _RECORD_BYTES
 
     @property
     def plan_bytes(self) -> int:
-        """What waits beside the output until the end."""
+        """The size in bytes of the references that wait beside the output until the end."""
         return self.num_all * _REFERENCE_BYTES
 
     @property
     def memory(self) -> int:
-        """Bytes: of all on this machine, or of one worker process.
+        """The memory in bytes, of all on this machine, or of one worker process.
 
         References are held a block at a time.
         """
@@ -110,15 +112,15 @@ class Estimate:
 
     @property
     def num_workers(self) -> int:
-        """Enough to be done in a quarter of an hour, beside the start."""
+        """The number of workers with which the run is done in a quarter of an hour, beside the start."""
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 
 def make_estimate(config: PrepareConfig) -> Estimate:
-    """Lists the input; of images nothing is read.
+    """Estimates a run from a listing of its input; of images nothing is read.
 
     Args:
-        config: A settled one: the kind of its source is known.
+        config: The settled configuration: the kind of its source is known.
     """
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
@@ -181,18 +183,18 @@ def _measure(examples: Sequence[LabeledImage], listing: Listing, config: Prepare
 
 
 def _splits(images: Sequence[LabeledImage], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
-    """That of each, as its source or its group says; about, where strata or earlier splits will say more."""
+    """The split of each input, as its source or its group says; about, where strata or earlier splits will say more."""
     by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
     places = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
     return [by_group.names[place] if image.split in divide else image.split for image, place in zip(images, places)]
 
 
 def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:
-    """An estimate as text.
+    """Describes an estimate in lines, for people.
 
     Args:
-        estimate: What a run would be like.
-        start_seconds: What a cluster needs before the first image is read; None: the run is on this machine.
+        estimate: The estimate of a run.
+        start_seconds: The seconds that a cluster needs before the first image is read; None: the run is on this machine.
     """
     return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, start_seconds))
 

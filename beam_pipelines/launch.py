@@ -49,15 +49,15 @@ def run_prepare(
     """Runs `prepare`. Afterwards the data set is in place, whole, or nothing is; beside it may be what another run goes on from.
 
     Args:
-        config: What to do.
-        options: How Beam is to do it.
-        overwrite: A data set at the output is replaced, once the new one is whole.
+        config: The configuration of the run, as the user gave it.
+        options: The options of the Beam pipeline.
+        overwrite: Whether a data set at the output is replaced, once the new one is whole.
         on_left: What becomes of what an earlier run to the same output has left.
-        shared_filesystem: The workers see the local paths that the configuration names.
-        wait: For the job's end; a service that takes jobs (Dataflow) needs nobody to wait for them.
+        shared_filesystem: Whether the workers see the local paths that the configuration names.
+        wait: Whether to wait for the job's end; a service that takes jobs (Dataflow) needs nobody to wait for them.
 
     Returns:
-        None once the data set is in place; without waiting, what to tell of the job that was submitted.
+        None once the data set is in place; without waiting, a text that tells of the job that was submitted.
 
     Raises:
         UserError: The input or the options are not fit to run.
@@ -115,7 +115,7 @@ def run_prepare(
 
 @contextlib.contextmanager
 def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
-    """Each line that is told from now on is of this run; a log gets its start and its end."""
+    """Names this run in each line that is told from now on; a log gets its start and its end."""
     log.set_run(job.run_id, lambda: progress.stage_of(job.progress_directory))
     began = time.monotonic()
     if log.is_kept():
@@ -133,7 +133,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
 
 
 def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
-    """The whole run, or what is missing."""
+    """Makes the pipeline of the whole run, or of what is missing."""
     pipeline = engine.make_pipeline()
     run_info = make_run_info(job, engine.options, job.run_id)
     if left is None:
@@ -154,7 +154,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
-    """What a run would be like, as text; UserError where the input is not fit to run."""
+    """Estimates a run, and describes it in lines, for people; UserError where the input is not fit to run."""
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
     engine = choose_engine(options)
@@ -163,10 +163,12 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
 
 
 def settle_source(config: PrepareConfig) -> PrepareConfig:
-    """With the kind of its source, and whether it has images: found out where the user did not say it, and then said.
+    """Settles the kind of a configuration's source, and whether it has images.
+
+    They are found out where the user did not say them, and then said.
 
     Raises:
-        UserError: It can't be guessed, or the input is not what the source expects, or its options do not go with it.
+        UserError: The kind can't be guessed, or the input is not what the source expects, or its options do not go with it.
     """
     source = config.source
     if source.kind is None:
@@ -191,7 +193,10 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
 
 
 def settle_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
-    """What the user's words mean here: absolute paths, a source of some kind, processes beside the engine's. Of no run yet."""
+    """Settles what the user's words mean here: absolute paths, a source of some kind, processes beside the engine's.
+
+    The job is of no run yet: it has no id.
+    """
     config = settle_source(config)
     is_plain = not any_remote(config.input, config.output, config.source.image_root)  # a light process has no Beam, hence no object store
     return PrepareJob.of(
@@ -206,13 +211,13 @@ def settle_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
 
 
 def _absolute(path: str, make: Any) -> str:
-    """Workers and light processes need not have this process's working directory."""
+    """Makes a path absolute: workers and light processes need not have this process's working directory."""
     return path.rstrip("/") if is_remote(path) else make(path)
 
 
 @contextlib.contextmanager
 def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
-    """Where all workers can count; empty where nobody will look."""
+    """Gives the directory where all workers can count; empty where nobody will look."""
     if is_submitted:
         yield ""
     elif is_remote(job.output) and engine.runs_here:

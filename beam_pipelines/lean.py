@@ -24,9 +24,9 @@ class _NotInstalled(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def without_optional_parts() -> Iterator[None]:
-    """Within it Beam, and pyarrow, find them as if they were not installed, unless they are imported already.
+    """Hides optional parts from Beam and pyarrow within the block, as if they were not installed, unless they are imported already.
 
-    For what is imported within it that stays so: it is for a process of one run, which is a command's.
+    What is imported within it stays without them: it is for a process of one run, which is a command's.
     """
     finder = _NotInstalled()
     sys.meta_path.insert(0, finder)

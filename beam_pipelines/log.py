@@ -26,11 +26,11 @@ _find_stage: Callable[[], str] = lambda: "start"
 
 
 def set_format(name: str | None, *, quiet: bool = False) -> None:
-    """How everything is told from now on, of no run yet.
+    """Sets how everything is told from now on, of no run yet.
 
     Args:
-        name: One of `FORMATS`; None: plain lines, and none that only a log needs.
-        quiet: Nothing is told but warnings and errors.
+        name: The format of the lines, one of `FORMATS`; None: plain lines, and none that only a log needs.
+        quiet: Whether nothing is told but warnings and errors.
     """
     global _format, _is_quiet, _is_command
     _format, _is_quiet, _is_command = name, quiet, True
@@ -38,7 +38,12 @@ def set_format(name: str | None, *, quiet: bool = False) -> None:
 
 
 def set_run(run_id: str, find_stage: Callable[[], str]) -> None:
-    """From now on each line is of this run. `find_stage` says how far it is: start, list, plan, write, publish."""
+    """Sets the run that each line is of from now on.
+
+    Args:
+        run_id: The id of the run.
+        find_stage: Says how far the run is: start, list, plan, write or publish.
+    """
     global _run_id, _find_stage
     _run_id, _find_stage = run_id, find_stage
 
@@ -54,17 +59,17 @@ def is_kept() -> bool:
 
 
 def stage() -> str:
-    """How far the run is."""
+    """The stage that the run is at."""
     return _find_stage()
 
 
 def say(message: str, level: str = "info", **fields: Any) -> None:
-    """Says one thing.
+    """Says one thing on the standard error output, in the format that is set.
 
     Args:
-        message: For people: one line, or a list behind one.
-        level: info, warning or error.
-        **fields: The same for programs, as plain values.
+        message: The message for people: one line, or a list behind one.
+        level: The level of the message: info, warning or error.
+        **fields: The message for programs, as plain values.
     """
     if _is_quiet and level == "info":
         return
@@ -81,7 +86,7 @@ def say(message: str, level: str = "info", **fields: Any) -> None:
 
 
 def say_progress(**fields: Any) -> None:
-    """One line of JSON for programs, as `--progress=json` has them."""
+    """Says one line of JSON for programs, as `--progress=json` has them."""
     line = {"time": _now(), "run_id": _run_id, "stage": stage(), "level": "progress", **fields}
     print(json.dumps(line), file=sys.stderr, flush=True)
 
@@ -91,7 +96,10 @@ def _now() -> str:
 
 
 def name_run_in_messages(run_id: str) -> None:
-    """In a worker's process: what libraries log there, where an engine keeps it, names the run. The command's own process does so itself."""
+    """Makes what libraries log in a worker's process, where an engine keeps it, name the run.
+
+    The command's own process does so itself.
+    """
     if not run_id or _is_command:
         return
     make = logging.LogRecord
@@ -105,14 +113,14 @@ def name_run_in_messages(run_id: str) -> None:
 
 
 def write_error(path: str, error: BaseException | None, message: str, exit_code: int, in_place: str) -> None:
-    """Writes what `--error_json` names: of the failure of this command.
+    """Writes the file that `--error_json` names, on the failure of this command.
 
     Args:
-        path: Of the file; empty: nobody asked.
-        error: What ended the command; None: an interrupt.
-        message: What was told of it.
-        exit_code: Of the command.
-        in_place: What of its work is there.
+        path: The path of the file; empty: nobody asked for one.
+        error: The error that ended the command; None: an interrupt did.
+        message: The message that told of it.
+        exit_code: The exit code of the command.
+        in_place: A text that says what of the command's work is in place.
     """
     if not path:
         return
@@ -138,10 +146,10 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
 
 
 def clear_error(path: str) -> None:
-    """Before a command begins: what an earlier one has written there says nothing of this one.
+    """Removes, before a command begins, what an earlier one has written there: it says nothing of this one.
 
     Raises:
-        UserError: Nothing can be written there.
+        UserError: Nothing can be written at the path.
     """
     if not path:
         return

@@ -22,15 +22,15 @@ from beam_pipelines.splits.find_twins import FindTwins
 
 
 def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """A folder of images -> a globally shuffled data set: list, split, plan, write.
+    """Builds the whole graph, from a folder of images to a globally shuffled data set: list, split, plan, write.
 
     Args:
-        root: The pipeline to add the graph to.
-        config: What to do. Its working directory exists and is this run's alone (see `launch`).
-        run_info: What `run.json` is to say of the run.
+        root: The pipeline to which the graph is added.
+        config: The job. Its working directory exists and is this run's alone (see `launch`).
+        run_info: The facts about the run that `run.json` has.
 
     Returns:
-        The name of the data set, as the one element, once it is in place.
+        A PCollection of one element, the name of the data set, once that is in place.
     """
     # sorted runs of references in the spool; no image is read
     listed = root | "ListImages" >> ListImages(config)
@@ -54,7 +54,7 @@ def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]
 
 
 def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """The rest of a run whose plan is there: the shards that are missing, and the metadata."""
+    """Builds the rest of the graph of a run whose plan is there: the shards that are missing, and the metadata."""
     plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
     listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
     planned = plan | "Planned" >> beam.FlatMap(lambda plan: [(str(shard.address), shard) for shard in plan.shards()])
@@ -63,7 +63,7 @@ def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any])
 
 
 def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
-    """The plan; none where a whole job is tried again after its end was not heard."""
+    """Reads the plan; none where a whole job is tried again after its end was not heard."""
     plan = read_plan(config)
     if plan is not None:
         yield plan

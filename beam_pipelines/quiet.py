@@ -24,11 +24,11 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
     What the user set `TF_CPP_MIN_LOG_LEVEL` to holds; else TensorFlow is silent from now on.
 
     Args:
-        name: Of the module.
-        *needed: Packages that it imports, of the extra `transform`.
+        name: The name of the module.
+        *needed: The names of packages that the module imports, of the extra `transform`.
 
     Raises:
-        UserError: One of these is not installed.
+        UserError: A package that is needed is not installed.
     """
     for package in needed:
         if importlib.util.find_spec(package) is None:
@@ -71,15 +71,19 @@ def quiet_engines() -> None:
 
 
 def _is_no_user_error(record: logging.LogRecord) -> bool:
-    """Not what the user will be told in one line, with a traceback, Python's or Java's; nor what a job's failure will bring itself."""
-    if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):  # the second waits, that is all
+    """Whether a record is told: not what the user will be told in one line, with a traceback, Python's or Java's.
+
+    Nor is what a job's failure will bring itself.
+    """
+    # the second waits, that is all
+    if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False
     error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
     return not (is_interrupt(error) or find_user_facing(error))
 
 
 def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
-    """Threads of Beam's still read from an engine that has been stopped."""
+    """Passes over threads of Beam's that still read from an engine that has been stopped."""
     import grpc  # which has long been loaded
 
     if not isinstance(arguments.exc_value, grpc.RpcError):
@@ -91,8 +95,8 @@ def filtered_logs(is_told: Callable[[logging.LogRecord], bool], *names: str | No
     """Keeps some records from being told within a block.
 
     Args:
-        is_told: Which ones are.
-        *names: Of the loggers; None: the root, with its handlers.
+        is_told: Says of a record whether it is told.
+        *names: The names of the loggers; None: the root, with its handlers.
     """
     targets = [*map(logging.getLogger, names), *logging.getLogger().handlers]
     for target in targets:

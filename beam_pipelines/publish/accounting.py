@@ -38,8 +38,8 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows (with --resume another one may be "
-            f"given):{dead_letters.describe()}"
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows "
+            f"(with --resume another one may be given):{dead_letters.describe()}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:
