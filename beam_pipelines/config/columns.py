@@ -108,7 +108,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
         default_kind: The kind of the feature where the text names none.
 
     Raises:
-        UserError: It is not of that form.
+        UserError: The text is not of that form.
     """
     match = _COLUMN.fullmatch(text.strip())
     names = tuple(name.strip() for name in match["names"].split(",")) if match else ()

@@ -52,7 +52,7 @@ def check_own_names(name: str, has_images: bool) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class SourceConfig:
-    """Where images and labels come from.
+    """Where images and labels come from, beyond the input, and which columns or fields they are.
 
     Attributes:
         kind: The kind of the source, one of `SOURCES`; None: guessed from the input.
@@ -182,8 +182,8 @@ class PrepareConfig:
         move_to: The split that images come to which are alike and in different splits, as the source says; None: such images are refused.
         about: What is told of the data set on its card, by names of `dataset_format.ABOUT`.
         has_report: Whether to write `report.html`.
-        source: Where images and labels come from, beyond the input.
-        images: How images are stored.
+        source: The configuration of the source: where images and labels come from, beyond the input.
+        images: The configuration of how images are stored.
     """
 
     input: str

@@ -121,11 +121,12 @@ class _Joined:
         self._counts.update(dict(sequence.counts))
 
     def to_json(self) -> dict[str, Any]:
-        """
-        mean_run_length             as the records lie
-        expected_mean_run_length    of a uniformly random permutation of them
-        sorted_mean_run_length      of them sorted by class: where it is hardly more, runs prove nothing; see `proves_nothing`
-        mean_labels_in_128          distinct labels in 128 records that lie together; None where no shard has so many
+        """The shuffle quality of all labels together, as `statistics.json` has it.
+
+            mean_run_length             as the records lie
+            expected_mean_run_length    of a uniformly random permutation of them
+            sorted_mean_run_length      of them sorted by class: where it is hardly more, runs prove nothing; see `proves_nothing`
+            mean_labels_in_128          distinct labels in 128 records that lie together; None where no shard has so many
         """
         return {
             "mean_run_length": self._num_labels / self._num_runs,

@@ -225,7 +225,7 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    """ValueError where it is not, as its checksum has it, what was compressed."""
+    """Decompresses what `_compress` has compressed; ValueError where, as its checksum has it, it is something else."""
     import zstandard
 
     try:

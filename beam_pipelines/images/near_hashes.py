@@ -181,7 +181,7 @@ def _find_there(
 
 
 def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """In what values of a band differ that meet, by the highest bit of that; and whether one of the two is then mirrored."""
+    """The differences of values of a band that meet, by the highest bit of each; and whether one of the two is then mirrored."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= mirror  # which is no bit of a value then: to flip it mirrors all others
     of_highest: dict[int, list[tuple[int, bool]]] = {}

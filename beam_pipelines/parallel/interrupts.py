@@ -96,8 +96,10 @@ def let_go() -> None:
 
 
 def check() -> None:
-    """Raises:
-    KeyboardInterrupt: A signal came, whether or not anybody heard of it.
+    """Checks whether a signal came.
+
+    Raises:
+        KeyboardInterrupt: A signal came, whether or not anybody heard of it.
     """
     if received():
         raise KeyboardInterrupt

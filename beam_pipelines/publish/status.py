@@ -27,7 +27,7 @@ def find_status(output: str) -> dict[str, Any]:
     """Finds what is known of an output, as plain values; what is not there is None.
 
     Raises:
-        UserError: Nothing of ours is there.
+        UserError: Nothing of ours is at the output.
     """
     output = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
     paths = of_left_run(PrepareJob(input="", output=output, name="status"))

@@ -125,7 +125,7 @@ def read_run(data: bytes) -> RecordedRun | None:
     """Decodes a `run.json`; None where it is of another command.
 
     Raises:
-        ValueError: It is damaged, or another version's.
+        ValueError: The file is damaged, or another version's.
     """
     fields = json.loads(data)
     try:
