@@ -28,9 +28,7 @@ class GroupPattern:
         self.find([b""])
 
     def find(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Finds the groups of keys in UTF-8: what the first group in parentheses matches, or else the whole match; empty where nothing
-        does.
-        """
+        """The group of each key in UTF-8: what the first parentheses match, or else the whole match; empty where nothing does."""
         import pyarrow  # only where there is a pattern
         import pyarrow.compute as pc
 

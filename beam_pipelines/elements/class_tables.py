@@ -115,8 +115,9 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 
 
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Numbers among names are names, as of digits among letters, or of digits with zeros before them. But where most labels are
-    numbers, another one must not move them.
+    """The class table of names of which some are numbers, and names all the same, as of digits among letters, or with zeros before.
+
+    But where most labels are numbers, another one must not move them.
     """
     table = tuple(sorted(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):

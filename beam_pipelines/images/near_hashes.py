@@ -122,8 +122,10 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """The number of bits that two hashes differ in, as they are or one of them mirrored, from their exclusive or, uint64 [...]: uint8
-    [...].
+    """The number of bits that two hashes differ in, as they are or one of them mirrored: uint8 [...].
+
+    Args:
+        differing: The exclusive or of the two, uint64 [...].
     """
     counts = np.bitwise_count(differing.astype("<u8", copy=False).view("<u4")).reshape(*differing.shape, 2)
     return counts[..., 0] + np.minimum(counts[..., 1], 32 - counts[..., 1])
@@ -192,8 +194,7 @@ def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """The keys of hashes that meet, the bits in which mirrored ones differ, and what says whether two may be near, from their exclusive or.
-    """
+    """The keys of hashes that meet, the bits in which mirrored ones differ, and what says of their exclusive or whether two may be near."""
     if not band.mirror:  # nobody knows which are mirrored: in the upper half few bits differ, or nearly all
         step = np.uint8(distance)
         return (

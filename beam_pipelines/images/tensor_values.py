@@ -115,7 +115,7 @@ def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     """Checks that there are tensors of that type and size.
 
     Raises:
-        Refusal: `bad_tensor`: there are none.
+        Refusal: `bad_tensor`: no tensor is of that type, or so large, or without a number.
     """
     if dtype.name not in TENSOR_DTYPES:
         raise Refusal("bad_tensor", f"an array of {dtype}; expected one of {', '.join(TENSOR_DTYPES)}")

@@ -79,7 +79,7 @@ def check_thumbnail(encoded: bytes) -> None:
     """Checks that bytes are such a small JPEG as `make_thumbnail` makes.
 
     Raises:
-        Refusal: The bytes are no JPEG, or one that is too large.
+        Refusal: The bytes are no JPEG, a damaged one, or one that is too large.
     """
     if len(encoded) > _MAX_BYTES:
         raise Refusal("bad_image", f"{len(encoded)} bytes; expected at most {_MAX_BYTES}")
