@@ -43,8 +43,8 @@ class _Label(NamedTuple):
     """The feature that is looked at.
 
     Attributes:
-        name: Of the feature; empty: none, so that lengths are.
-        is_flags: Whether it has a 0 or 1 for each class.
+        name: The name of the feature; empty where none is known, so that the lengths of records are looked at.
+        is_flags: Whether the feature has a 0 or 1 for each class.
     """
 
     name: str
@@ -149,10 +149,10 @@ class _Found:
     """What is kept of a split's records.
 
     Args:
-        progress_directory: Where counts go.
+        progress_directory: The directory where the counts of records that were read are written.
 
     Attributes:
-        sizes: Bytes of each.
+        sizes: The length of each record, in bytes.
     """
 
     def __init__(self, progress_directory: str) -> None:

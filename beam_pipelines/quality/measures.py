@@ -53,12 +53,12 @@ class Measure:
 
     Attributes:
         name: `mean_run_length`, `longest_run`, `labels_in_128`, `shard_distance` or `source_correlation`.
-        found: Of the order as it is.
-        chance: On the average of the permutations.
-        sorted: Of the same records sorted by label, or as their source has them.
-        p_value: The share of the orders that are as bad.
-        share: How far it is on the way from chance to sorted, 0 to 1.
-        counts: Whether it can tell anything: whether no permutation is as bad as sorted records.
+        found: The measure of the order in which the records lie.
+        chance: The average of the measure over random permutations.
+        sorted: The measure of the same records sorted by label, or in the order of their source.
+        p_value: The share of the permutations that are as bad.
+        share: How far the order is on the way from chance to sorted, 0 to 1.
+        counts: Whether the measure can tell anything: whether no permutation is as bad as sorted records.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Measure:
     counts: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The measure as plain values that JSON can hold."""
         return dataclasses.asdict(self)
 
 
@@ -80,10 +80,10 @@ class Quality:
 
     Attributes:
         verdict: `shuffled`, `partly shuffled`, `not shuffled`, or `cannot tell`: even sorted records would look like chance.
-        p_value: Of all measures that count at once; None where none does.
-        measures: Each of them.
-        worst_shard: Whose labels are farthest from those of all; None where there is one shard.
-        num_permutations: That it was compared with.
+        p_value: The p-value of all measures that count, taken together; None where none counts.
+        measures: The measures that were taken.
+        worst_shard: The shard whose labels are farthest from those of all; None where there is one shard.
+        num_permutations: The number of permutations that the order was compared with.
     """
 
     verdict: str
@@ -126,7 +126,7 @@ def measure(order: LabelOrder, places: np.ndarray) -> dict[str, np.ndarray]:
     """Each measure, float [num_orders], of orders in which records lie.
 
     Args:
-        order: The records.
+        order: The labels of the records, with their shards and their places in the source.
         places: int [num_orders, num_records], which record comes first, second, …
     """
     labels, num_records = order.labels[places], len(order.labels)
@@ -165,7 +165,7 @@ def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
 
 
 def _correlations(source: np.ndarray) -> np.ndarray:
-    """Of the places in the source with those here, -1 to 1, in each row (Spearman's, as both are ranks)."""
+    """The rank correlation of the places in the source with those here, -1 to 1, for each row (Spearman's, as both are ranks)."""
     here = np.arange(source.shape[1]) - (source.shape[1] - 1) / 2
     there = source - source[0].mean()
     return there @ here / np.sqrt((there[0] @ there[0]) * (here @ here))
@@ -203,7 +203,7 @@ def _compare(name: str, found: np.ndarray, permuted: np.ndarray, by_label: np.nd
 
 
 def _p_value(bad: float, others: np.ndarray) -> float:
-    """Of a badness among those of permutations; where they are few and none is as bad, by its distance from them."""
+    """The p-value of a badness among those of permutations; where they are few and none is as bad, by its distance from them."""
     as_bad = int(np.count_nonzero(others >= bad - _ROUNDING))
     p_value = (1 + as_bad) / (1 + len(others))
     if as_bad or len(others) >= NUM_PERMUTATIONS:
@@ -213,7 +213,7 @@ def _p_value(bad: float, others: np.ndarray) -> float:
 
 
 def _joint_p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """Of measures, found and permuted, at once: each order by what deviates most of it."""
+    """The p-value of several measures, found and permuted, at once: each order counts by the measure that deviates most."""
     badness = [_badness(name, np.concatenate(both)) for name, both in measures.items()]
     largest = np.max([(bad - bad.mean()) / max(bad.std(), _ROUNDING) for bad in badness], axis=0)
     return _p_value(largest[0], largest[1:])

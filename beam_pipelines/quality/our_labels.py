@@ -36,7 +36,7 @@ def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
     """The labels of each split that has examples.
 
     Args:
-        directory: Of the data set.
+        directory: The directory of the data set.
         label: A feature with class names; None: `label`, or else that of the objects, or else the first there is.
 
     Raises:

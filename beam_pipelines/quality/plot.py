@@ -34,8 +34,8 @@ def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes
     """A PNG: of each split on the left which labels lie where, and on the right how many there are in windows of records.
 
     Args:
-        make_figure: Matplotlib's `Figure`.
-        paths: What was found.
+        make_figure: The class `Figure` of Matplotlib.
+        paths: The paths that were looked at, with what was found of each.
     """
     splits = [(path.path, split) for path in paths for split in path.splits]
     figure = make_figure(figsize=(11, _SPLIT_INCHES * len(splits)), layout="constrained")

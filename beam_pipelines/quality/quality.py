@@ -28,7 +28,7 @@ class SplitQuality:
     quality: Quality
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The findings as plain values that JSON can hold."""
         order, quality = self.labels.order, self.quality
         worst = None if quality.worst_shard is None else printable(self.labels.shard_names[quality.worst_shard])
         return {
@@ -58,12 +58,12 @@ class PathQuality:
         return next(verdict for verdict in _VERDICTS if verdict in found)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The findings as plain values that JSON can hold."""
         splits = {printable(one.labels.split) or "all": one.to_json() for one in self.splits}
         return {"path": printable(self.path), "verdict": self.verdict, "significance": SIGNIFICANCE, "splits": splits}
 
     def describe(self) -> str:
-        """Lines for people."""
+        """The findings as lines of text for people."""
         lines = [line for one in self.splits for line in (*_describe(self.path, one), "")]
         return "\n".join([*lines, f"{printable(self.path)}: {self.verdict}"])
 
@@ -98,7 +98,10 @@ def _describe(path: str, found: SplitQuality) -> Iterator[str]:
     labels, quality = found.labels, found.quality
     num_records, num_shards = len(labels.order.labels), len(labels.shard_names)
     where = f"{printable(path)}{labels.split and ', '}{printable(labels.split)}"
-    yield f"{where}: {num_records:,} record{'s' * (num_records != 1)} in {num_shards:,} shard{'s' * (num_shards != 1)}, by {printable(labels.labels_are)}"
+    yield (
+        f"{where}: {num_records:,} record{'s' * (num_records != 1)} in {num_shards:,} shard{'s' * (num_shards != 1)}, "
+        f"by {printable(labels.labels_are)}"
+    )
     rows = [("", "found", "by chance", "sorted", "p"), *(_row(one) for one in quality.measures)]
     widths = [max(map(len, column)) for column in zip(*rows)]
     for first, *others in rows if quality.measures else ():

@@ -19,10 +19,10 @@ class SplitLabels:
     """What is looked at of a split.
 
     Attributes:
-        split: Its name; empty where nobody named one.
+        split: The name of the split; empty where nobody named one.
         labels_are: What the labels are, for people: `label`, or the sixteenths of what is no class.
-        order: Labels, shards and the order of the source.
-        shard_names: Of all shards that have records.
+        order: The labels, the shards and the places in the source.
+        shard_names: The names of all shards that have records.
         notes: What else there is to say.
     """
 
