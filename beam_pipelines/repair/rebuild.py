@@ -42,7 +42,7 @@ class DamagedShard(NamedTuple):
     """A shard of which a file is not as it was written.
 
     Attributes:
-        planned: Which it is.
+        planned: The shard, as the plan has it.
         info: What the manifest says of it.
         damage: Name of a file -> what is the matter with it.
     """
@@ -63,10 +63,10 @@ def rebuild(
     """Makes shards again, in the working directory.
 
     Args:
-        directory: The data set.
-        manifest: Its own.
-        config: Of the run that made it, with another working directory.
-        shards: None of them is lost.
+        directory: The directory of the data set.
+        manifest: The manifest of the data set.
+        config: The job of the run that made the data set, with another working directory.
+        shards: The damaged shards, none of which is lost.
 
     Yields:
         A shard, and what is in the way of the bytes that it had, a line each: without any of these its files are in the working

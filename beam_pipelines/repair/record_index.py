@@ -13,8 +13,8 @@ def index_of_records(path: str, schema: Sequence[Feature]) -> bytes:
     """The bytes of an index.
 
     Args:
-        path: Of a shard that is well.
-        schema: Of the data set.
+        path: The path of a shard whose records are whole.
+        schema: The schema of the data set.
     """
     return encode_index(_rows(path, IndexRows(schema)))
 

@@ -66,7 +66,7 @@ def _repair(
     damaged: list[DamagedShard],
     progress_directory: str,
 ) -> Iterator[str]:
-    """See `repair`; `damaged` takes up the shards that are."""
+    """Does what `repair` does, and adds to `damaged` the shards that are damaged."""
     for shard in find_damaged(config.directory, shards, progress_directory):
         damaged.append(shard)
         yield from (f"{printable(name)} {how}" for name, how in shard.damage.items())
@@ -202,7 +202,10 @@ def _what_to_expect(damaged: Sequence[DamagedShard]) -> str:
     if not lost:
         return "made again"
     others = f", {_count(len(damaged) - lost, 'other')} can" if lost < len(damaged) else ""
-    return f"{_count(lost, 'shard')} cannot be made again alone, for the catalog is damaged or gone too (prepare the data set again){others}"
+    return (
+        f"{_count(lost, 'shard')} cannot be made again alone, for the catalog is damaged or gone too "
+        f"(prepare the data set again){others}"
+    )
 
 
 def _shorten(shard: DamagedShard, changes: Sequence[str]) -> list[str]:

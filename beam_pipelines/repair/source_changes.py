@@ -27,8 +27,8 @@ class ExampleName(NamedTuple):
     """One example of a shard.
 
     Attributes:
-        key: It.
-        path: The file where its image lay; empty where it is not known.
+        key: The key of the example.
+        path: The path of the file where its image lay; empty where it is not known.
     """
 
     key: bytes
@@ -112,7 +112,10 @@ def record_changes(old_path: str, new_path: str) -> list[str]:
     for key, digests in _read_digests(old_path):
         changed = [name for name, digest in rebuilt.get(key, digests).items() if digests.get(name) != digest]
         if changed:
-            lines.append(f"{printable(key.decode())}: {', '.join(changed)} {'is not what it was' if len(changed) == 1 else 'are not what they were'}")
+            lines.append(
+                f"{printable(key.decode())}: {', '.join(changed)} "
+                f"{'is not what it was' if len(changed) == 1 else 'are not what they were'}"
+            )
     return lines
 
 

@@ -35,9 +35,9 @@ class WantedInputs(NamedTuple):
     """What the sources have for one shard.
 
     Attributes:
-        references: In record order.
-        missing: Examples that nothing is listed for.
-        repeated: Keys that more than one input has.
+        references: The references of the inputs, in record order.
+        missing: The examples that nothing is listed for.
+        repeated: The keys that more than one input has.
     """
 
     references: References
@@ -49,12 +49,12 @@ class Wanted:
     """What a source has for the examples of some shards.
 
     Args:
-        config: Of the run.
-        source: What was listed.
-        listed: What of it is wanted, and all that it refused.
+        config: The job of the run.
+        source: The source that was listed.
+        listed: The references that are wanted of the listing, and all dead letters.
 
     Attributes:
-        source: What was listed.
+        source: The source that was listed.
     """
 
     def __init__(self, config: PrepareJob, source: Source, listed: ListedRuns) -> None:
@@ -62,10 +62,10 @@ class Wanted:
         self._config, self._listed = config, listed
 
     def of(self, names: Sequence[ExampleName]) -> WantedInputs:
-        """Of one shard.
+        """What the source has for the examples of one shard.
 
         Args:
-            names: Its examples, in record order.
+            names: The names of the shard's examples, in record order.
         """
         places = {name.key: record for record, name in enumerate(names)}
         found = self._read(shuffle_orders(self._config.seed, list(places)))
@@ -103,14 +103,15 @@ class _WantedContext(PartContext):
     """What the parts of a source share.
 
     Attributes:
-        path: Of a file with the orders of all keys that are looked for, sorted: uint64 [num_keys + 1], of which the last is behind all.
+        path: The path of a file with the orders of all keys that are looked for, sorted: uint64 [num_keys + 1], of which the last is behind
+            all.
     """
 
     path: str
 
     @functools.cached_property
     def orders(self) -> np.ndarray:
-        """Of which all processes have one copy in memory."""
+        """The orders in the file, uint64 [num_keys + 1], of which all processes have one copy in memory."""
         return np.memmap(self.path, np.uint64, "r")
 
 
@@ -132,8 +133,8 @@ def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequenc
     """Lists the whole source, once for all shards.
 
     Args:
-        config: Of the run, with another working directory.
-        manifest: Of the data set.
+        config: The job of the run, with another working directory.
+        manifest: The manifest of the data set.
         shards: The examples of each shard.
 
     Raises:
