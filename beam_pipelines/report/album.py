@@ -17,12 +17,12 @@ _MAX_NAME = 100
 
 
 class Shown(NamedTuple):
-    """One example.
+    """One example on the page.
 
     Attributes:
-        key: Its own.
-        caption: What is told of it.
-        pictures: Its images; none where it has none that can be decoded, or where the page is full.
+        key: The key of the example.
+        caption: The text that is told of the example.
+        pictures: The images of the example; none where it has none that can be decoded, or where the page is full.
     """
 
     key: str
@@ -34,13 +34,13 @@ class Album:
     """Examples with their pictures, as many as a page has room for.
 
     Args:
-        sample: Of the data set.
-        pictures: What makes them.
-        max_bytes: Of all pictures together, as they stand in the page.
+        sample: The first examples of the data set.
+        pictures: The maker of the pictures.
+        max_bytes: The size of all pictures together, as they stand in the page, in bytes.
 
     Attributes:
-        num_decoded: Examples that a page may decode without showing them.
-        num_wanted: Examples that it shows of classes.
+        num_decoded: The number of examples that a page may decode without showing them.
+        num_wanted: The number of examples that it shows of classes.
     """
 
     def __init__(self, sample: Sample, pictures: Pictures, max_bytes: int) -> None:
@@ -81,7 +81,7 @@ class Album:
         return Shown(key, caption, found)
 
     def brightness(self, rows: list[int]) -> np.ndarray:
-        """Of the first image of each of some examples that were loaded, 0 to 1; NaN where it can't be decoded: float64 [len(rows)]."""
+        """The brightness of the first image of examples that were loaded, 0 to 1; NaN where it can't be decoded: float64 [len(rows)]."""
         pictures = (self._loaded[self._sample.place(row)] for row in rows)
         return np.array([_brightness(found[0]) if found else np.nan for found in pictures])
 

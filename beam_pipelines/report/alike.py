@@ -31,7 +31,7 @@ class Alike(NamedTuple):
     Attributes:
         title: What they have in common.
         note: How many of them there are, where these are not all.
-        clusters: The first ones.
+        clusters: The first clusters.
     """
 
     title: str
@@ -45,7 +45,10 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     near = f"perceptual hashes that differ in at most {found['distance']} of the 64 lowest bits, and in at most a third of the others"
     yield "alike are images with", "the same bytes" if found["exact_only"] else near
     at_least = "" if leaks.counts_all_pairs else "at least "
-    yield "pairs that are alike", f"{at_least}{found['num_pairs']:,}, of {found['num_images']:,} images in {found['num_clusters']:,} clusters"
+    yield (
+        "pairs that are alike",
+        f"{at_least}{found['num_pairs']:,}, of {found['num_images']:,} images in {found['num_clusters']:,} clusters",
+    )
     yield "what became of them", _DONE[found["duplicates"]]
     counts = {"num_dropped": "images left out", "num_moved": "images moved to another split", "num_joined": "groups joined to others"}
     yield from ((what, f"{found[name]:,}") for name, what in counts.items() if found[name])
@@ -58,7 +61,10 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     yield "the same, of splits at random", f"about {now['num_pairs_apart_at_random']:,.1f}"
     yield "groups in different splits now", f"{now['groups']['num_apart']:,} of {now['groups']['num']:,}"
     for name, shares in itertools.islice(leaks.facts["classes"].items(), _MAX_CLASSES):
-        yield f"share of {name}"[:_MAX_NAME], ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT]
+        yield (
+            f"share of {name}"[:_MAX_NAME],
+            ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT],
+        )
 
 
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:

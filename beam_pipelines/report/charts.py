@@ -12,12 +12,12 @@ STRIP_EXAMPLES = 200
 
 
 class Bar(NamedTuple):
-    """One bin.
+    """One bin of a histogram.
 
     Attributes:
-        low, high: Values from, and up to.
-        num: How many there are.
-        share: Of the largest bin of its split, 0 to 1.
+        low, high: The smallest and the largest value that the bin takes.
+        num: The number of values in the bin.
+        share: The height of the bin, as a share of the largest bin of its split, 0 to 1.
     """
 
     low: int
@@ -30,9 +30,9 @@ class Histogram(NamedTuple):
     """A quantity of the images of the sample.
 
     Attributes:
-        title: What is counted.
+        title: The name of what is counted.
         low, median, high: The smallest value, that in the middle, and the largest.
-        splits: Of each split with examples its name, its place and its bars.
+        splits: The name, the place and the bars of each split with examples.
     """
 
     title: str
@@ -46,10 +46,10 @@ def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Se
     """A histogram for each split, of the same bins; None where no value is known.
 
     Args:
-        title: What is counted.
+        title: The name of what is counted.
         values: int64 [num_rows], -1 where it is not known.
         splits: int64 [num_rows], the place of each one's split.
-        names: Of the splits.
+        names: The names of the splits.
     """
     known = values >= 0
     if not known.any():
@@ -74,9 +74,9 @@ class ClassRun(NamedTuple):
     """Examples in a row with one class.
 
     Attributes:
-        start, num: Where it begins, and how many they are.
-        name: Of the class, or classes.
-        hue: Its colour.
+        start, num: The place where the run begins, and the number of its examples.
+        name: The name of the class, or of the classes.
+        hue: The hue of the run's colour, in degrees.
     """
 
     start: int

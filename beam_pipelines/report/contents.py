@@ -22,10 +22,10 @@ class Refused(NamedTuple):
     """The dead letters of one stage and reason.
 
     Attributes:
-        stage, reason: Theirs.
-        num: How many there are, among those that were read.
-        first: (path, message) of the first ones.
-        seen: (path, message, JPEG) of the first ones of which something can be seen.
+        stage, reason: The stage that refused the inputs, and the reason.
+        num: The number of these dead letters, among those that were read.
+        first: The (path, message) of the first of them.
+        seen: The (path, message, JPEG) of the first of them of which something can be seen.
     """
 
     stage: str
@@ -39,8 +39,8 @@ class Twin(NamedTuple):
     """An image that is like another one.
 
     Attributes:
-        key: Its own.
-        told: Its class, or split; empty where it has none.
+        key: The key of the example.
+        told: The class or the split of the example, for people; empty where it has none.
     """
 
     key: str
@@ -52,9 +52,9 @@ class Leaks:
     """What is known of images that are alike.
 
     Attributes:
-        facts: `leaks.json`.
-        clusters: The first ones of `twins.jsonl`.
-        dropped: Keys of images that were left out.
+        facts: The contents of `leaks.json`.
+        clusters: The first clusters of `twins.jsonl`.
+        dropped: The keys of the images that were left out.
     """
 
     facts: Mapping[str, Any]
@@ -72,11 +72,11 @@ class Contents:
     """The files beside the shards.
 
     Attributes:
-        manifest: `manifest.json`.
-        statistics: `statistics.json`.
-        run: `run.json`.
+        manifest: The contents of `manifest.json`.
+        statistics: The contents of `statistics.json`.
+        run: The contents of `run.json`.
         refused: The dead letters, those of the most frequent reason first.
-        num_refused_read: Of how many dead letters.
+        num_refused_read: The number of dead letters that were read.
         leaks: What is known of images that are alike, where that was asked for.
     """
 

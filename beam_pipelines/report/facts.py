@@ -26,6 +26,7 @@ class FeatureRow(NamedTuple):
 
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the facts of each feature with images: what it is, and the values with their counts or their range."""
     found = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
     for name, facts in list(found.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
@@ -74,6 +75,7 @@ def _value(feature: Feature, example: ExampleReader) -> str:
 
 
 def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
+    """Yields what is told of the run that made the data set, such as its seed, its options and its versions: a name, and a text."""
     manifest, run = contents.manifest, contents.run
     yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)
@@ -85,6 +87,7 @@ def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
 
 
 def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
+    """Yields how the data set is read: the name of a library, and the lines of Python to type."""
     manifest = contents.manifest
     split = next(iter(manifest.splits))
     images = contents.statistics.get("images") or {}

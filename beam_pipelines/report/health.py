@@ -16,7 +16,7 @@ class Check(NamedTuple):
 
     Attributes:
         level: `ok`, `note` or `warn`.
-        text: What was found.
+        text: The text that says what was found.
     """
 
     level: str

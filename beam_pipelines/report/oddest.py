@@ -1,4 +1,4 @@
-"""Which examples of a sample are at an end of something: the largest, the darkest, …"""
+"""The examples of a sample that are at an end of something: the largest, the darkest, …"""
 
 from typing import Callable, Iterator, NamedTuple
 
@@ -15,10 +15,10 @@ class Odd(NamedTuple):
     """Examples at an end of something.
 
     Attributes:
-        title: Of what.
-        note: Of which examples; empty: of the sample.
-        rows: Of the sample.
-        told: What each of them is there for.
+        title: The title, such as the largest images.
+        note: A sentence that says which examples were looked at; empty where these are all of the sample.
+        rows: The rows of the examples in the sample.
+        told: The text that says of each example what it is there for.
     """
 
     title: str
@@ -31,9 +31,9 @@ def find_oddest(sample: Sample, album: Album, has_light: bool) -> list[Odd]:
     """The oddest examples; none of a sample without catalogs, which does not know their names.
 
     Args:
-        sample: Of the data set.
-        album: Which has the pictures.
-        has_light: Whether they are as bright as what is stored.
+        sample: The first examples of the data set.
+        album: The pictures of the examples.
+        has_light: Whether the pictures are as bright as the images that are stored.
     """
     found: list[Odd] = []
     if not sample.table.num_columns:

@@ -75,7 +75,7 @@ def render_page(contents: Contents, sample: Sample) -> bytes:
 
     Args:
         contents: What the data set says of itself.
-        sample: Its first examples.
+        sample: The first examples of the data set.
     """
     pages = (render_template(make_page(contents, sample, num_bytes)).encode(errors="backslashreplace") for num_bytes in _PICTURE_BYTES)
     for page in pages:
@@ -159,7 +159,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:
-    """Of a feature with classes; of several the one that a model is to predict."""
+    """The order in which classes lie, of a feature with classes; where there are several, of the one that a model is to predict."""
     manifest = contents.manifest
     found = [one for one in manifest.schema if one.kind == "class_label"]
     found.sort(key=lambda one: (one.name not in manifest.targets, one.shape != ()))

@@ -41,11 +41,11 @@ class Picture:
 
     Attributes:
         encoded: The bytes of a JPEG.
-        height: In pixels.
-        width: In pixels.
-        boxes: On it.
-        mask: A `data:` URI of what lies on it; empty: nothing.
-        shown_side: Of a tiny one on the page, in its pixels.
+        height: The height of the picture, in pixels.
+        width: The width of the picture, in pixels.
+        boxes: The boxes that lie on the picture.
+        mask: A `data:` URI of the mask that lies on the picture; empty where there is none.
+        shown_side: The longest side to which a tiny picture is enlarged on the page, in its pixels.
     """
 
     encoded: bytes
@@ -81,7 +81,7 @@ class Pictures:
     """Makes the pictures of a data set.
 
     Args:
-        manifest: Of the data set.
+        manifest: The manifest of the data set.
     """
 
     def __init__(self, manifest: Manifest) -> None:

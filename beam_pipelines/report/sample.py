@@ -37,8 +37,8 @@ class Labels(NamedTuple):
     """The classes of the sample, of one feature.
 
     Attributes:
-        rows: int64 [num_labels], of the sample, ascending.
-        names: Of the classes that occur.
+        rows: The rows of the sample that have a label, ascending, int64 [num_labels].
+        names: The names of the classes that occur.
         codes: int64 [num_labels], positions in `names`.
     """
 
@@ -62,13 +62,13 @@ class Sample:
     """The first examples of each split, the splits one behind the other.
 
     Attributes:
-        directory: The data set.
-        manifest: Its own.
+        directory: The directory of the data set.
+        manifest: The manifest of the data set.
         table: A row for each example: `key`, `path`, `offset`, `num_bytes`, `height`, `width`, and the classes; without any column where
             the data set has no catalogs.
-        splits: int64 [num_rows], the place of each one's split.
-        shards: int64 [num_rows], the place of its shard in that split.
-        records: int64 [num_rows], its place in that shard.
+        splits: The place of each example's split, int64 [num_rows].
+        shards: The place of each example's shard in that split, int64 [num_rows].
+        records: The place of each example in that shard, int64 [num_rows].
     """
 
     directory: str
@@ -82,7 +82,7 @@ class Sample:
         return len(self.records)
 
     def split_names(self) -> list[str]:
-        """Of the data set."""
+        """The names of the splits of the data set."""
         return list(self.manifest.splits)
 
     def labels(self, feature: Feature) -> Labels | None:
@@ -105,7 +105,7 @@ class Sample:
         return self.table[name].cast(pa.int64()).fill_null(-1).to_numpy()
 
     def texts(self, name: str, rows: Any) -> list[str]:
-        """Of a column, in some rows; empty where it is not known."""
+        """The texts of a column in some rows; empty where they are not known."""
         if name not in self.table.column_names:
             return [""] * len(rows)
         return [text or "" for text in self.table[name].take(pa.array(rows, pa.int64())).to_pylist()]
@@ -187,8 +187,8 @@ def read_keys(directory: str, info: ShardInfo) -> list[str]:
     """The keys of a shard, in the order of its records.
 
     Raises:
-        UserError: Its catalog is damaged.
-        OSError: It can't be read.
+        UserError: The catalog of the shard is damaged.
+        OSError: The catalog can't be read.
     """
     return _read_catalog(directory, info, info.num_examples, ["key"])["key"].to_pylist()
 

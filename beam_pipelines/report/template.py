@@ -51,7 +51,7 @@ def _template() -> jinja2.Template:
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Keeps what the template is compiled to where Python keeps that of modules, if it may: to compile it takes as long as all of a small page."""
+    """Keeps the compiled template where Python keeps compiled modules, if it may: to compile it takes as long as all of a small page."""
 
     def get_source_checksum(self, source: str) -> str:
         return super().get_source_checksum(jinja2.__version__ + source)

@@ -45,7 +45,7 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
 
     Args:
         directory: The data set, a path or URL.
-        manifest: Its own; all files that it names lie there.
+        manifest: The manifest of the data set; all files that it names lie there.
         output: Where the page goes; None: into the data set. A page that is there is replaced, any other file is not.
 
     Raises:
