@@ -36,7 +36,11 @@ class Dataflow(Engine):
         for option, value, expected in (
             ("--project", cloud.project, "a project's id"),
             ("--region", cloud.region, "a region, such as europe-west1: best the buckets' own"),
-            ("--service_account_email", cloud.service_account_email or in_launch, "the workers' account, with no more rights than they need"),
+            (
+                "--service_account_email",
+                cloud.service_account_email or in_launch,
+                "the workers' account, with no more rights than they need",
+            ),
             ("--max_num_workers", workers or in_launch, "how many workers there may be, since the service would go up to hundreds"),
             ("--temp_location", cloud.temp_location, "a gs:// path for scratch files"),
         ):
@@ -95,9 +99,9 @@ class Dataflow(Engine):
         """What to tell of a job that was submitted, or of the template that was made of it.
 
         Args:
-            result: Of the submission.
-            output: What becomes the data set.
-            may_renumber: It replaces one that has class tables, and nothing says that classes keep their numbers.
+            result: The result of the job's submission.
+            output: The directory that becomes the data set.
+            may_renumber: Whether it replaces a data set that has class tables, and nothing says that classes keep their numbers.
         """
         if result.has_job:
             lines = [

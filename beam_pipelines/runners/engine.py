@@ -29,7 +29,9 @@ class JobOptions(PipelineOptions):
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--job_timeout", type=_parse_seconds, help="Seconds, after which a job that is not done is stopped, as by Ctrl-C (default: never)."
+            "--job_timeout",
+            type=_parse_seconds,
+            help="Seconds, after which a job that is not done is stopped, as by Ctrl-C (default: never).",
         )
 
 
@@ -61,13 +63,13 @@ class Engine:
     """The engine of a job. What is written here holds for a cluster of whatever kind; modules of runners say what differs.
 
     Attributes:
-        name: What `--runner` says.
-        options: Beam's.
-        runs_tensorflow: `recordmill analyze` and `recordmill transform` have been seen to run there.
-        takes_jobs: It is a service that takes jobs: nobody need wait for one, and `describe_job` says what to tell of it.
-        start_seconds: What it needs before the first image is read.
-        num_processes: Light processes beside a worker of it; 0: it starts workers enough.
-        poll_seconds: How often it is asked for a job's state.
+        name: The name of the engine, as `--runner` says it.
+        options: The options of the Beam pipeline.
+        runs_tensorflow: Whether `recordmill analyze` and `recordmill transform` have been seen to run there.
+        takes_jobs: Whether it is a service that takes jobs: nobody need wait for one, and `describe_job` says what to tell of it.
+        start_seconds: The time that it needs before the first image is read, in seconds.
+        num_processes: The number of light processes beside one of its workers; 0 where it starts workers enough.
+        poll_seconds: The time between two looks at a job's state, in seconds.
     """
 
     name: str
@@ -128,10 +130,10 @@ class Engine:
         """What suits our jobs there, where the user did not choose: changes the options.
 
         Args:
-            name: Of the data set.
-            output: Where it goes: an engine whose jobs outlive this process names them so that `find_jobs` finds them by it.
-            run_id: Of the run, in hex digits.
-            has_tensorflow: The job's workers import TensorFlow, which takes seconds.
+            name: The name of the data set.
+            output: The directory of the data set: an engine whose jobs outlive this process names them so that `find_jobs` finds them.
+            run_id: The id of the run, in hex digits.
+            has_tensorflow: Whether the job's workers import TensorFlow, which takes seconds.
         """
 
     def find_jobs(self, output: str) -> list[Job]:
@@ -180,8 +182,8 @@ class Engine:
         return None
 
     def make_pipeline(self) -> beam.Pipeline:
-        """A job without any step. The folder that Beam makes for files of steps in other languages is removed at once: it would be left behind
-        by a job that is never run, or whose process is killed.
+        """A job without any step. The folder that Beam makes for files of steps in other languages is removed at once: it would be left
+        behind by a job that is never run, or whose process is killed.
 
         Nor is pip asked what is installed here, half a second each time, where workers come from no image of Beam's, which logs that.
         """
@@ -213,7 +215,7 @@ class Engine:
         """Stops a job and waits for its end; raises whatever where that was not seen.
 
         Args:
-            result: Of its submission; None where that came to no end.
+            result: The result of the job's submission; None where that came to no end.
         """
         if result and not self.runs_here:  # else the engine is this process's child, and has ended with Beam's waiting
             cancel(result)

@@ -1,7 +1,7 @@
-"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots or for workers, starts the job again, is gone itself.
+"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots or workers, starts the job again, is gone.
 
-A job that would fail again, for what its input is, is ended where Flink starts it again. A Python worker that cannot start hangs a job for ever,
-of which neither its state nor its exceptions tell: the stacks of the TaskManagers' threads do.
+A job that would fail again, for what its input is, is ended where Flink starts it again. A Python worker that cannot start hangs a job for
+ever, of which neither its state nor its exceptions tell: the stacks of the TaskManagers' threads do.
 """
 
 import contextlib
@@ -135,7 +135,8 @@ class JobWatch(threading.Thread):
         self._next_stacks = now + self._seconds_between_stacks
         try:
             num_tasks, places = self._find_starting() if job["state"] == "RUNNING" else (0, [])
-        except (UserError, EngineError):  # a TaskManager is gone since it was listed, or hangs: whether the JobManager answers is seen elsewhere
+        except (UserError, EngineError):
+            # A TaskManager is gone since it was listed, or hangs: whether the JobManager answers is seen elsewhere.
             return
         self._seconds_between_stacks = _PATIENCE if places else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
         self._next_stacks = now + self._seconds_between_stacks
@@ -161,7 +162,9 @@ class JobWatch(threading.Thread):
         num_threads, places = 0, []
         for manager in self._ask("taskmanagers")["taskmanagers"]:
             threads = self._ask(f"taskmanagers/{manager['id']}/thread-dump")["threadInfos"]
-            waiting = [one for one in threads if one["threadName"].startswith(names) and _WAITS_FOR_WORKER.search(one["stringifiedThreadInfo"])]
+            waiting = [
+                one for one in threads if one["threadName"].startswith(names) and _WAITS_FOR_WORKER.search(one["stringifiedThreadInfo"])
+            ]
             num_threads += len(waiting)
             places += [manager["id"]] if waiting else []
         return num_threads, sorted(places)
@@ -185,7 +188,7 @@ class JobWatch(threading.Thread):
 
 
 def _first_line(failure: dict[str, Any]) -> str:
-    """Of what may be a traceback of Java's around one of Python's."""
+    """The first line of what may be a traceback of Java's around one of Python's, without the name of the exception."""
     return failure["stacktrace"].partition("\n")[0].removeprefix(f"{failure['exceptionName']}: ")
 
 

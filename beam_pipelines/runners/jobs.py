@@ -58,9 +58,11 @@ class EngineJobs:
         self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
 
     def is_at_work(self, job: str, output: str) -> bool:
+        """Whether a job of this name that writes to the output is at work."""
         return any(found.name == job for found in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
+        """Cancels the jobs that write to the output and were left by a command that was killed."""
         if jobs := self._engine.find_jobs(output):
             say(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
             self._engine.cancel_jobs(jobs)

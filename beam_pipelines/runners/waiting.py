@@ -23,9 +23,9 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
     """Runs a job to its end; one that nobody waits for any more is stopped: it must not go on writing to what is removed.
 
     Args:
-        pipeline: The job.
-        engine: Which runs it.
-        paths: What its workers read and write; a store that is silent for too long ends the job.
+        pipeline: The pipeline to run.
+        engine: The engine that runs it.
+        paths: The paths that its workers read and write; a store that is silent for too long ends the job.
 
     Raises:
         RunError: It ended as anything but done, it took longer than `--job_timeout`, or its engine is gone.
@@ -94,7 +94,7 @@ class _Interrupter:
         return self
 
     def interrupt(self, error: UserError | RunError) -> None:
-        """From any thread."""
+        """Ends what the main thread waits for, with an error; called from any thread."""
         if self._is_main:
             self.error = self.error or error
             signal.setitimer(signal.ITIMER_REAL, 1e-3, _SECONDS_TO_HEAR)
