@@ -5,11 +5,14 @@
 
 | column | |
 | --- | --- |
-| `key`, `path`, `offset` | the example, the file where its image or row lay, and where in it; no offset of a row, or where the file was the image, or is compressed |
-| `num_bytes`, `crc32c`, `height`, `width` | of the image as stored, else of the serialized example; no size where nobody looked (`--check=none`) |
+| `key`, `path` | the example, and the file where its image or row lay |
+| `offset` | where the image lay in that file; none of a row, or where the file was the image, or is compressed |
+| `num_bytes`, `crc32c` | of the image as stored, else of the serialized example |
+| `height`, `width` | of the image as stored; none where nobody looked (`--check=none`) |
 | `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
 | `group`, `weight` | where they were given |
-| `content_hash`, `perceptual_hash` | with `--duplicates`: of the bytes at the source, and of what is seen; no perceptual one where nothing is to be seen, or with `--exact_only` |
+| `content_hash` | with `--duplicates`: of the bytes at the source |
+| `perceptual_hash` | with `--duplicates`: of what is seen; none where nothing is to be seen, or with `--exact_only` |
 | `shard`, `record` | the file that it is in, within the data set, and its place there |
 | each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
 | each number and text of one value | as the record has it; `feature_NAME` where NAME is that of another column |
@@ -50,9 +53,9 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
     """The bytes of a shard's catalog.
 
     Args:
-        parts: Of the shard, in order.
-        shard: Its name.
-        schema: Of the data set.
+        parts: The parts of the shard, in order.
+        shard: The name of the shard.
+        schema: The schema of the data set.
     """
     references = References.concatenate([_kept(part) for part in parts])
     num = len(references)
@@ -127,7 +130,11 @@ def _strings(texts: Texts) -> pa.Array:
 def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
     """The bytes of each row, from uint64 [num, num_words]; null where it is not valid."""
     present = np.packbits(is_valid, bitorder="little")
-    return pa.Array.from_buffers(pa.binary(words.itemsize * words.shape[1]), len(words), [pa.py_buffer(present), pa.py_buffer(words.astype("<u8").tobytes())])
+    return pa.Array.from_buffers(
+        pa.binary(words.itemsize * words.shape[1]),
+        len(words),
+        [pa.py_buffer(present), pa.py_buffer(words.astype("<u8").tobytes())],
+    )
 
 
 def _names(values: Sequence[str]) -> pa.Array:
@@ -143,7 +150,8 @@ def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
 def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
     """The numbers or texts of each example, as its record has them."""
     if feature.kind == "text":
-        return pa.array([one for part in parts for one in part], pa.large_binary()).view(pa.large_string())  # of which there may be gigabytes
+        # Large, since there may be gigabytes of them.
+        return pa.array([one for part in parts for one in part], pa.large_binary()).view(pa.large_string())
     return pa.array(np.concatenate([np.array(part, "<f4" if feature.kind == "float" else np.int64).reshape(-1) for part in parts]))
 
 
@@ -153,7 +161,9 @@ def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:
         return _label_names(np.array(values, np.int64).reshape(-1), feature)
     lengths = [len(those) for those in values]
     flat = np.array([label for those in values for label in those], np.int64)
-    return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), _label_names(flat, feature).cast(pa.string()))
+    return pa.ListArray.from_arrays(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), _label_names(flat, feature).cast(pa.string())
+    )
 
 
 def _label_names(labels: np.ndarray, feature: Feature) -> pa.DictionaryArray:

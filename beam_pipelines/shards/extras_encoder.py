@@ -32,14 +32,14 @@ class ExtrasEncoder:
     """Encodes the extra features of a schema.
 
     Args:
-        schema: Of the data set.
-        root: The source's root.
-        source: What becomes of bad boxes, and on which image boxes and masks were drawn.
+        schema: The schema of the data set.
+        root: The root of the source, which paths are relative to.
+        source: The options that say what becomes of bad boxes, and on which image boxes and masks were drawn.
         check: How far other images are checked: one of `config.CHECKS`.
-        images: How they are stored.
+        images: The options that say how images are stored.
 
     Attributes:
-        features: That it encodes.
+        features: The features that it encodes.
         catalog_values: The names of the numbers and texts among them that the catalog has a column of.
     """
 
@@ -76,10 +76,10 @@ class ExtrasEncoder:
         """Encodes one example's values.
 
         Args:
-            values: As `sources` describes them.
-            geometry: Of the image, for what follows it; None where it was not looked into, or there is none.
-            files: Where other images, masks and arrays lie.
-            spool: Where those of them lie that the source can't give twice by range.
+            values: The values of the features, as `sources` describes them.
+            geometry: The geometry of the image, for what follows it; None where it was not looked into, or there is none.
+            files: The files where other images, masks and arrays lie.
+            spool: The spool, for those of them that the source can't give twice by range.
             is_sampled: Whether tensors go into the statistics.
 
         Raises:
@@ -152,7 +152,7 @@ class ExtrasEncoder:
             self._note_turn(value.image_size, geometry, facts)
 
     def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Of what was drawn on an image of that size."""
+        """Notes whether the turn of what was drawn on an image of that size was guessed."""
         if self._source.drawn_on is None and is_ambiguous(size, geometry):
             facts["is_turn_guessed"] = True
 
@@ -165,7 +165,7 @@ class ExtrasEncoder:
         return read_mask(self._read(value, files, spool))
 
     def _make_image(self, feature: Feature, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
-        """Its bytes as stored, and what is kept of it: checked, turned and resized as the example's own image is, for itself."""
+        """The bytes of another image as stored, and what is kept of it: it is checked, turned and resized as the example's own image is."""
         data = self._read(part, files, spool)
         try:
             checked = self._check_image(part, data)

@@ -75,7 +75,9 @@ class _Hash(ParallelMap):
         self._context: bytes | None = None
         self._stopwatch = progress.Stopwatch("hash")
 
-    def process(self, element: tuple[tuple[str, int], Iterable[tuple[SpoolStretch, int]]], listing: Listing) -> Iterator[tuple[str, HashedPart]]:
+    def process(
+        self, element: tuple[tuple[str, int], Iterable[tuple[SpoolStretch, int]]], listing: Listing
+    ) -> Iterator[tuple[str, HashedPart]]:
         (_, first), ((stretch, num),) = element
         self._context = self._context or share(WriteContext(self._config, listing))
         for start in range(0, num, _TASK_INPUTS):
@@ -102,7 +104,9 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
     if refused:
-        references = references.take(np.setdiff1d(np.arange(len(references)), [part.first + place for part in parts for place in part.refused]))
+        references = references.take(
+            np.setdiff1d(np.arange(len(references)), [part.first + place for part in parts for place in part.refused])
+        )
     references = dataclasses.replace(references, hashes=pack_hashes(rows))
     with own_spool(config.spool_directory) as writer:
         stretch = SpoolStretch(writer.spool, writer.append(rows.tobytes()), rows.nbytes)

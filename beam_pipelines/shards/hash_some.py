@@ -21,12 +21,12 @@ class HashedPart(NamedTuple):
     """The hashes of images that follow each other in a run.
 
     Attributes:
-        spool: The run's.
-        first: The place of the first of them in it.
-        num_inputs: How many there are.
-        rows: Of `HASH_ROW`, of those that were not refused; as bytes.
-        refused: Places of the others, from the first.
-        dead_letters: Of these.
+        spool: The number of the spool that the run lies in.
+        first: The place in the run of the first image.
+        num_inputs: The number of the images.
+        rows: The bytes of rows of `HASH_ROW`, one for each image that was not refused.
+        refused: The places of the images that were refused, counted from the first.
+        dead_letters: The dead letters of the images that were refused.
     """
 
     spool: int
@@ -43,9 +43,9 @@ def hash_some(shared_context: bytes, stretch: SpoolStretch, first: int, start: i
     Args:
         shared_context: A `WriteContext`, as `share` gives it.
         stretch: A piece of a run, which begins at its place `first`.
-        first: See `stretch`.
-        start: Of the references in the piece, the first to look at.
-        stop: The one behind the last.
+        first: The place in the run where `stretch` begins.
+        start: The first reference of the piece to look at.
+        stop: The reference behind the last one to look at.
     """
     context: WriteContext = shared(shared_context)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:

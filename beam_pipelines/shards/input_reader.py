@@ -36,14 +36,14 @@ class ReadImage(NamedTuple):
     """One input that is fit: what its record holds, and what is kept of it besides.
 
     Attributes:
-        data: The image's bytes to store; without an image the whole serialized example.
+        data: The bytes of the image to store; without an image the whole serialized example.
         extras: The other features; None where there are none.
-        format: What the source's bytes are; empty where nobody looked.
-        reencoded: Why they are not the source's own; else empty.
-        pixels: Where it is of the sample; of a tensor its sums.
-        height: Of the image as stored, in pixels; 0 where nobody looked.
-        width: Of the image as stored, in pixels; 0 where nobody looked.
-        num_channels: As `CheckedImage` has it; 0 where nobody looked.
+        format: The format of the bytes at the source; empty where nobody looked.
+        reencoded: The reason why the bytes are not the source's own; empty where they are.
+        pixels: The sums of the pixels, where the image is of the sample; of a tensor the sums of its numbers.
+        height: The height of the image as stored, in pixels; 0 where nobody looked.
+        width: The width of the image as stored, in pixels; 0 where nobody looked.
+        num_channels: The number of channels, as `CheckedImage` has it; 0 where nobody looked.
     """
 
     data: bytes
@@ -57,7 +57,7 @@ class ReadImage(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Of all its images, as stored."""
+        """The size of all images of the input as stored, in bytes."""
         others = self.extras.images.values() if self.extras else ()
         return len(self.data) + sum(image.num_bytes for image in others)
 
@@ -112,7 +112,7 @@ class InputReader:
         """Reads, checks and encodes one input; a fact about the input that does not fit makes it a dead letter.
 
         Args:
-            image: The input.
+            image: The reference of the input.
             is_sampled: Whether its pixels go into the statistics.
 
         Raises:
@@ -162,7 +162,9 @@ class InputReader:
         return look_at(data, self._context.config.check) if raw is None else look_at_pixels(pixels, raw)
 
     def _read_bytes(self, image: LabeledImage) -> bytes:
-        """Of an image that lies as a `.npy` file within another file its numbers, as any other array has them."""
+        """The bytes of an image; of one that lies as a `.npy` file within another file the bytes of its numbers, as any other array has
+        them.
+        """
         data = self._read_part(image)
         is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data
@@ -253,6 +255,6 @@ class _UnreadableError(Refusal):
 
 
 def _name_of(image: LabeledImage) -> str:
-    """Its file, or where that has many images its key too."""
+    """The name of an input for people: its file, or where a file has many images its key too."""
     is_file = image.offset == WHOLE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

@@ -37,7 +37,7 @@ def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
 
     Args:
         shared_context: A `WriteContext`, as `share` gives it.
-        pieces: References, packed.
+        pieces: The references of the inputs, packed.
     """
     context: WriteContext = shared(shared_context)
     references = unpack_pieces(pieces)

@@ -48,7 +48,7 @@ _MANY = 1000
 
 
 class ShardPart(NamedTuple):
-    """Which of a shard's inputs: part `number` of `num_parts` of about equal size."""
+    """A part of a shard's inputs: part `number` of `num_parts` of about equal size."""
 
     number: int = 0
     num_parts: int = 1
@@ -60,23 +60,23 @@ class WrittenPart:
 
     Attributes:
         shard: The shard that it is a part of.
-        part: Which part of the shard it is.
-        path: Of the file.
-        num_bytes: Its size.
-        crc32c: Of all of it.
-        index: [num_records] of the rows of an index.
-        crcs: uint32 [num_records]: CRC-32C of each image as stored; of the serialized example, where it has none.
-        sizes: int32 [num_records, 2]: height and width of each image; 0 where it is not known, or there is none.
-        formats: Of each image at its source.
-        reencoded: Why its bytes are others; empty where they are not.
-        references: Of all inputs of the part.
-        kept: Places among them of those that became examples, ascending.
+        part: The part of the shard that it is.
+        path: The path of the file.
+        num_bytes: The size of the file, in bytes.
+        crc32c: The CRC-32C of the whole file.
+        index: The rows of the part in the shard's index, [num_records].
+        crcs: The CRC-32C of each image as stored, or of the serialized example where it has none, uint32 [num_records].
+        sizes: The height and width of each image in pixels, int32 [num_records, 2]; 0 where it is not known, or there is none.
+        formats: The format of each image at its source.
+        reencoded: The reason why each image's bytes are others than at its source; empty where they are not.
+        references: The references of all inputs of the part.
+        kept: The places among `references` of those that became examples, ascending.
         labels: Feature with class names -> of each example its label, or a list of them.
         values: Other feature that the catalog has a column of -> of each example its number, or its text in UTF-8.
         paths: Other image -> of each example the file where it lay.
-        weights: Of each example, or None.
-        statistics: Of all of them, and of the dead letters.
-        dead_letters: Of the inputs that are not among them.
+        weights: The weight of each example; None where examples have no weights.
+        statistics: The statistics of all examples, and of the dead letters.
+        dead_letters: The dead letters of the inputs that became no examples.
     """
 
     shard: PlannedShard
@@ -175,7 +175,9 @@ class _Part:
                 before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
             offset = writer.write(before, data, after)
             kept.append(position)
-            rows.append((offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width))
+            rows.append(
+                (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)
+            )
             channels.append(num_channels)
             formats.append(image_format)
             reencoded.append(why)
@@ -240,7 +242,8 @@ class _Part:
             count.dead_letters.add(self._dead_letters)
             raise DataError(
                 f"{count.dead_letters.num} inputs of shard {self._shard.address} alone are dead letters, more than "
-                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows (with --resume another one may be given):{count.dead_letters.describe()}"
+                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows (with --resume another one may be given):"
+                f"{count.dead_letters.describe()}"
             )
 
     def _weights(self) -> list[float] | None:
@@ -263,13 +266,16 @@ def list_again(references: References, spool: SpoolReader) -> Iterator[LabeledIm
     """Each input as its source has listed it, but for its split and its group, which are settled."""
     raws = (None, *references.raws)
     rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
-    columns = itertools.chain.from_iterable(rows[start : start + _LISTED_AT_ONCE].tolist() for start in range(0, len(rows), _LISTED_AT_ONCE))
+    columns = itertools.chain.from_iterable(
+        rows[start : start + _LISTED_AT_ONCE].tolist() for start in range(0, len(rows), _LISTED_AT_ONCE)
+    )
     texts = zip(references.keys, references.paths, references.labels, references.values)
     for (key, path, label, values), (num_bytes, offset, raw, number) in zip(texts, columns):
         name = key.decode()
         yield LabeledImage(
-            name, path.decode() if path else name, label.decode(), None, num_bytes, "", offset, raws[raw], number, decode_values(values, spool)
-        )
+            name, path.decode() if path else name, label.decode(), None, num_bytes, "", offset, raws[raw], number,
+            decode_values(values, spool),
+        )  # fmt: skip
 
 
 def _add_up(part: WrittenPart, split: SplitStatistics, context: WriteContext) -> None:

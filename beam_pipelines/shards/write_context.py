@@ -70,13 +70,13 @@ class WriteContext:
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
-        """Which images lend their pixels to the statistics: about `NUM_PIXEL_SAMPLES`, always the same ones, and as many of each shard.
+        """The images that lend their pixels to the statistics: about `NUM_PIXEL_SAMPLES`, always the same ones, and as many of each shard.
 
         Args:
-            orders: uint64 [num_images], their shuffle keys.
+            orders: The shuffle keys of the images, uint64 [num_images].
 
         Returns:
-            bool [num_images].
+            Whether each image is one of them, bool [num_images].
         """
         below = min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(self.listing.num_inputs, 1))
         return orders << np.uint64(32) < np.uint64(below)  # the bits that decide about shards the least
