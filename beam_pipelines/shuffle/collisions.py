@@ -37,8 +37,8 @@ class Collisions:
     """Keys that several inputs have: the first `NUM_SHOWN` of them, in order.
 
     Attributes:
-        num: All of them.
-        counts: Key -> inputs that have it.
+        num: The number of all keys that several inputs have.
+        counts: Key -> the number of inputs that have it.
         inputs: Key -> the first few of them, in order.
     """
 
@@ -48,7 +48,7 @@ class Collisions:
 
     @classmethod
     def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
-        """Of different keys: all inputs with one key are found together."""
+        """The collisions of several parts that have different keys, since all inputs with one key are found together."""
         num = 0
         counts: dict[str, int] = defaultdict(int)
         inputs: dict[str, list[NamedInput]] = defaultdict(list)
@@ -62,7 +62,7 @@ class Collisions:
 
 
 def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
-    """Of two splits, if there are inputs of two: that is what is worst of a key."""
+    """The first inputs with one key; they are of two splits, if there are inputs of two, for that is what is worst of a key."""
     ordered = sorted(inputs)
     others = [one for one in ordered if one.split != ordered[0].split]
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
@@ -78,7 +78,9 @@ def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) 
     if is_tied.any():  # equal in 64 bits: the other 64 decide, or it is one key
         keys, paths = list(references.keys), list(references.paths)
         tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
-        named = sorted((shuffle_key(seed, keys[position]), keys[position], paths[position], position) for position in positions[tied].tolist())
+        named = sorted(
+            (shuffle_key(seed, keys[position]), keys[position], paths[position], position) for position in positions[tied].tolist()
+        )
         positions[tied] = [position for *_, position in named]
         collisions = _find_collisions(references, named)
     return references.take(positions[np.argsort(references.rows["split"][positions], kind="stable")]), collisions
@@ -126,7 +128,10 @@ def _advice(source: SourceConfig) -> str:
         return "expected each input once, and so each file under one name"
     if source.can.rows_name_images and key_column is None and others:  # an image has its place in many pairs
         image = printable(source.image_column or "IMAGE")
-        return f"expected each image once, or --key_column={image}{others}, by which a key is made of all images of a row, or a column of unique keys"
+        return (
+            f"expected each image once, or --key_column={image}{others}, by which a key is made of all images of a row, "
+            "or a column of unique keys"
+        )
     if key_column:
         return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not, or none (--key_column='')"
     if key_column is None and source.can.has_named_samples:

@@ -83,7 +83,7 @@ def make_plan(
     config: PrepareJob,
     measure: Measure,
 ) -> ShufflePlan:
-    """Which shards there are: here the run fails, before it writes, if the inputs do not make a data set."""
+    """Decides which shards there are; here the run fails, before it writes, if the inputs do not make a data set."""
     by_split = merge_counts(counts)
     stopwatch = Stopwatch("plan")
     num_shards = check_sample(take_sample(smallest), listing, by_split, config, measure)

@@ -33,10 +33,10 @@ class SplitRanks:
     """Where the inputs of one split go.
 
     Attributes:
-        split: Its name.
-        num_inputs: All of them.
-        num_shards: Shards of equal numbers of inputs, give or take one.
-        before: int64 [NUM_BUCKETS + 1]: inputs in lower buckets, hence the rank of a bucket's first one.
+        split: The name of the split.
+        num_inputs: The number of inputs of the split.
+        num_shards: The number of shards of the split, which have equal numbers of inputs, give or take one.
+        before: The number of inputs in lower buckets, hence the rank of a bucket's first one: int64 [NUM_BUCKETS + 1].
     """
 
     split: str
@@ -78,9 +78,9 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
     """Turns each split's histogram of keys, int64 [NUM_BUCKETS], into the plan.
 
     Args:
-        counts: By split.
-        num_shards: By split.
-        reference_bytes: Of all references, in memory.
+        counts: Split -> its histogram of keys, int64 [NUM_BUCKETS].
+        num_shards: Split -> the number of its shards.
+        reference_bytes: The size of all references in memory, in bytes.
     """
     splits = {}
     for split, shards in num_shards.items():

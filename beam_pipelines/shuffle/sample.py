@@ -65,11 +65,11 @@ def check_sample(
     """Reads, checks and encodes the sample, and says how many shards each split gets.
 
     Args:
-        sample: See `take_sample`.
-        listing: Of all inputs.
-        counts: Of their keys: see `merge_counts`.
-        config: Of the run.
-        measure: Reads, checks and encodes inputs: see `shards.measure`.
+        sample: The references of the inputs with the smallest shuffle keys, as `take_sample` gives them.
+        listing: The listing of all inputs.
+        counts: Split -> the histogram of its keys, as `merge_counts` gives it.
+        config: The job of the run.
+        measure: The function that reads, checks and encodes inputs: see `shards.measure`.
 
     Raises:
         UserError: None of it makes an example, or a split is empty, or the number of shards does not fit.
