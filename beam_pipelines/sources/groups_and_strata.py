@@ -18,7 +18,7 @@ class GroupReader:
     """Reads the group of each input.
 
     Args:
-        config: Of the run.
+        config: The options of the run.
     """
 
     def __init__(self, config: PrepareConfig) -> None:
@@ -37,8 +37,8 @@ class StrataReader:
     """Reads the stratum of each input.
 
     Args:
-        features: What a source gives.
-        names: Of those that make a stratum; empty: there are none.
+        features: The features that a source gives.
+        names: The names of the features that make a stratum; empty: there are none.
 
     Raises:
         UserError: There is no such feature, or its values are not such that inputs share one.
@@ -49,7 +49,9 @@ class StrataReader:
         fit = [name for name, feature in by_name.items() if _is_fit(feature)]
         for name in names:
             if name not in by_name:
-                some = f"expected one of {', '.join(fit)}, or --feature {printable(name)}" if fit else f"expected --feature {printable(name)}"
+                some = (
+                    f"expected one of {', '.join(fit)}, or --feature {printable(name)}" if fit else f"expected --feature {printable(name)}"
+                )
                 raise UserError(f"--stratify={printable(name)}: there is no such label or feature; {some}{did_you_mean(name, fit)}")
             if name not in fit:
                 raise UserError(f"--stratify={name}: is of kind {by_name[name].kind}; expected a class, an integer or a text")

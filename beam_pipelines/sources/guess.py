@@ -1,4 +1,4 @@
-"""Which kind of source an input is, by the names of what lies there. Only where that is safe."""
+"""The kind of source that an input is, by the names of what lies there. It is guessed only where that is safe."""
 
 import fnmatch
 import functools
@@ -80,7 +80,9 @@ def _guess_annotations(path: str, folder: str) -> str | None:
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
-    """Split folders may hold what tells more than class folders. Another one with an image is a class folder, and no more is looked at of it."""
+    """Looks into split folders, which may hold what tells more than class folders; another folder with an image is a class folder, and no
+    more is looked at of it.
+    """
     num_tables = 0
     for folder in folders:
         found = _look_into(f"{path}/{folder}", until_image=folder.lower() not in SPLIT_FOLDERS)
@@ -112,9 +114,9 @@ class _Names(NamedTuple):
     """What lies in a folder, without what is hidden.
 
     Attributes:
-        folders: Names, sorted.
-        files: Likewise, but for images.
-        has_images: Whether there are any.
+        folders: The names of the folders, sorted.
+        files: The names of the files that are no images, sorted.
+        has_images: Whether there are images.
     """
 
     folders: list[str]

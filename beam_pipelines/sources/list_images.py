@@ -72,7 +72,9 @@ def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: Prepare
 
 @functools.cache
 def _freeze_what_was_imported() -> None:
-    """Else it is looked through again and again while millions of names are listed. Once a process: what is garbage since must not be frozen."""
+    """Spares looking through what was imported again and again while millions of names are listed. Once a process: what is garbage since
+    must not be frozen.
+    """
     gc.freeze()
 
 

@@ -39,26 +39,26 @@ class ListedPart:
     """What was found in one part of a source, or in several.
 
     Attributes:
-        num_images: Inputs that were listed.
-        num_bytes: Of all their images, as far as it is known.
-        num_unsized: Of which inputs it is not known.
-        reference_bytes: Of their references, in memory.
-        num_ignored: Files that are no inputs.
-        dead_letters: Inputs that were refused.
-        without_split: Those of them for which the column of the split has nothing.
-        without_group: Likewise the column of the group.
-        unmatched: Inputs in whose key there is no group of `--group_pattern`.
-        without_stratum: Inputs that have no value of what splits are stratified by.
-        splits: Splits that the source puts images in; None for those that it leaves open.
+        num_images: The number of inputs that were listed.
+        num_bytes: The size of all images of the inputs in bytes, as far as it is known.
+        num_unsized: The number of inputs whose size is not known.
+        reference_bytes: The size of the references in memory, in bytes.
+        num_ignored: The number of files that are no inputs.
+        dead_letters: The inputs that were refused.
+        without_split: The refused inputs for which the column of the split has nothing.
+        without_group: The refused inputs for which the column of the group has nothing.
+        unmatched: The inputs in whose key there is no group of `--group_pattern`.
+        without_stratum: The inputs that have no value of what splits are stratified by.
+        splits: The splits that the source puts images in; None for those that it leaves open.
         labels: Feature -> class names that an image has.
-        several_labels: Features of which an image has more than one class.
+        several_labels: The features of which an image has more than one class.
         known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
-        long_texts: Features of which an input has a text that is too long for the catalog.
-        raws: Layouts of images without a format, of each kind two at most: whether sizes differ is all that matters of them. None for those
-            with one.
-        arrays: Images in `.npy` files, the first few by their paths: of them it is known what an image is.
-        left_out: Fields of objects that are not kept.
-        strays: What lies in class folders and fits nowhere; None of other sources.
+        long_texts: The features of which an input has a text that is too long for the catalog.
+        raws: The layouts of images without a format, of each kind two at most, as all that matters is whether sizes differ; None for images
+            with a format.
+        arrays: The images in `.npy` files, the first few by their paths: of them it is known what an image is.
+        left_out: The fields of objects that are not kept.
+        strays: The files in class folders that fit nowhere; None of other sources.
     """
 
     num_images: int = 0
@@ -85,7 +85,7 @@ class ListedPart:
         """Adds what was found in another part.
 
         Raises:
-            UserError: See `add_splits`.
+            UserError: The inputs name too many splits: see `add_splits`.
         """
         self.num_images += other.num_images
         self.num_bytes += other.num_bytes
@@ -121,7 +121,7 @@ class ListedPart:
             raise UserError(f"the inputs name at least {len(self.splits):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
-        """Of each kind those stay that come first, in whatever order they were found."""
+        """Adds layouts; of each kind those stay that come first, in whatever order they were found."""
         if raws <= self.raws:
             return
         kinds: dict[tuple, list[RawImage]] = {}
@@ -161,7 +161,9 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
         images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
         if images:
             _learn(found, images, collect, others)
-            found.long_texts.update(name for name in texts if name not in found.long_texts and any(_is_long(image.values[name]) for image in images))
+            found.long_texts.update(
+                name for name in texts if name not in found.long_texts and any(_is_long(image.values[name]) for image in images)
+            )
             yield images
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
@@ -218,7 +220,9 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         UserError: What was found makes no data set.
     """
     found.refuse_strays(source)
-    _check_column(config, found, "split", found.without_split, "--divide rest to place those without one, or --split_column='' to leave it aside")
+    _check_column(
+        config, found, "split", found.without_split, "--divide rest to place those without one, or --split_column='' to leave it aside"
+    )
     _check_column(config, found, "group", found.without_group, "or no --group")
     if not found.num_images:
         refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
@@ -295,7 +299,9 @@ def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[s
     names = ", ".join(order_splits(given))
     for split in divide:
         if split != REST and split not in given:
-            expected = f"one of the splits {names}, which they name{did_you_mean(split, given)}" if given else "no --divide, since they name none"
+            expected = (
+                f"one of the splits {names}, which they name{did_you_mean(split, given)}" if given else "no --divide, since they name none"
+            )
             raise UserError(f"{option}: no input names a split {split!r}; expected {expected}")
     if is_open and REST not in divide:
         raise UserError(f"{option}: some inputs name no split; expected --divide {','.join(divide)},{REST}, which divides them too")
@@ -382,7 +388,7 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
 
 
 def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
-    """Of one type and number of channels, which an array of another one than the first cannot have; of any size, where that is not known."""
+    """The feature of images that are arrays of one type and number of channels, of whatever size; UserError where they have several."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:
@@ -390,8 +396,9 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
         raise UserError(f"images are arrays of {found}; expected one type and number of channels")
     if not config.images.is_kept or config.images.keep_depth:
         raise UserError(
-            f"--image_size, --image_format, --image_encoding and --keep_depth are of image files: these are arrays of {dtype} in {num_channels} "
-            "channels, which are stored as they are; expected none of these options (batches(image_size=...) brings them to one size)"
+            f"--image_size, --image_format, --image_encoding and --keep_depth are of image files: these are arrays of {dtype} in "
+            f"{num_channels} channels, which are stored as they are; expected none of these options (batches(image_size=...) brings them "
+            "to one size)"
         )
     sizes = {(raw.height, raw.width) for raw in raws}
     size = sizes.pop() if len(sizes) == 1 and not is_of_files else (None, None)

@@ -21,15 +21,15 @@ class ListedRuns:
     """What was listed of one part of a source, or of several. No more is held than makes a run.
 
     Args:
-        spool_directory: Where runs are written.
-        share: Of the references of a full run: how many each run has, where several are gathered at the same time. None: few at first, and
+        spool_directory: The directory where runs are written.
+        share: The share of a full run's references that each run has, where several are gathered at the same time. None: few at first, and
             more as there are more.
 
     Attributes:
-        runs: Those that were written.
-        dead_letter_runs: Likewise of dead letters.
-        counts: Of the keys in the runs.
-        found: What was found.
+        runs: The runs of references that were written.
+        dead_letter_runs: The runs of dead letters that were written.
+        counts: The histograms of the keys in the runs.
+        found: The facts that were found of the inputs.
     """
 
     def __init__(self, spool_directory: str, share: float | None = None) -> None:

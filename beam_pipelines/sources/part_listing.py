@@ -45,8 +45,8 @@ class ReferenceMaker:
     """Makes references of what is listed: their shuffle keys, and mostly their splits, follow from key and group alone.
 
     Args:
-        config: Of the run.
-        features: What its source gives of each input.
+        config: The job of the run.
+        features: The features that its source gives of each input.
     """
 
     def __init__(self, config: PrepareJob, features: Sequence[Feature] = ()) -> None:
@@ -59,9 +59,9 @@ class ReferenceMaker:
         """Makes the references of some inputs.
 
         Args:
-            images: What was listed.
-            values: What writes large values aside.
-            found: What was found so far; it takes up what these inputs add.
+            images: The inputs that were listed.
+            values: The writer of large values, which are kept aside.
+            found: The facts that were found so far; it takes up what these inputs add.
         """
         listed = list(zip(*images))
         keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
@@ -130,7 +130,7 @@ class PartContext:
     """What the parts of one bundle share.
 
     Attributes:
-        config: Which source they belong to.
+        config: The job of the run, which says the source.
     """
 
     config: PrepareJob
@@ -161,9 +161,9 @@ def list_whole_part(context: PartContext, part: str, is_over: threading.Event | 
     """Lists one part. Its runs are written; what waits, since it makes none, is little.
 
     Args:
-        context: Of the part.
-        part: As the source names it.
-        is_over: Set once nobody wants it any more; None: somebody always does.
+        context: The context of the bundle that the part is in.
+        part: The name of the part, as the source has it.
+        is_over: An event that is set once nobody wants the part any more; None: somebody always does.
     """
     config, stopwatch = context.config, progress.Stopwatch("list")
     num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)

@@ -30,11 +30,11 @@ class Source(Protocol):
     can't be one of its kind. It lists one part after the other.
 
     Attributes:
-        root: What paths are relative to: a folder, links resolved, or a URL without a "/" at its end.
-        features: What an example has beside `image`, `key`, `height` and `width`; class names are not known yet.
+        root: The folder, with its links resolved, or the URL without a "/" at its end, that paths are relative to.
+        features: The features that an example has beside `image`, `key`, `height` and `width`; class names are not known yet.
         has_images: Whether an example has an image. Asked of kinds that `may_lack_images` alone.
-        targets: See `Manifest.targets`.
-        num_ignored: Files that are no inputs, counted while a part is listed.
+        targets: The names of the features that a model is to predict, and `objects` for all that begin with `objects/`.
+        num_ignored: The number of files that are no inputs, counted while a part is listed.
     """
 
     root: str

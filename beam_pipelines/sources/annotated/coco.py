@@ -17,9 +17,9 @@
 With `--masks` the outlines become a mask: a class's value is its position among the class names plus 1, and small regions lie
 over large ones.
 
-Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. Large files are read one at a time on a
-machine. An image takes about 300 bytes
-besides, and its size, where that is wanted of a store, 200 more. Half of COCO's `train2017` (59,000 images, 430,000 annotations) takes 70 MB; outlines take what they take in the file.
+Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. Large files are read one at a time
+on a machine. An image takes about 300 bytes besides, and its size, where that is wanted of a store, 200 more. Half of COCO's `train2017`
+(59,000 images, 430,000 annotations) takes 70 MB; outlines take what they take in the file.
 """
 
 import contextlib
@@ -218,7 +218,7 @@ class Coco:
         return read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
 
     def _paths(self, file: CocoFile, folder: str) -> Iterator[str]:
-        """Of the images that have one."""
+        """Yields the path of each image of a file that has one."""
         for image in file.images():
             with contextlib.suppress(Refusal):
                 yield self._path(image, folder)

@@ -20,11 +20,11 @@ class ImageObjects(NamedTuple):
     """The annotations of one image, in the order of the file.
 
     Attributes:
-        boxes: (ymin, xmin, ymax, xmax) of each, in pixels.
-        labels: Name of the category of each.
-        is_crowd: 0 or 1 of each.
-        areas: Of each, in pixels.
-        outlines: Of each: a list of polygons, or a run-length encoding. Empty where they were not asked for.
+        boxes: The (ymin, xmin, ymax, xmax) of each object, in pixels.
+        labels: The category name of each object.
+        is_crowd: Whether each object is a crowd, 0 or 1.
+        areas: The area of each object, in pixels.
+        outlines: The outline of each object: a list of polygons, or a run-length encoding. Empty where outlines were not asked for.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...] = ()

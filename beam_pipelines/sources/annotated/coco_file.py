@@ -20,9 +20,9 @@ class CocoImage(NamedTuple):
     """An entry of `images`.
 
     Attributes:
-        position: Of the entry among them.
-        file_name: As it is written.
-        size: (height, width); None where it is not stated, or as 0.
+        position: The position of the entry in `images`.
+        file_name: The name of the image file, as it is written.
+        size: The (height, width) in pixels; None where it is not stated, or as 0.
     """
 
     position: int
@@ -38,12 +38,12 @@ class CocoFile:
     """What one file says.
 
     Args:
-        path: Of the file.
-        name: What messages and dead letters call it.
-        has_outlines: Whether those of the objects are wanted.
+        path: The path of the file.
+        name: The name of the file in messages and dead letters.
+        has_outlines: Whether the outlines of the objects are wanted.
 
     Attributes:
-        dead_letters: Entries that are none, and annotations of images that there are not.
+        dead_letters: The dead letters of entries that are none, and of annotations of images that there are not.
         left_out: Fields of annotations that are not kept.
 
     Raises:

@@ -55,9 +55,9 @@ def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> I
     """The lists of a task, in memory; None where there are none.
 
     Args:
-        root: Of the source.
-        files: Of the source.
-        folder: That has `ImageSets` in it.
+        root: The root of the source.
+        files: The listing of the source's files.
+        folder: The folder that has `ImageSets` in it.
         task: The name of the folder with the lists, such as `Main`.
 
     Raises:

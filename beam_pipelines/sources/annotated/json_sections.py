@@ -21,8 +21,8 @@ def read_sections(
     """The entries of some sections, in the order of the file.
 
     Args:
-        path: Of the file, for messages.
-        file: At its beginning.
+        path: The path of the file, for messages.
+        file: The file, at its beginning.
         fields: Section -> the fields that are wanted of each entry.
         others: Section -> what takes up the names of all others, where they are to be told.
 
@@ -56,7 +56,7 @@ def read_sections(
 def _read(
     path: str, events: Events, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut]
 ) -> Iterator[tuple[str, int | None, Any]]:
-    """As above; once more with None for a position at the beginning of each section, which may be empty."""
+    """Yields what `read_sections` does, and once more with None for a position at the beginning of each section, which may be empty."""
     if next(events)[0] != "start_map":
         raise UserError(f"{printable(path)}: not a JSON object; expected one with the lists {', '.join(fields)}")
     for event, section in events:

@@ -67,6 +67,7 @@ class Masks:
         self._split_folders = config.split_folders
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
+        """The class names that are known without an example: none."""
         return {}
 
     def parts(self) -> list[str]:
@@ -180,5 +181,5 @@ class Masks:
 
 
 def _stem(path: str, folder: str) -> str:
-    """Its name below a folder, without the extension, in NFC."""
+    """The name of a file below a folder, without its extension, in NFC."""
     return nfc(posixpath.splitext(path[len(folder) + 1 :])[0])

@@ -70,6 +70,7 @@ class Voc:
         self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
+        """The class names that are known without an example: none."""
         return {}
 
     def parts(self) -> list[str]:
@@ -150,7 +151,7 @@ class Voc:
     def _find_image(
         self, annotation: VocAnnotation, path: str, group: VocFolders, by_stem: Mapping[str, Sequence[str]]
     ) -> str:
-        """Which of some images an annotation means."""
+        """The path of the image that an annotation means, among those that it may mean."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]

@@ -27,9 +27,9 @@ class VocAnnotation(NamedTuple):
     """What one file says.
 
     Attributes:
-        file_name: Of the image, as it is written; may be empty.
-        objects: In the order of the file.
-        others: What objects have besides.
+        file_name: The name of the image file, as it is written; may be empty.
+        objects: The objects of the image, in the order of the file.
+        others: The names of the other fields that objects have.
     """
 
     file_name: str

@@ -1,6 +1,5 @@
-"""Pixels without a format: `array_files` (NumPy, IDX, CIFAR: `numpy_files`, `idx`, `cifar`, paired up in `named_arrays`) and
-`fixed_length`.
+"""Images and values as arrays of numbers, without an image format: the sources `arrays` and `fixed_length`.
 
-`array_streams` reads records of one length wherever they lie, `array_images` lists images in them, `array_columns` what stands
-beside these.
+What comes in are files of NumPy, IDX or CIFAR, or binary files of records of one length, on a disk, as gzip or in a zip archive; what goes
+out are references to each record's pixels, with the values of its other fields, which are read as they are listed.
 """

@@ -49,18 +49,18 @@ class ArrayColumns:
     """Reads rows whose columns have types.
 
     Args:
-        config: Which columns are wanted.
-        root: Where the records lie.
-        columns: Name -> what opens the field of that name.
-        default: The label's column where none is named; None: there is none.
-        default_features: What else is kept where no label is named.
+        config: The options that say which columns are wanted.
+        root: The root where the records lie.
+        columns: Name of a column -> what opens the field of that name.
+        default: The column of the label where none is named; None: there is none.
+        default_features: The features that are kept besides where no label is named.
         class_names: Column -> its class names, where the format has them.
 
     Attributes:
-        features: What the columns become.
-        targets: Those that a model is to predict.
-        names: Of all columns whose values are needed.
-        part_names: Of those that are pointed at.
+        features: The features that the columns become.
+        targets: The names of the features that a model is to predict.
+        names: The names of all columns whose values are needed.
+        part_names: The names of the columns whose values are pointed at, and not read.
         label_names: Feature -> the class names that are known.
     """
 
@@ -214,7 +214,7 @@ def _check_other_image(name: str, field: Field) -> None:
 
 
 def _as_list(column: Column, field: Field) -> Column:
-    """Of integers or texts; UserError where the field does not have as many of them."""
+    """The column as one of lists of integers or texts; UserError where the field does not have as many of them."""
     name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
@@ -276,7 +276,11 @@ def _fitting_kind(field: Field) -> str:
         return "mask" if _is_mask(field) else "array"
     if field.dtype.kind != "f":
         return "multi_label" if _num_values(field) > 1 else "class"
-    return "float" if _num_values(field) == 1 else f"float[{_num_values(field)}], or multi_hot[{_num_values(field)}] for a 0 or 1 for each class"
+    return (
+        "float"
+        if _num_values(field) == 1
+        else f"float[{_num_values(field)}], or multi_hot[{_num_values(field)}] for a 0 or 1 for each class"
+    )
 
 
 def _is_array(field: Field) -> bool:
@@ -289,7 +293,7 @@ def _is_mask(field: Field) -> bool:
 
 
 def _sides(field: Field) -> tuple[int, ...]:
-    """Its shape, as far as it is kept: one label of an array [N,1] is as good as one of [N]."""
+    """The sides of a field as they are kept: one label of an array [N,1] is as good as one of [N]."""
     return field.shape if _is_array(field) else (_num_values(field),)
 
 

@@ -26,10 +26,10 @@ class ImageSet(NamedTuple):
     """Images of one size, and what belongs to them; or examples without images.
 
     Attributes:
-        name: Their keys begin with it.
+        name: The name that the keys of the images begin with.
         split: The split that a name puts them in; None: none does.
-        images: Where their pixels are; without images, any of their columns.
-        raw: Their layout; None: there are no images.
+        images: The field with the pixels; without images, any of their columns.
+        raw: The layout of the pixels; None where there are no images.
         columns: Name -> what opens that column.
     """
 

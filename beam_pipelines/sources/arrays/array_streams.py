@@ -45,11 +45,11 @@ class Records(NamedTuple):
     """Records in a stream.
 
     Attributes:
-        stream: Where they are.
-        dtype: Of one: structured.
-        num: How many there are.
-        offset: Of the first.
-        num_bytes: Of the stream: what lies before and behind the records too.
+        stream: The stream that the records lie in.
+        dtype: The structured dtype of one record.
+        num: The number of records.
+        offset: The place of the first record in the stream, in bytes.
+        num_bytes: The size of the stream in bytes, with what lies before and behind the records.
     """
 
     stream: Stream

@@ -41,7 +41,7 @@ def cifar_set(root: Root, path: str) -> ImageSet:
     """The images of one file.
 
     Raises:
-        UserError: Its size is none that such a file has.
+        UserError: The size of the file is none that such a file has.
     """
     match = _SPLITS.fullmatch(os.path.basename(path))
     dtype = _CIFAR10 if match["ten"] else _CIFAR100

@@ -13,14 +13,14 @@ LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 
 
 class NamedArray(NamedTuple):
-    """One array.
+    """One array in a file or in an archive.
 
     Attributes:
-        place: What it lies in, with those that belong to it.
-        split: The split that its name is of; None: none.
-        name: Without that.
-        path: Of its file; of an archive's member, that and the member's name.
-        open: Reads its header.
+        place: The file or folder that it lies in, with the arrays that belong to it.
+        split: The split that its name is of; None: of none.
+        name: The name of the array without the split.
+        path: The path of its file; of an archive's member the archive's path and the member's name.
+        open: A function that reads its header.
     """
 
     place: str

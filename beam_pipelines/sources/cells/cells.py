@@ -57,10 +57,10 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
     """Reads several values from a cell: a list, or a text with one in brackets, or with a separator between values.
 
     Args:
-        cell: What is in it.
-        read: Reads one value.
-        num_values: How many there must be; None: any number, also none.
-        separator: Between values in a text without brackets; None: blanks or commas, as numbers have.
+        cell: The cell as it was read.
+        read: A function that reads one value.
+        num_values: The number of values that there must be; None: any number, also none.
+        separator: The separator between values in a text without brackets; None: blanks or commas, as numbers have.
 
     Raises:
         Refusal: It has others, or not so many.

@@ -88,7 +88,7 @@ def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
 
 
 def _fitting_kinds(column: str, cell: Any) -> str:
-    """Which kinds would read what is no class: a float, several numbers, several texts; empty: none is known."""
+    """The kinds that would read what is no class: a float, several numbers, several texts; empty: none is known."""
     column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
     if isinstance(values, float) and math.isfinite(values):
         return f"{column}:float reads a number"
@@ -110,10 +110,10 @@ def read_classes(
     """The class names in a list, or in a text with a separator between them, each once.
 
     Args:
-        cell: Of a column, or a field.
-        label_names: Those that there may be; empty: any.
-        separator: In a text.
-        are_numbers: It is known that 0 and 1 are the numbers of two classes, and not a 0 for one and a 1 for the other.
+        cell: The cell of a column, or the values of a field.
+        label_names: The class names that there may be; empty: any.
+        separator: The separator between class names in a text.
+        are_numbers: Whether it is known that 0 and 1 are the numbers of two classes, and not a 0 for one and a 1 for the other.
 
     Raises:
         Refusal: One is none, or the list has a 0 or 1 for each class.

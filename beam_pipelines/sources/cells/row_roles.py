@@ -14,15 +14,15 @@ _KEY_SEPARATOR = "|"
 
 
 class RowRoles(NamedTuple):
-    """The columns, or fields, that have a role. None: there is no such column.
+    """The columns, or fields, that have a role; None: there is no such column.
 
     Attributes:
-        key: With the key of the example, or with parts of it; empty: there is none.
-        split: With its split.
-        group: With what stays in one split together.
-        weight: With its weight.
-        may_lack_split: A row without a split is one that its source does not place; else it is refused.
-        may_lack_group: A row without a group is its own; else it is refused.
+        key: The columns with the key of the example, or with parts of it; empty: there are none.
+        split: The column with the split.
+        group: The column with the group, which is what stays in one split together.
+        weight: The column with the weight.
+        may_lack_split: Whether a row without a split is one that its source does not place; else it is refused.
+        may_lack_group: Whether a row without a group is a group of its own; else it is refused.
     """
 
     key: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class RowRoles(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns that there are."""
+        """The names of the columns that have a role."""
         return tuple(name for name in (*self.key, self.split, self.group, self.weight) if name)
 
     @property

@@ -19,14 +19,14 @@ class ObjectsColumn:
     """Reads the cells of a column of objects.
 
     Args:
-        fields: That the objects have.
-        class_names: Those that a label may have; empty: any.
+        fields: The names of the fields that the objects have.
+        class_names: The class names that a label may have; empty: any.
         names: What integers stand for in a field of theirs, by its name, where the source says so.
 
     Attributes:
-        features: What becomes of the objects: boxes, classes, and the flags that they have.
-        class_names: Of their classes, in order, where the source says so; else empty.
-        left_out: Fields of theirs that are not kept.
+        features: The features that the objects become: boxes, classes, and the flags that they have.
+        class_names: The class names of the objects, in order, where the source says them; else empty.
+        left_out: The fields of the objects that are not kept.
     """
 
     def __init__(self, fields: Collection[str], class_names: Collection[str], names: Mapping[str, Sequence[str]]) -> None:
@@ -56,14 +56,18 @@ class ObjectsColumn:
         for name in self._others:
             values = [_field(one, (name,)) for one in cell] if several else cell.get(name)
             if any(values) if isinstance(values, list) else values:
-                raise Refusal("bad_objects", f"has {name}, which is no feature, since none of the first objects has it; expected it of these too")
+                raise Refusal(
+                    "bad_objects", f"has {name}, which is no feature, since none of the first objects has it; expected it of these too"
+                )
         boxes, categories, *flags = (
             [_field(one, names) for one in cell] if several else _field(cell, names)
             for names in (_BOXES, _CATEGORIES, *((name,) for name in self._flags))
         )
         if isinstance(boxes, list):  # whoever says nothing of a flag means no
             flags = [[None] * len(boxes) if values is None else values for values in flags]
-        if not all(isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)):
+        if not all(
+            isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)
+        ):
             told = f", and of each {', '.join(self._flags)}" if self._flags else ""
             raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}{told}")
         if self.class_names:

@@ -1,8 +1,8 @@
 """The files below a folder, in a file system or in an object store, by the rules that `image_folder` has for them.
 
-Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, files named README, LICENSE and the like, checksums, and what `--ignore` names are ignored,
-and counted. A link to a file below the source's root is like the file; any other link, a device, and a name that is not UTF-8 or may
-turn into another one on its way to a store, is a dead letter.
+Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, files named README, LICENSE and the like, checksums, and what `--ignore` names are
+ignored, and counted. A link to a file below the source's root is like the file; any other link, a device, and a name that is not UTF-8 or
+may turn into another one on its way to a store, is a dead letter.
 """
 
 import fnmatch
@@ -20,17 +20,17 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of, listing_error
 
-# Enough for a large cluster. A part costs a store one page of names more than its names need, and folders that share one cost no request each;
-# a store whose names make one page is one part.
+# Enough for a large cluster. A part costs a store one page of names more than its names need, and folders that share one cost no request
+# each; a store whose names make one page is one part.
 MAX_PARTS = 32
 
 
 class FoundFile(NamedTuple):
-    """A file.
+    """A file that was found below the root.
 
     Attributes:
-        path: Relative to the root.
-        num_bytes: Its size; 0 where that would have cost a look at it.
+        path: The path of the file, relative to the root.
+        num_bytes: The size of the file in bytes; 0 where that would have cost a look at it.
     """
 
     path: str
@@ -68,15 +68,15 @@ class FolderPart(NamedTuple):
 
 
 class FileListing:
-    """Lists files.
+    """Lists the files below a root.
 
     Args:
-        root: Of the source.
+        root: The root of the source.
         ignore: Glob patterns of names or paths that are not wanted.
-        with_sizes: Each file's size is wanted too. A store says it in any case.
+        with_sizes: Whether each file's size is wanted too. A store says it in any case.
 
     Attributes:
-        num_ignored: Files that were ignored.
+        num_ignored: The number of files that were ignored.
     """
 
     def __init__(self, root: Root, ignore: tuple[str, ...], with_sizes: bool = False) -> None:
@@ -118,8 +118,8 @@ class FileListing:
         """Parts that have together all that lies below the root.
 
         Args:
-            folders: Which lie equally deep, and belong to one part with all that lies below them.
-            above: Those that lie less deep.
+            folders: The folders that lie equally deep; each belongs to one part with all that lies below it.
+            above: The folders that lie less deep.
         """
         folders = sorted(folders, key=lambda folder: f"{folder}/")  # as a store has the names in them
         size = max(1, -(-len(folders) // MAX_PARTS))
@@ -169,7 +169,8 @@ class FileListing:
                 if kind in ("file", "folder"):
                     names[kind == "file"].append(entry.name)
         return tuple(
-            sorted([name for name in some if not self._is_ignored(folder, name, is_folder)]) for some, is_folder in zip(names, (True, False))
+            sorted([name for name in some if not self._is_ignored(folder, name, is_folder)])
+            for some, is_folder in zip(names, (True, False))
         )
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:

@@ -36,7 +36,9 @@ from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import LABEL, Feature
 
-_MIXED_AND_SHARES = "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
+_MIXED_AND_SHARES = (
+    "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
+)
 
 
 class ImageFolder:
@@ -140,7 +142,9 @@ class ImageFolder:
         shared = self._config.asks_for_shares and not self._config.source.divide and self._config.split_folders is None
         if shared and named and len(named) == len(folders):
             names = [SPLIT_FOLDERS[name.lower()] for name in named]
-            raise given_already(self._config, self.root, "--split_folders=no" + (" (they are classes then)" if self.has_labels else ""), names)
+            raise given_already(
+                self._config, self.root, "--split_folders=no" + (" (they are classes then)" if self.has_labels else ""), names
+            )
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed; expected a folder in its place")

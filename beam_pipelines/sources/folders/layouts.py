@@ -23,10 +23,10 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
     """Folder -> the split that it is, or None for all of them.
 
     Args:
-        root: Of the source, for messages.
-        folders: Their names.
-        split_folders: Whether they are splits; None: they are if they are all named like splits.
-        advice: What to do where only some are.
+        root: The root of the source, for messages.
+        folders: The names of the folders.
+        split_folders: Whether the folders are splits; None: they are if they are all named like splits.
+        advice: The advice for the case that only some of them are.
 
     Raises:
         UserError: Only some of them are, or a name is not fit for a split.
@@ -60,16 +60,16 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
     """What to raise where shares are asked for, and the inputs have splits that nobody says are to be divided.
 
     Args:
-        config: Of the run.
-        where: What has the splits.
+        config: The options of the run.
+        where: The name of what has the splits.
         leave: The option that leaves them aside.
-        splits: Their names, where they are known.
+        splits: The names of the splits, where they are known.
     """
     names = order_splits(set(splits))
     asked, shown = "--folds" if config.folds is not None else "--splits", f" ({', '.join(map(printable, names))})" if names else ""
     return UserError(
-        f"{asked}: {printable(where)} has splits{shown} already; expected no {asked}, to keep them, --divide {names[0] if names else 'SPLIT'}, "
-        f"to divide one of them, or {leave}, to leave them aside"
+        f"{asked}: {printable(where)} has splits{shown} already; expected no {asked}, to keep them, "
+        f"--divide {names[0] if names else 'SPLIT'}, to divide one of them, or {leave}, to leave them aside"
     )
 
 

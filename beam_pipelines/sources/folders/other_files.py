@@ -10,12 +10,15 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 _SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
 # What people lay beside data: notes about it, and checksums.
 _NOTES = re.compile(
-    r"(?:README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS|CHANGE(?:LOG|S)|CITATION)(?:[-_.][\w-]+)?(?:\.(?:txt|md|rst|html?|pdf|bib|cff))?"
+    r"(?:README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS|CHANGE(?:LOG|S)|CITATION)(?:[-_.][\w-]+)?"
+    r"(?:\.(?:txt|md|rst|html?|pdf|bib|cff))?"
     r"|(?:MD5|SHA(?:1|224|256|384|512))?(?:SUMS?|CHECKSUMS?)(?:\.txt)?|.*\.(?:md5|sha1|sha224|sha256|sha384|sha512)",
     re.IGNORECASE,
 )
 # Extensions that are data somewhere, whatever the name before them.
-_DATA = re.compile(r".*(?:\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)|-\d+-of-\d+)", re.IGNORECASE)
+_DATA = re.compile(
+    r".*(?:\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)|-\d+-of-\d+)", re.IGNORECASE
+)
 
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
 _ARRAY_ENDS = (".npy", ".NPY")
@@ -26,7 +29,7 @@ _MAX_KINDS = 1000
 
 
 def is_left_out(name: str, is_folder: bool = False) -> bool:
-    """Whether a file or folder of this name is no input of any source: hidden, of the system; or, of files, notes about the data, checksums.
+    """Whether a file or folder of this name is no input of any source: hidden or of the system; or a file with notes or checksums.
 
     A folder may be a class: of licenses and notices, say.
     """

@@ -1,4 +1,4 @@
-"""Which file a source's path means, and that it lies below the source's root."""
+"""The file that a source's path means, and whether it lies below the source's root."""
 
 import os
 import posixpath

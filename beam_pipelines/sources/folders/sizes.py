@@ -28,8 +28,8 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
     """Path -> bytes, of those paths that are files. In a store this takes about 200 bytes of memory a path.
 
     Args:
-        root: What the paths are relative to.
-        paths: Of which the sizes are wanted, in any order.
+        root: The root that the paths are relative to.
+        paths: The paths whose sizes are wanted, in any order.
 
     Raises:
         RunError: It could not be found out.
@@ -49,12 +49,12 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 def add_sizes(
     listed: Iterable[LabeledImage | DeadLetter], root: str, others: Sequence[str] = ()
 ) -> Iterator[LabeledImage | DeadLetter]:
-    """The same with each file's size; one that is not there keeps 0, until it cannot be read either.
+    """Yields what is listed with each file's size; one that is not there keeps 0, until it cannot be read either.
 
     Args:
-        listed: Images that are files, and dead letters.
-        root: What the paths are relative to.
-        others: Names of features that are other images.
+        listed: The images that are files, and dead letters.
+        root: The root that the paths are relative to.
+        others: The names of the features that are other images.
     """
     listed = iter(listed)
     while batch := list(itertools.islice(listed, _BATCH)):
@@ -69,11 +69,13 @@ def _with_sizes(image: LabeledImage, sizes: Mapping[str, int], others: Sequence[
     if not others:
         return image
     parts: dict[str, Any] = {name: image.values[name] for name in others}
-    return image._replace(values={**image.values, **{name: part._replace(num_bytes=sizes.get(part.path, 0)) for name, part in parts.items()}})
+    return image._replace(
+        values={**image.values, **{name: part._replace(num_bytes=sizes.get(part.path, 0)) for name, part in parts.items()}}
+    )
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
-    """Of sorted paths that stand near each other."""
+    """The sizes of the files at sorted paths that stand near each other."""
     store, names = files_at(root), frozenset(wanted)
     found: dict[str, int] = {}
     position = 0

@@ -1,5 +1,5 @@
-"""Containers that others wrote: `tfrecord` (`record_layouts`, `record_directories`, `tfds_layouts`, `record_fields`) and `webdataset` (`tar_samples`).
+"""Files with many examples in each, which others wrote: the sources `tfrecord` and `webdataset`.
 
-`containers` finds the files and `row_reader` makes features of their fields; `record_reader`, `example_reader` and `tar_reader` read
-the formats, and say where each value lies.
+What comes in are TFRecord, ArrayRecord or tar files; what goes out are references that say where in its file each image lies, with the
+values of the other fields. The images of compressed files, which cannot be read again by their place, go into the spool.
 """

@@ -45,8 +45,8 @@ class RecordDirectory(NamedTuple):
     """What a directory says of itself.
 
     Attributes:
-        layout: Of its records.
-        files: Names of its shards -> their split.
+        layout: The layout of its records.
+        files: Name of a shard -> its split.
     """
 
     layout: Layout

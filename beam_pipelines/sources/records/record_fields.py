@@ -25,9 +25,9 @@ class ImageSpan(NamedTuple):
     """Where in a record its image is.
 
     Attributes:
-        offset: From the record's first byte of data.
-        num_bytes: Its length.
-        raw: How to read pixels that have no format; None: the image has one.
+        offset: The place of the image, from the record's first byte of data, in bytes.
+        num_bytes: The length of the image, in bytes.
+        raw: The layout of pixels that have no format; None: the image has a format.
     """
 
     offset: int
@@ -84,8 +84,8 @@ class ObjectsReader:
     """Reads the objects of records.
 
     Args:
-        layout: Their features.
-        names: Feature -> names of its integers.
+        layout: The features with the objects.
+        names: Feature -> the names of its integers.
         label_names: The class names that are given; empty: any.
     """
 
@@ -139,9 +139,9 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list:
     """The values of a feature: the one, or a list; None, if it has none.
 
     Args:
-        name: Of the feature.
-        values: Of the record.
-        is_list: One value is a list, too.
+        name: The name of the feature.
+        values: The values of the feature in the record.
+        is_list: Whether one value is a list, too.
 
     Raises:
         Refusal: Several are bytes, and one of them is no text.
@@ -189,11 +189,11 @@ def read_part(path: str, start: int, example: ExampleReader, name: str, layout: 
     """A mask or an array: where in the file it lies, or its numbers where these are a list; None: there is none.
 
     Args:
-        path: Of the file.
-        start: Of the record's data in it.
-        example: The record.
-        name: Of the feature.
-        layout: Of the record.
+        path: The path of the file.
+        start: The place of the record's data in the file, in bytes.
+        example: The record that is read.
+        name: The name of the feature.
+        layout: The layout of the record.
 
     Raises:
         BadExampleError: It has not as many bytes as the record states.

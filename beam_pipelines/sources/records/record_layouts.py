@@ -25,9 +25,9 @@ class ObjectsLayout(NamedTuple):
     """Features with one value for each object.
 
     Attributes:
-        boxes: Of ymin, xmin, ymax and xmax, relative; or one with these four, an object behind the other.
-        label: Of a class.
-        flags: Name of ours behind `objects/` -> name of theirs.
+        boxes: The names of the features with ymin, xmin, ymax and xmax, relative; or of one with these four, an object behind the other.
+        label: The name of the feature with the class of each object.
+        flags: Our name of a flag behind `objects/` -> its feature.
     """
 
     boxes: tuple[str, ...]
@@ -36,25 +36,25 @@ class ObjectsLayout(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Names of features.
+    """The names of the features that have a meaning.
 
     Attributes:
-        name: Of the layout.
-        image: An image's bytes; empty: there are none, but values alone.
-        key: The example's key; empty: none.
-        weight: The example's weight; None: none that the layout names.
-        raw: Of pixels that all have the same shape; None: they have not.
-        objects: None: there are none.
-        labels: What a model is to predict; None: nobody knows.
-        features: What else is kept in any case.
-        class_names: Feature -> names of its integers.
+        name: The name of the layout.
+        image: The feature with an image's bytes; empty: there are no images, but values alone.
+        key: The feature with the example's key; empty: there is none.
+        weight: The feature with the example's weight; None: the layout names none.
+        raw: The layout of pixels that all have the same shape; None: they have not.
+        objects: The features with the objects; None: there are none.
+        labels: The columns that a model is to predict; None: nobody knows them.
+        features: The columns that are kept besides in any case.
+        class_names: Feature -> the names of its integers.
         shapes: Feature -> the shape of its numbers.
-        mask: A mask that is bytes of numbers; empty: none.
-        numbers: Feature -> how to read it, of those that are bytes of numbers, such as an image without a format.
-        stated: What the layout says; None: the data set describes itself.
-        sides: Items of it that say the shape of bytes of numbers.
+        mask: The feature with a mask that is bytes of numbers; empty: there is none.
+        numbers: Feature of bytes of numbers, such as an image without a format -> how it is read.
+        stated: The layout as it was stated; None: the data set describes itself.
+        sides: The items of the layout that say the shape of bytes of numbers.
         counts: Feature -> how many values the first records have.
-        found: What to tell of a layout that nobody stated; empty: nothing.
+        found: The text to tell of a layout that nobody stated; empty: nothing.
     """
 
     name: str
@@ -79,9 +79,9 @@ def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: s
     """The layout of records: what the user said, or what the first ones look like.
 
     Args:
-        examples: The first ones.
-        source: What the user said.
-        path: Of the first file, for messages.
+        examples: The first records.
+        source: The options of the source, as the user gave them.
+        path: The path of the first file, for messages.
 
     Raises:
         UserError: It is not known, or the first records are not of that layout.
@@ -220,6 +220,8 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 
 
 def _settle_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
-    """Of two classes, 0 and 1 may be a 0 or 1 for each: unless other records have one value, which are numbers of classes then."""
+    """The column, whose lists may have any length where other records have other numbers of values: of two classes, 0 and 1 are then
+    numbers of classes, and else a 0 or 1 for each.
+    """
     is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
     return dataclasses.replace(column, shape=(None,)) if is_list else column

@@ -23,21 +23,21 @@ class FieldReader:
     """Reads the fields that belong to an image.
 
     Args:
-        config: Which fields are a key, a split, a group, a weight.
-        labels: What a model is to predict.
-        features: What else is kept.
-        root: Of the source.
-        found: Names of the fields that there are, in the place that was looked at.
-        place: How a message calls that: `the first 1,000 records`, say.
-        class_names: Field -> names of its integers, where the data set knows them.
-        open_array: From a field's name to the beginning of the first array's file, or to that array as lists of lists.
+        config: The options that say which fields are a key, a split, a group, a weight.
+        labels: The columns that a model is to predict.
+        features: The columns that are kept besides.
+        root: The root of the source.
+        found: The names of the fields that there are, in the place that was looked at.
+        place: The name of that place in messages: `the first 1,000 records`, say.
+        class_names: Field -> the names of its integers, where the data set knows them.
+        open_array: A function from a field's name to the beginning of the first array's file, or to that array as lists of lists.
 
     Attributes:
-        features: What the fields become.
-        targets: Those that are labels.
-        value_names: Fields that `read` needs as they are.
-        list_names: Those of them that are lists, also of one value.
-        part_names: Fields that it needs as a `FilePart`: masks, other images and arrays.
+        features: The features that the fields become.
+        targets: The names of the features that are labels.
+        value_names: The names of the fields that `read` needs as they are.
+        list_names: The names of those of them that are lists, also of one value.
+        part_names: The names of the fields that it needs as a `FilePart`: masks, other images and arrays.
 
     Raises:
         UserError: A field that was named is not there.

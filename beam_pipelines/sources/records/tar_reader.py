@@ -49,13 +49,13 @@ class NoTarError(BadTarError):
 
 
 class Member(NamedTuple):
-    """What a header says.
+    """What the header of a member says.
 
     Attributes:
-        name: The path, as it is stated; what is not UTF-8 in it as lone surrogates.
+        name: The path of the member, as it is stated; what is not UTF-8 in it as lone surrogates.
         kind: `FILE`, `FOLDER`, or something else, to be shown.
-        offset: Of its first byte.
-        num_bytes: Its length.
+        offset: The place of its first byte in the file, in bytes.
+        num_bytes: The length of its data, in bytes.
     """
 
     name: str

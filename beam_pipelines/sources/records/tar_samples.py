@@ -82,16 +82,16 @@ class SampleReader:
     """Goes through the samples of one tar file.
 
     Args:
-        tar: The file.
-        name: Its path, for dead letters.
-        texts: Members that are read: what is behind the first dot of their names.
-        parts: Members that are spooled, if there is a spool: images, and what is pointed at beside them.
-        starts: Members of which the beginning is read: arrays that may be the image.
-        spool: Where those of a compressed file go.
+        tar: The reader of the tar file.
+        name: The path of the file, for dead letters.
+        texts: The members that are read: what is behind the first dot of their names.
+        parts: The members that are spooled, if there is a spool: images, and what is pointed at beside them.
+        starts: The members of which the beginning is read: arrays that may be the image.
+        spool: The spool where those of a compressed file go.
         ignore: Glob patterns of members' names that are not wanted.
 
     Attributes:
-        num_ignored: Members that belong to no sample.
+        num_ignored: The number of members that belong to no sample.
     """
 
     def __init__(

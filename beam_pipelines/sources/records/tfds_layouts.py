@@ -28,7 +28,7 @@ def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator
 
 
 def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
-    """The layout of a data set of TensorFlow Datasets, by its `features.json`; UserError where it has several images, and none is the one."""
+    """The layout of a data set of TensorFlow Datasets, by its `features.json`; UserError where several images have the same claim."""
     supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
     image = _only(found, "Image", supervised)
     if image is None and any(kind.startswith("Image") for kind, _ in found.values()):
@@ -52,7 +52,7 @@ def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[
 
 
 def _shapes(found: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Of tensors that have one."""
+    """Yields the shape of each tensor that has one, with the tensor's name."""
     for name, (kind, described) in found.items():
         sides = ((described.get("tensor") or {}).get("shape") or {}).get("dimensions", [])
         if kind == "Tensor" and sides and all(str(side).isdecimal() and int(side) for side in sides):

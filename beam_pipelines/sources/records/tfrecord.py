@@ -69,16 +69,16 @@ class TfRecord:
     """The records of TFRecord and ArrayRecord files.
 
     Args:
-        config: Where they lie, and what is in them.
-        with_sizes: Of no matter: sizes are known in any case.
-        spool_directory: Where what is pointed at in compressed files goes; None: nowhere.
+        config: The options that say where the records lie, and what is in them.
+        with_sizes: It changes nothing, as sizes are known in any case.
+        spool_directory: The directory where what is pointed at in compressed files goes; None: nowhere.
 
     Attributes:
         root: The folder of the files.
-        features: What an example has beside its image, key, height and width; class names are not known yet.
+        features: The features that an example has beside its image, key, height and width; class names are not known yet.
         targets: The names of those features that a model is to predict.
-        found: What to tell of a layout that was found by looking.
-        num_ignored: Files that are no inputs, counted while a part is listed.
+        found: The text to tell of a layout that was found by looking.
+        num_ignored: The number of files that are no inputs, counted while a part is listed.
 
     Raises:
         UserError: There is no record, or none whose layout is known.
@@ -124,7 +124,7 @@ class TfRecord:
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
     def _open_input(self, config: PrepareConfig) -> None:
-        """Which files there are, their splits, and what they say of themselves."""
+        """Finds which files there are, their splits, and what they say of themselves."""
         folder = config.input.rstrip("/") or "/"
         directory = read_directory(folder, config.source.layout)
         self._known_layout = directory.layout if directory else None
@@ -180,12 +180,14 @@ class TfRecord:
             raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
+        """The class names that are known without an example, by feature: those that the records' layout or `--label_names` states."""
         names: dict[str, Collection[str]] = dict(self._rows.label_names)
         if self._objects and self._objects.class_names:
             names[f"{OBJECTS}/label"] = self._objects.class_names
         return names
 
     def parts(self) -> list[str]:
+        """The names of the files, each of which is a part."""
         return [*self._names]
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
@@ -244,7 +246,7 @@ class TfRecord:
 
 
 def _spool(image: LabeledImage, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
-    """The same, but all that it points at in its record lies in a spool."""
+    """The image with all that it points at in its record in a spool instead."""
     start = record.offset + HEADER_BYTES
 
     def move(part: _Part) -> _Part:

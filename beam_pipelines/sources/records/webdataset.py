@@ -5,8 +5,8 @@
 | a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
 | members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
-| `.npy` | the image, where the first 100 samples have none of these, and nothing beside it but labels, texts and what is named; or by `--image_column` |
-| `.npy` without such an image, beside what nobody reads, as `.tif` | refused: the line names `--image_column`; a later sample of that kind is a dead letter |
+| `.npy` | the image, by `--image_column`, or where the first 100 samples have no other and only labels, texts and what is named beside it |
+| `.npy` without such an image, beside what nobody reads, as `.tif` | refused: names `--image_column`; a later such sample: dead letter |
 | `.cls`, `.txt`, the fields of `.json`, and `.json` as a text | what `--label` and `--feature` may name |
 | other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
 | `--image none` | a sample is what `--label` and `--feature` name, whatever else is in it |
@@ -53,7 +53,9 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
-_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on".split()
+_OPTIONS = (
+    "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on"
+).split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
 _ARRAY = "npy"
 _NO_IMAGES = frozenset({"cls", "txt", "json"})  # whether they are read or not
@@ -65,17 +67,17 @@ class WebDataset:
     """The samples in tar files.
 
     Args:
-        config: Where they lie, and what is in them.
-        with_sizes: Of no matter: sizes are known in any case.
-        spool_directory: Where the images of compressed files go; None: nowhere.
+        config: The options that say where the samples lie, and what is in them.
+        with_sizes: It changes nothing, as sizes are known in any case.
+        spool_directory: The directory where the images of compressed files go; None: nowhere.
 
     Attributes:
         root: The folder of the files.
         has_images: Whether samples have images, as they have unless it is said that they have none.
-        features: What an example has beside its image, key, height and width; class names are not known yet.
+        features: The features that an example has beside its image, key, height and width; class names are not known yet.
         targets: The names of those features that a model is to predict.
-        found: What to tell where arrays are taken for the images.
-        num_ignored: Files, and members of tar files, that are no inputs, counted while a part is listed.
+        found: The text to tell where arrays are taken for the images.
+        num_ignored: The number of files, and of members of tar files, that are no inputs, counted while a part is listed.
 
     Raises:
         UserError: There is no sample, or the first has no label; or it is not clear which member is the image.
@@ -175,6 +177,7 @@ class WebDataset:
         return {}
 
     def parts(self) -> list[str]:
+        """The names of the tar files, each of which is a part."""
         return [*self._containers.names]
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
@@ -234,7 +237,7 @@ class WebDataset:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
     def _image_of(self, sample: TarSample) -> str:
-        """Which of its members is the image; Refusal where none is."""
+        """The member of a sample that is the image; Refusal where none is."""
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
             expected = f"expected one of {', '.join(self._images)}, or --image none"

@@ -25,12 +25,12 @@ class Lines:
     A line that is too long raises LongLineError; the next call goes on behind it.
 
     Args:
-        file: The text.
-        config: How many lines to skip, and how a comment begins.
+        file: The text file.
+        config: The options that say how many lines to skip, and how a comment begins.
 
     Attributes:
-        number: Of the line that was returned last, from 1.
-        row_start: Of the line in which its row begins.
+        number: The number of the line that was returned last, from 1.
+        row_start: The number of the line in which its row begins.
         is_row_start: Whether the next line begins a row, so that it may be a comment; set by whoever knows.
     """
 

@@ -17,13 +17,13 @@ class RowFiles:
     """The inputs that the rows of one file name, or of several; a part is a file.
 
     Args:
-        config: Where they lie.
-        formats: As in `find_table_files`.
-        metadata: As in `find_table_files`.
+        config: The options that say where the files lie.
+        formats: Extension -> the format of files that have it, as `find_table_files` takes it.
+        metadata: The names of files that are taken before all others, as `find_table_files` takes them.
 
     Attributes:
-        root: What paths are relative to.
-        num_ignored: Images that are ignored, counted while listing.
+        root: The root that paths are relative to.
+        num_ignored: The number of images that are ignored, counted while listing.
     """
 
     def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
@@ -34,9 +34,11 @@ class RowFiles:
         self._files = {file.name: file for file in files}
 
     def parts(self) -> list[str]:
+        """The names of the files, each of which is a part."""
         return [*self._files]
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
+        """The class names that are known without an example: none."""
         return {}
 
     def _root_of(self, file: TableFile) -> Root:

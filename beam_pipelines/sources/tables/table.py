@@ -6,9 +6,10 @@
 | a column `key`, `split`, `group`, `weight`, or one so named by an option | is that; a row without a group is its own |
 | a column `label`, `labels`, `class` or `category` | the label, where none is named; of lists: a multi_label |
 | a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where there is no label |
-| no column named like an image, nor with image files or bytes; `--image none` | a row is an example of values alone; its key is `rows.csv:17` |
+| no column named like an image, nor with image files or bytes; `--image none` | a row is an example of values; its key is `rows.csv:17` |
 | `--column_names a,b,c` | CSV without a header |
-| images in Parquet, as bytes or `{"bytes", "path"}`, also those of `.npy` files | spooled; the key is the row's place in the file; other files of the table may have paths |
+| images in Parquet, as bytes or `{"bytes", "path"}`, also those of `.npy` files | spooled; the key is the row's place in the file |
+| such a table with other files | these may have paths |
 | other images, as `right:image` | the same, below the same root; a row with one that is bad is a dead letter |
 | `metadata.csv` in a folder of images, or in its split folders | as Hugging Face's ImageFolder: see `table_files` |
 | a row that is not well-formed, or a cell that is not what its column is for | dead letter |
@@ -165,7 +166,8 @@ class Table(RowFiles):
         source, root = self._config.source, self._root_of(file)
         names = [name for one in (*self._labels, *self._features) for name in one.names]
         columns = {one.name: one.names[0] for one in (*self._labels, *self._features)}
-        positions = {columns[name]: known for name, known in self._class_names.items() if names.count(columns[name]) == 1}  # else its numbers count too
+        # A column that several read has numbers that count too.
+        positions = {columns[name]: known for name, known in self._class_names.items() if names.count(columns[name]) == 1}
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
         reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source.image_suffix, others)
         return self._read_rows(file, read_rows(file, source, self._needed, self._known_names), reader.read)
@@ -175,14 +177,14 @@ class _RowImages:
     """Makes images of a file's rows.
 
     Args:
-        columns: What they mean.
-        file: Where the rows are.
-        root: What their paths are relative to.
-        read_columns: Reads labels and features.
-        objects: Reads objects; None: there are none.
+        columns: The columns that have a meaning.
+        file: The file with the rows.
+        root: The root that the rows' paths are relative to.
+        read_columns: The reader of labels and features.
+        objects: The reader of objects; None: there are none.
         positions: Column of integers -> the class names that they stand for.
-        suffix: What paths end with, where they stand there without it.
-        others: Names of the features that are other images, or masks.
+        suffix: The ending of paths, where they stand there without it.
+        others: The names of the features that are other images, or masks.
     """
 
     def __init__(
@@ -249,7 +251,7 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
-    """The same with embedded images spooled; what is yielded can be read."""
+    """Yields what is listed, with embedded images in the spool, so that all that is yielded can be read."""
     if directory is None:
         yield from (one.image if isinstance(one, _Embedded) else one for one in listed)
         return

@@ -1,4 +1,4 @@
-"""Which columns of a table mean what: those that options name, else those with the usual names."""
+"""The meaning of a table's columns: those that options name, else those with the usual names."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Which files a table, or a list in text files, is made of.
+"""The files that a table, or a list in text files, is made of.
 
 | `--input` | files |
 | --- | --- |
@@ -33,9 +33,9 @@ class TableFile(NamedTuple):
     """One file of rows.
 
     Attributes:
-        path: Where it lies.
-        name: Its path below the input's folder: how messages, and parts, name it.
-        format: As the source names what its extension stands for.
+        path: The path of the file, or its URL.
+        name: The path of the file below the input's folder: how messages, and parts, name it.
+        format: The format, as the source names what its extension stands for.
         folder: Where paths in its rows begin, below the root: empty, or with a "/" at its end.
         split: The split of all its rows; None: nothing is said about it.
     """
@@ -68,9 +68,9 @@ def find_table_files(
     """(folder, its files in ascending order of their names).
 
     Args:
-        config: Where they lie, and what to leave out.
+        config: The options that say where the files lie, and what to leave out.
         formats: Extension -> format. The extension "" stands for a file that is named itself, whatever its extension.
-        metadata: Names of files that are taken before all others.
+        metadata: The names of files that are taken before all others.
 
     Raises:
         UserError: There are none, or it is not clear which.

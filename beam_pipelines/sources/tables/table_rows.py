@@ -42,11 +42,11 @@ class TableHead(NamedTuple):
     """What is known of a file's columns without reading it all.
 
     Attributes:
-        columns: Their names: of a CSV file's header, of a Parquet schema, or of the first objects of JSON Lines.
-        lists: Those of them that hold lists, in a format that has types.
-        structs: Those that hold objects, or lists of objects.
-        has_bytes: Those that hold bytes, themselves or in an object.
-        object_fields: What the objects in the column `objects` have, `bbox` and `category` for example.
+        columns: The names of the columns: of a CSV file's header, of a Parquet schema, or of the first objects of JSON Lines.
+        lists: The columns that hold lists, in a format that has types.
+        structs: The columns that hold objects, or lists of objects.
+        has_bytes: The columns that hold bytes, themselves or in an object.
+        object_fields: The fields that the objects in the column `objects` have, `bbox` and `category` for example.
         class_names: Column of integers -> the names that they stand for, where the file says so; of a field of objects `objects/category`.
     """
 
@@ -127,10 +127,10 @@ def read_rows(
     """Yields the rows of a file, in order.
 
     Args:
-        file: Where they are.
-        config: What stands above the header, and what is a comment.
-        columns: The only ones that are needed, which spares reading the others; None: all.
-        names: Of some of them what their integers stand for, as the first file says it; empty: it says nothing.
+        file: The file with the rows.
+        config: The options that say what stands above the header, and what is a comment.
+        columns: The only columns that are needed, which spares reading the others; None: all.
+        names: Column of integers -> the names that they stand for, as the first file says it; empty: it says nothing.
 
     Raises:
         UserError: The file cannot be read, is not of its format, lacks one of the columns, or says otherwise what integers stand for.

@@ -6,7 +6,7 @@
 | a line with a tab in it | tabs separate its fields, which may have blanks in them; else blanks do |
 | `--label weather --label ground` | the second field is `weather`, the third `ground`: the names are yours |
 | `--label x,y:float`, `--label gaze:float[3]` | as many fields as there are numbers |
-| `--label tags:multi_label`, `--feature ids:integer[]`, at the end | all fields that are left, or names with "|" (`--label_separator`) between them |
+| `--label tags:multi_label`, `--feature ids:integer[]`, at the end | the rest, or names with "|" (`--label_separator`) between them |
 | `--label none` | a line is a path |
 | `--feature` | fields behind the labels' |
 | `train.txt`, `val.txt`, `test.txt` in a folder | splits; other names of several files: none |
@@ -75,6 +75,7 @@ class TextList(RowFiles):
         self.targets = reader.targets
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """Yields the images of one file of lines, with their sizes where these are wanted."""
         file = self._files[part]
         root = self._root_of(file)
         read = functools.partial(self._read, file, root, self._make_reader(root))

@@ -42,9 +42,9 @@ class TextLines(RowFiles):
     """The lines of one text file, or of several.
 
     Args:
-        config: Where they lie, and what is made of them.
-        with_sizes: Not needed: lines have none.
-        spool_directory: Not used.
+        config: The options that say where the files lie, and what is made of them.
+        with_sizes: It changes nothing, as lines have no sizes.
+        spool_directory: It changes nothing, as nothing is spooled.
 
     It is a `Source`, and has the attributes of one.
     """
@@ -66,13 +66,16 @@ class TextLines(RowFiles):
         if not any(_TEXT in column.names for column in (*labels, *features)):
             features = (Column(_TEXT, (_TEXT,), "text"), *features)
         if source.group not in (None, "", _FILE):
-            raise UserError(f"--group: a line has no {printable(source.group)!r}; expected {_FILE}, or --group_pattern, which finds groups in the keys")
+            raise UserError(
+                f"--group: a line has no {printable(source.group)!r}; expected {_FILE}, or --group_pattern, which finds groups in the keys"
+            )
         self._is_grouped = source.group == _FILE
         self._reader = ColumnReader(labels, features, Root(self.root), source.names_of)
         self.features = self._reader.features
         self.targets = self._reader.targets
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """Yields an example for each line of one file."""
         file = self._files[part]
         read = functools.partial(self._read, file, _ENDING.sub("", os.path.basename(file.name)))
         return self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
