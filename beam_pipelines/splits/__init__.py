@@ -1,9 +1,7 @@
-"""Which split each input belongs to, where more than a hash of its group decides: strata, splits that are divided, those of an earlier data set, and
-images that are alike.
+"""The split of each input, where more than a hash of its group decides: strata, divided splits, an earlier data set, images that are alike.
 
-What comes in are runs of references, each with its group and its stratum, some of them with a split that their source says; what goes out are
-the same references with settled splits. What is to stay together has one group when splits are settled: by its source, or since it is alike.
-No image is read, and nobody holds all keys: a plan is made of counts, and of the hashes near the bounds between splits.
+What comes in are runs of references with their groups, their strata and the splits that their source says; what goes out are the same
+references with settled splits. No image is read, and nobody holds all keys: a plan is made of counts, and of the hashes near its bounds.
 
     twin_clusters       hashes of images that are near -> clusters, with a bound
     settle_twins        what becomes of these: groups, and what is left out

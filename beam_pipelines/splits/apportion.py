@@ -15,13 +15,13 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
     """Deals out the inputs of each stratum among splits.
 
     Args:
-        nums: Inputs of each stratum.
-        needs: Of each stratum what each split lacks of its share, in units of 1/scale of an input. They add up to `nums`; below 0 where a
+        nums: The number of inputs of each stratum.
+        needs: For each stratum what each split lacks of its share, in units of 1/scale of an input. They add up to `nums`; below 0 where a
             split has more than its share already, and then the others get less than they lack, in proportion.
-        scale: See `needs`.
+        scale: The number of units that an input has in `needs`.
 
     Returns:
-        For each stratum how many inputs each split gets.
+        The number of inputs that each split gets, for each stratum.
     """
     dealt, cells = [], _Circles(scale)
     sums = [0] * (len(needs[0]) if needs else 0)

@@ -23,7 +23,9 @@ from beam_pipelines.splits.split_plan import SplitPlan, plan_splits, settled_lis
 
 
 class Assigned(NamedTuple):
-    """What takes the place of its namesakes in `Listed`: runs of references that have their splits, the counts of these, and one `Listing`."""
+    """The outputs that take the place of their namesakes in `Listed`: runs of references with their splits, the counts of these, and one
+    `Listing`.
+    """
 
     runs: beam.PCollection
     counts: beam.PCollection

@@ -37,8 +37,8 @@ class WrittenLooks(NamedTuple):
     """The hashes that there are, in the spool.
 
     Attributes:
-        stretch: uint64 [num, HASH_WORDS]: `Looks.hashes`.
-        num: How many.
+        stretch: The stretch of the spool with `Looks.hashes`, uint64 [num, HASH_WORDS].
+        num: The number of looks.
     """
 
     stretch: SpoolStretch
@@ -49,8 +49,8 @@ class WrittenEdges(NamedTuple):
     """What `find_edges` has found, in the spool.
 
     Attributes:
-        stretch: uint64 [num_edges]: `Edges.pairs`.
-        are_all: Likewise.
+        stretch: The stretch of the spool with `Edges.pairs`, uint64 [num_edges].
+        are_all: Whether all pairs are there: `Edges.are_all`.
     """
 
     stretch: SpoolStretch
@@ -193,7 +193,7 @@ def _read_some(run: Run, places: np.ndarray, spool: SpoolReader) -> References:
 
 
 def _changes_of(settled: SettledTwins, members: np.ndarray, start: int, stop: int) -> Changes:
-    """Of the members of a run that has the images from `start` to `stop`."""
+    """The changes of the members of a run that has the images from `start` to `stop`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[settled.is_dropped[mine]]

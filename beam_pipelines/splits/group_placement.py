@@ -1,9 +1,9 @@
 """Puts whole groups into splits so that each split gets its share of each stratum, as near as the groups allow.
 
 The largest groups come first, each into the split where it lowers most the sum of squares of what the splits are away from their shares of
-its strata and of all inputs, in parts of the stratum: as scikit-learn's StratifiedGroupKFold does it. As there, a large group or a stratum in
-few groups can stand in the way of the shares, and the best of all divisions is not looked for. Numbers are whole, so that the
-same groups give the same splits everywhere.
+its strata and of all inputs, in parts of the stratum: as scikit-learn's StratifiedGroupKFold does it. As there, a large group or a stratum
+in few groups can stand in the way of the shares, and the best of all divisions is not looked for. Numbers are whole, so that the same
+groups give the same splits everywhere.
 """
 
 from typing import Iterable, NamedTuple, Sequence
@@ -16,8 +16,8 @@ class WaitingGroup(NamedTuple):
     """A group that is to be placed.
 
     Attributes:
-        name: Its name.
-        nums: (stratum, inputs), for each of its strata.
+        name: The name of the group.
+        nums: The (stratum, number of inputs) for each of the group's strata.
     """
 
     name: bytes
@@ -28,12 +28,12 @@ class Needs:
     """What each split lacks of its share of each stratum, and of all inputs, while groups are placed.
 
     Args:
-        totals: Inputs of each stratum, with those that have a split.
-        shares: Of each split, in units of 1/scale.
+        totals: The number of inputs of each stratum, with those that have a split.
+        shares: The share of each split, in units of 1/scale.
         scale: The sum of the shares.
 
     Attributes:
-        of_strata: Of each stratum what each split lacks, in units of 1/scale of an input; below 0 where it has more than its share.
+        of_strata: For each stratum what each split lacks, in units of 1/scale of an input; below 0 where it has more than its share.
         crossings: (stratum, split) -> the group with which the split came above its share, and how many inputs of the stratum that has.
     """
 

@@ -29,9 +29,9 @@ class MarkedRun(NamedTuple):
     """A run of references, and what was found out about them.
 
     Attributes:
-        run: The references.
-        marks: A row for each of them, in their order.
-        splits: Names of those that are settled.
+        run: The run of references.
+        marks: The stretch of the spool with a row for each reference, in their order.
+        splits: The names of the splits that are settled.
     """
 
     run: Run
@@ -43,10 +43,10 @@ class Marked(NamedTuple):
     """References with what was found out about them.
 
     Attributes:
-        references: Of one run.
-        hashes: Of the group of each, uint64 [num_references].
+        references: The references of one run.
+        hashes: The hash of each reference's group, uint64 [num_references].
         settled: The place of the split of each among `splits`, or `OPEN`: uint16 [num_references].
-        splits: Names.
+        splits: The names of the splits that are settled.
     """
 
     references: References
@@ -56,23 +56,24 @@ class Marked(NamedTuple):
 
     @property
     def is_single(self) -> np.ndarray:
-        """Which are to be placed and are no part of a larger group: bool [num_references]."""
+        """Whether each reference is to be placed and is no part of a larger group: bool [num_references]."""
         return (self.settled == OPEN) & (self.references.groups.lengths == 0)
 
 
 @dataclasses.dataclass
 class SplitFacts:
-    """What is known of some runs, or of all. The first columns of tables are places in `strata`, `splits` and `groups`; the last is a number of inputs.
+    """The facts of some runs, or of all. The first columns of tables are places in `strata`, `splits` and `groups`; the last is a number of
+    inputs.
 
     Attributes:
-        strata: Names of strata.
-        splits: Names of splits: settled, or to be divided, or empty where nobody has said any.
-        groups: Names of groups, large_binary.
+        strata: The names of the strata.
+        splits: The names of the splits: settled, or to be divided, or empty where nobody has said any.
+        groups: The names of the groups, large_binary.
         singles: [:, 3]: stratum, first `bits` bits of the hash: inputs that are to be placed, each for itself.
         settled: [:, 3]: stratum, split: inputs whose split is settled.
         grouped: [:, 5]: group, stratum, split, whether that is settled: inputs with a group.
-        bits: See `singles`.
-        num_kept: Inputs whose split was settled earlier.
+        bits: The number of bits of the hash in `singles`.
+        num_kept: The number of inputs whose split was settled earlier.
         moved: Those of them that have another split now, by what their source says, or by another row.
     """
 
@@ -100,7 +101,7 @@ def mark_run(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """The same references again."""
+    """Reads the references of a run again, with what was found out about them."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_stretch(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
@@ -183,7 +184,7 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
 
     Args:
         columns: Integers from 0, all of one length.
-        nums: Of each row; None: 1.
+        nums: The number of each row; None: 1.
     """
     columns = [column.astype(np.int64) for column in columns]
     if not len(columns[0]):

@@ -79,16 +79,16 @@ class SettledTwins:
     """Settles what becomes of the images of clusters.
 
     Args:
-        candidates: Images that may be in a cluster.
-        clusters: Theirs.
-        config: Of the run.
-        listing: Of all inputs.
+        candidates: The references of the images that may be in a cluster.
+        clusters: The clusters of these images.
+        config: The job of the run.
+        listing: The listing of all inputs.
 
     Attributes:
         members: Places among the candidates of those that are in a cluster with another one, cluster after cluster, by their keys.
-        is_dropped: Which of the members are left out.
+        is_dropped: Whether each member is left out, bool [num_members].
         groups: The group of each member; none where they are not grouped.
-        renames: What else comes of that.
+        renames: The groups that become part of others, and those that move to a split.
 
     Raises:
         UserError: Some are in different splits already.
@@ -199,7 +199,7 @@ class SettledTwins:
         )
 
     def _lines(self) -> Iterator[bytes]:
-        """Of JSON, put together by hand: a line of each image in a cluster, of which there may be as many as images."""
+        """The lines of JSON, put together by hand: one for each image in a cluster, of which there may be as many as images."""
         own, names = self._candidates.groups.take(self.members), list(map(_to_json, self._names))
         rows = zip(self._numbers.tolist(), self._keys, self._labels, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
         for number, key, label, is_dropped, group, own_group in rows:

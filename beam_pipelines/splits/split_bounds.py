@@ -21,8 +21,8 @@ class Candidates(NamedTuple):
 
     Attributes:
         cells: The stratum and the bucket of each as one number, int64 [num_inputs].
-        hashes: uint64 [num_inputs].
-        keys: Texts.
+        hashes: The hash of each input, uint64 [num_inputs].
+        keys: The key of each input.
     """
 
     cells: np.ndarray
@@ -35,8 +35,8 @@ class SettledBounds:
     """Where the stretch of each split begins, by hash and, where hashes are equal, by key.
 
     Attributes:
-        hashes: uint64 [num_shares - 1, num_strata].
-        keys: The same of keys.
+        hashes: The hash at which the stretch of each split but the first begins, uint64 [num_shares - 1, num_strata].
+        keys: The key at which it begins, where hashes are equal, in the same order.
     """
 
     hashes: np.ndarray

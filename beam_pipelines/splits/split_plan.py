@@ -1,7 +1,7 @@
 """The plan of the splits: where groups go, and how many of the other inputs of each stratum go where.
 
-The other inputs of a stratum are in the order of a hash of their keys, which knows no seed, and each split has a stretch of it. How long that
-is follows from counts; at which input it begins, from the few inputs of the bucket of hashes in which it begins (see `split_bounds`).
+The other inputs of a stratum are in the order of a hash of their keys, which knows no seed, and each split has a stretch of it. How long
+that is follows from counts; at which input it begins, from the few inputs of the bucket of hashes in which it begins (see `split_bounds`).
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ class Bound(NamedTuple):
     """The input at which the stretch of a split begins.
 
     Attributes:
-        stratum: Its place among the plan's.
+        stratum: The place of the stratum among the plan's strata.
         split: The place of the split among those with shares.
-        bucket: See `bucket_of`.
-        position: In the order of hashes and keys within the bucket.
+        bucket: The bucket of hashes that the input lies in, as `bucket_of` gives it.
+        position: The place of the input in the order of hashes and keys within the bucket.
     """
 
     stratum: int
@@ -45,15 +45,15 @@ class SplitPlan:
     """Where inputs go that are to be placed.
 
     Attributes:
-        names: All splits that inputs come into, those with shares first.
-        num_shares: How many have shares.
-        strata: Names, ascending.
-        bits: See `SplitFacts`.
-        bounds: Where stretches begin that some inputs of a stratum lie in; those that are missing lie behind all inputs.
-        hash_bounds: uint64 [num_shares - 1]: where splits begin by the hash alone; None where they are stratified.
-        groups: Names of groups that go elsewhere than their hash says, large_binary, ascending.
+        names: The names of all splits that inputs come into, those with shares first.
+        num_shares: The number of splits that have shares.
+        strata: The names of the strata, ascending.
+        bits: The number of bits of a hash that make its bucket, as in `SplitFacts`.
+        bounds: The bounds of stretches that some inputs of a stratum lie in; those that are missing lie behind all inputs.
+        hash_bounds: The hashes at which splits begin by the hash alone, uint64 [num_shares - 1]; None where they are stratified.
+        groups: The names of groups that go elsewhere than their hash says, large_binary, ascending.
         group_splits: The place of the split of each, uint16 [num_groups].
-        division: What comes of it.
+        division: The division of the inputs that comes of it.
     """
 
     names: tuple[str, ...]
@@ -71,8 +71,8 @@ def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
     """Decides what follows from counts.
 
     Args:
-        facts: Of all runs.
-        config: Of the run.
+        facts: The facts of all runs.
+        config: The job of the run.
 
     Raises:
         UserError: The inputs cannot be divided so.
@@ -100,7 +100,7 @@ class _Planner:
     """Makes the plan of some facts.
 
     Attributes:
-        names: See `SplitPlan`.
+        names: The names of all splits, those with shares first.
         followers: Group -> the split that some of its inputs have, which all others follow.
     """
 
@@ -150,7 +150,7 @@ class _Planner:
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
-        """Of each stratum the inputs that are placed each for itself, int64 [num_strata]."""
+        """The number of inputs of each stratum that are placed each for itself, int64 [num_strata]."""
         singles = self._facts.singles
         return np.bincount(singles[:, 0], singles[:, 2], len(self._facts.strata)).astype(np.int64)
 

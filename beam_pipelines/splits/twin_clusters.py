@@ -1,9 +1,9 @@
 """Clusters of images that are alike.
 
 Images are alike if their hashes are near, and a cluster is what such pairs connect, with a bound: else a chain of pictures, each a little
-different from the last, would make one cluster of half a class. A cluster that has more than 1 % of all images (and more than a hundred), or in
-which two images differ in more than twice the distance, is cut into stars, each with all that is alike to its centre; what is still too
-large, into images of one hash, and these into images of the same bytes, which are never parted.
+different from the last, would make one cluster of half a class. A cluster that has more than 1 % of all images (and more than a hundred),
+or in which two images differ in more than twice the distance, is cut into stars, each with all that is alike to its centre; what is still
+too large, into images of one hash, and these into images of the same bytes, which are never parted.
 """
 
 from typing import Iterator, NamedTuple
@@ -42,15 +42,15 @@ def find_alike(looks: Looks, edges: np.ndarray) -> np.ndarray:
 
 
 def cluster_candidates(looks: Looks, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray) -> Clusters:
-    """Puts candidates together.
+    """Puts candidates that are alike together.
 
     Args:
-        looks: Of all images.
-        edges: Between looks: int64 [num_edges, 2].
-        distance: Bits in which images differ at most that are alike.
-        candidates: See `find_alike`.
-        ranks: Of the key of each candidate among all their keys, int64 [num_candidates].
-        contents: Of each candidate: uint64 [num_candidates, 2].
+        looks: The looks of all images.
+        edges: The pairs of looks that are near, int64 [num_edges, 2].
+        distance: The number of bits in which images differ at most that are alike.
+        candidates: The places of the images that are alike to another one, as `find_alike` gives them.
+        ranks: The rank of each candidate's key among all their keys, int64 [num_candidates].
+        contents: The hash of each candidate's bytes, uint64 [num_candidates, 2].
     """
     sizes = np.bincount(looks.of_images, minlength=looks.num)
     of_images = looks.of_images[candidates]
@@ -85,7 +85,7 @@ def _num_pairs(sizes: np.ndarray) -> np.ndarray:
 
 
 def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(label, its looks, edges between them) of each component that may have to be cut: two looks that are alike are never too far apart."""
+    """Yields each component that may have to be cut, two looks never being too far apart: (label, its looks, edges between them)."""
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
