@@ -1,7 +1,7 @@
 """Reads files on disks past the system's cache.
 
-What a file is checked by should be what the disk has, and not what the system remembers of it. It is faster too, since the cache's pages cost
-more than the disk's reads, and what others have in the cache stays there.
+What a file is checked by should be what the disk has, and not what the system remembers of it. It is faster too, since the cache's pages
+cost more than the disk's reads, and what others have in the cache stays there.
 """
 
 import errno
@@ -135,7 +135,8 @@ class _DirectFile(io.RawIOBase):
         return buffer[:num_bytes]
 
     def _leave_direct(self) -> bool:
-        """Reads on through the cache: after what was read a place is no multiple of what is asked for, say. False where it did so already."""
+        """Reads on through the cache: after what was read a place is no multiple of what is asked for, say. False where it did so already.
+        """
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         return bool(flags & os.O_DIRECT)

@@ -51,10 +51,10 @@ def any_remote(*paths: str | None) -> bool:
 
 
 def files_at(path: str) -> Files:
-    """What reads and writes such a path.
+    """The files of a file system or of a store, which read and write such a path.
 
     Raises:
-        UserError: Its scheme is unknown, or what it takes is not installed.
+        UserError: The scheme of the path is unknown, or a package that it takes is not installed.
     """
     if not is_remote(path):
         return _LOCAL

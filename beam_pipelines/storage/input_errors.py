@@ -47,9 +47,9 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
     """What to raise where a file that lists inputs can't be read.
 
     Args:
-        error: Of whatever class: damage is not an OSError, or one without a number.
-        path: Of the file.
-        message: What to tell where it is the file's fault.
+        error: The error, of whatever class: damage is not an OSError, or one without a number.
+        path: The path of the file.
+        message: The message where it is the file's fault.
     """
     is_trouble = isinstance(error, OSError) and error.errno is not None and not is_fact(error, path)
     if isinstance(error, OSError) and isinstance(error.filename, str):

@@ -1,4 +1,4 @@
-"""Whose the directory is in which a run works: a lease in it says that, and who else may take it, and when.
+"""The lease in a directory in which a run works: it says whose the directory is, and who else may take it, and when.
 
     OUT.incomplete/LEASE    {"run_id": …, "holder": …, "host": …, "process": …, "renewed": …, "job": …}
 
@@ -31,17 +31,17 @@ class Lease:
     """What a lease says.
 
     Attributes:
-        run_id: Of the run; it stays where another command goes on with it.
-        holder: Of the command, another one each time.
-        host: Where the command runs.
-        process_id: There.
-        process: What tells the process from all others of that host: see `describe_process`.
-        started: When the command began, in seconds since 1970.
-        renewed: When the lease was last renewed, in seconds since 1970; 0: it was given back.
-        engine: What `--runner` said.
-        job: The job's name there.
-        is_detached: The command has ended, and the job goes on (`--no_wait`).
-        command: What the command is called: `prepare`, `transform`, `export` or `analyze`.
+        run_id: The id of the run; it stays where another command goes on with it.
+        holder: The id of the command, another one each time.
+        host: The name of the host where the command runs.
+        process_id: The id of the command's process on that host.
+        process: A text that tells the process from all others of that host: see `describe_process`.
+        started: The time when the command began, in seconds since 1970.
+        renewed: The time when the lease was last renewed, in seconds since 1970; 0: it was given back.
+        engine: The name of the engine, as `--runner` said it.
+        job: The name of the job on that engine.
+        is_detached: Whether the command has ended, and the job goes on (`--no_wait`).
+        command: The name of the command: `prepare`, `transform`, `export` or `analyze`.
     """
 
     run_id: str
@@ -122,11 +122,11 @@ def _encode(lease: Lease) -> bytes:
 
 
 def check_lease(directory: str, holder: str) -> None:
-    """Before something is published, by whatever worker.
+    """Checks a lease before something is published, by whatever worker.
 
     Args:
-        directory: With the lease.
-        holder: Who must have it; empty: whoever calls has no lease, since no other process works for it.
+        directory: The directory with the lease.
+        holder: The holder that must have it; empty: whoever calls has no lease, since no other process works for it.
 
     Raises:
         RunError: Another command has taken it over, or has ended the run.
@@ -139,7 +139,9 @@ def check_lease(directory: str, holder: str) -> None:
         raise StorageError(f"{printable(directory)}/{LEASE} could not be read: {error.strerror or error}") from error
     if lease is None or lease.holder != holder:
         who = lease.describe() if lease else "it is gone"
-        raise RunError(f"{printable(directory)}: another run has taken over what this one was making ({who}); nothing of this one was published")
+        raise RunError(
+            f"{printable(directory)}: another run has taken over what this one was making ({who}); nothing of this one was published"
+        )
 
 
 def write_lease(directory: str, lease: Lease) -> None:
@@ -151,10 +153,10 @@ class HeldLease:
     """A lease of this process in an object store, renewed until it is given back.
 
     Args:
-        directory: Where it lies.
-        lease: What it says.
-        version: Of the object.
-        lost: Called in a thread of ours where another command has taken it.
+        directory: The directory of the store where the lease lies.
+        lease: The lease, as it was written.
+        version: The version of the lease's object.
+        lost: A function that is called in a thread of ours where another command has taken it.
     """
 
     def __init__(self, directory: str, lease: Lease, version: str, lost: Callable[[], None]) -> None:
@@ -208,11 +210,11 @@ def hold_in_store(
     """Takes the lease of a directory of an object store, and keeps it until the end of the block.
 
     Args:
-        directory: `gs://…` or `s3://…`.
-        lease: What it is to say.
-        whose: How the user names what the directory is for.
+        directory: The URL of the directory, `gs://…` or `s3://…`.
+        lease: The lease that is written.
+        whose: The name of what the directory is for, as the user knows it.
         is_at_work: Whether a job that was submitted, and that nobody waits for, is still at work.
-        lost: Called in a thread of ours where another command takes it.
+        lost: A function that is called in a thread of ours where another command takes it.
 
     Raises:
         BusyError: Another command has it.

@@ -33,7 +33,7 @@ def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
 
 
 class LocalFiles:
-    """A file system, on one machine or shared by several."""
+    """A file system, on one machine or shared by several. Its methods are those of `Files`."""
 
     _was_small = False  # the last file that was read
 

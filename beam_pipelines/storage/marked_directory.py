@@ -14,7 +14,10 @@ from tf_input.dataset_format import MANIFEST
 
 # A file, or in an object store an object, that says that what lies beside it is a run's and not whole yet.
 MARKER = "INCOMPLETE"
-MARKER_TEXT = b"A run of recordmill is writing here, or failed: the next run goes on from here, or removes what is here. In what is whole this is not.\n"
+MARKER_TEXT = (
+    b"A run of recordmill is writing here, or failed: the next run goes on from here, or removes what is here. "
+    b"In what is whole this is not.\n"
+)
 
 # What says of the rest that it is there: it goes first, so that who is killed meanwhile leaves nothing that claims too much.
 CLAIMS = (MANIFEST, LEASE)
@@ -68,12 +71,12 @@ def own_directory(
     be nobody's. What has been renamed by the end of the block stays, and so it does after StillRunningError.
 
     Args:
-        directory: Its path.
-        whose: How the user names what the directory is for.
-        busy: What to say of another run that has it.
-        rescue: Called before it is emptied, when it is this run's alone: takes out what a killed run left that must not be lost, or
-            raises UserError, and all stays as it is.
-        goes_on: It is not emptied: the run goes on from what is there.
+        directory: The path of the directory.
+        whose: The name of what the directory is for, as the user knows it.
+        busy: The message where another run has it.
+        rescue: A function that is called before it is emptied, when it is this run's alone: takes out what a killed run left that must not
+            be lost, or raises UserError, and all stays as it is.
+        goes_on: Whether it is not emptied, since the run goes on from what is there.
         stays: Whether it stays after an error.
 
     Yields:

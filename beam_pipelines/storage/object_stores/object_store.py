@@ -80,9 +80,9 @@ class ObjectStore(abc.ABC):
         """Writes an object whole if nobody else has written it in between.
 
         Args:
-            path: The object.
-            data: Its new contents. No two writers may write the same, nor one writer twice: they hold an id that is made for this
-                write. By it a writer knows its own where the answer to it was lost.
+            path: The path of the object.
+            data: The new contents of the object. No two writers may write the same, nor one writer twice: they hold an id that is made for
+                this write. By it a writer knows its own where the answer to it was lost.
             version: The version that it replaces; None: there is no such object yet.
 
         Returns:

@@ -17,7 +17,7 @@ def open_object_store(path: str) -> ObjectStore:
     """The store of a path: one for all threads, made with the options that Beam's filesystems have in this process.
 
     Raises:
-        UserError: Its scheme is unknown, its extra is not installed, or an option is not fit to make a client of it.
+        UserError: The scheme is unknown, its extra is not installed, or an option is not fit to make a client of it.
     """
     scheme = path.partition("://")[0]
     options, emulator = FileSystems._pipeline_options, os.environ.get("STORAGE_EMULATOR_HOST")

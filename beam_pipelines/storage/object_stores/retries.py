@@ -125,16 +125,16 @@ def persist(
     together.
 
     Args:
-        path: What it is for.
-        request: What to do; the same each time.
-        library_errors: What may come of it.
-        make_os_error: Says what such an error means.
-        breaker: Of the store; it decides how long a store is waited for that answers nobody.
+        path: The path that the request is for.
+        request: The request to make; the same each time.
+        library_errors: The classes of errors that the client library may raise.
+        make_os_error: A function that says what such an error means.
+        breaker: The breaker of the store; it decides how long a store is waited for that answers nobody.
         patience: Seconds after which there is no other attempt; None: `RETRY_SECONDS`, where the store answers others meanwhile.
-        min_attempts: There are so many in any case: on a busy machine the first one can take all of the time.
+        min_attempts: The number of attempts that are made in any case: on a busy machine the first one can take all of the time.
 
     Raises:
-        OSError: What the last error meant.
+        OSError: The error that the last failure meant.
         SilentStoreError: The store answers nobody.
     """
     first = time.monotonic()

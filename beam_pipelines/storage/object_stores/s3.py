@@ -261,7 +261,7 @@ class _Multipart:
 
 
 class _S3Upload(Upload):
-    """See `Upload`."""
+    """A large object on its way into S3, in parts."""
 
     def __init__(self, store: S3Store, path: str):
         super().__init__(lambda data: store.write(path, data))
