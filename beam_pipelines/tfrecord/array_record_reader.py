@@ -107,7 +107,9 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
                 if opened_at == number:  # else a chunk before may have kept it from being read
                     num_bad += 1
                     if num_bad > _MAX_BAD_IN_A_ROW:
-                        raise NoRecordsError(f"of the {num_records} records that its footer names, {num_bad} in a row up to {number} are not there")
+                        raise NoRecordsError(
+                            f"of the {num_records} records that its footer names, {num_bad} in a row up to {number} are not there"
+                        )
                     yield BadRecord(number, 0, printable(str(error)) or "its chunk has no such record")
                     number += 1
                 stack.close()  # it gives nothing any more

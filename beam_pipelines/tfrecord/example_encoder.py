@@ -90,9 +90,9 @@ class ExampleEncoder:
         The image, nearly all of it, is then never copied only to be copied again.
 
         Args:
-            num_image_bytes: Length of the encoded image.
-            values: Of the features that `is_core` holds for, by name.
-            extras: What `encode_extras` made of the others.
+            num_image_bytes: The length of the encoded image, in bytes.
+            values: The values of the features that `is_core` holds for, by name.
+            extras: The entries of the other features, as `encode_extras` made them.
         """
         values = self._with_extras(values, extras)
         before = b"".join([encode(name, values[name]) for name, encode in self._before])
@@ -123,8 +123,8 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
     """A serialized example in pieces, of which large ones are never copied only to be joined.
 
     Args:
-        schema: Of any features, by name in ascending order, with or without an image.
-        values: As `encode_extras` has them; of a text with a shape a sequence of bytes; of a tensor its stored bytes.
+        schema: The features to encode, by name in ascending order, with or without an image.
+        values: The values by name, as `encode_extras` has them; of a text with a shape a sequence of bytes; of a tensor its stored bytes.
 
     Returns:
         The header of the example, then of each feature the header of its entry, and its values: of an image, its very bytes.
@@ -137,7 +137,7 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
 
 
 def value_piece(schema: Sequence[Feature], name: str) -> int:
-    """Which of the pieces of `encode_pieces` has the values of a feature."""
+    """The position of the piece among those of `encode_pieces` that has the values of a feature."""
     position = [feature.name for feature in schema].index(name)
     num_of_example, num_of_entry = 1, 2  # a header; a header and values
     return num_of_example + num_of_entry * position + 1  # behind its own header
@@ -195,7 +195,7 @@ def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
 
 
 def _pack_integers(values: np.ndarray) -> bytes:
-    """Of any shape, row by row."""
+    """The bytes of packed integers of any shape, row by row."""
     if values.size and 0 <= values.min() and values.max() < 128:  # of masks, one by one takes longer than all else
         return values.astype(np.uint8).tobytes()
     return b"".join(map(varint, values.ravel().tolist()))
@@ -230,9 +230,9 @@ def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False)
     """A feature's entry up to what is in its list.
 
     Args:
-        name: Of the feature.
+        name: The name of the feature.
         stored: One of `FEATURE_KINDS`' values.
-        num_bytes: Of one string, or of packed numbers; with `is_list` of all the list.
+        num_bytes: The length of one string, or of packed numbers, in bytes; with `is_list` of the whole list.
         is_list: Whether strings have their lengths already.
     """
     is_bare = is_list or not num_bytes and stored != "bytes"  # of no number there is no packed value

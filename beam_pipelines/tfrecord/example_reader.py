@@ -30,12 +30,12 @@ class BadExampleError(ValueError):
 
 
 class FeatureLists(NamedTuple):
-    """One feature.
+    """The places of one feature's values in a serialized example.
 
     Attributes:
-        kind: `bytes`, `float`, `int64`, or empty: it has no list.
-        lists: Beginning and end of each piece of its list.
-        only: Beginning and end of all its values, where these are one value of bytes, or packed numbers in one piece.
+        kind: The kind of its list: `bytes`, `float`, `int64`, or empty where it has no list.
+        lists: The beginning and the end of each piece of its list.
+        only: The beginning and the end of all its values, where these are one value of bytes, or packed numbers in one piece.
     """
 
     kind: str
@@ -47,14 +47,14 @@ _NO_LIST = FeatureLists("", ())
 
 
 class ExampleReader:
-    """One serialized example.
+    """Reads one serialized example.
 
     Args:
-        data: Its bytes.
+        data: The bytes of the example.
 
     Attributes:
-        features: By name.
-        num_bytes: Of the example.
+        features: The features of the example, by name.
+        num_bytes: The length of the example, in bytes.
 
     Raises:
         BadExampleError: It is none, or a `tf.train.SequenceExample`, which begins like one.
@@ -162,7 +162,8 @@ class ExampleReader:
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:
-    """Beginning and end of the delimited field of such a number, below 16, that stands at a position of a message, if one does that fits."""
+    """The beginning and the end of the delimited field of such a number, below 16, at a position of a message; None where none fits there.
+    """
     if position + 1 >= end or data[position] != number << 3 | _DELIMITED:
         return None
     length, start = data[position + 1], position + 2

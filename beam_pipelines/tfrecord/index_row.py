@@ -12,7 +12,7 @@ class IndexRows:
     """Makes the rows of the indexes of a data set.
 
     Args:
-        schema: Of the data set.
+        schema: The schema of the data set.
     """
 
     def __init__(self, schema: Sequence[Feature]) -> None:

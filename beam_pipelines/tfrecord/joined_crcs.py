@@ -20,11 +20,11 @@ def moved(crcs: np.ndarray, num_bytes: np.ndarray | int) -> np.ndarray:
     """What CRCs count for with bytes behind what they are of.
 
     Args:
-        crcs: uint32 [n].
-        num_bytes: int64 [n], or one for all. Less than 0: so many that stood behind it are taken away.
+        crcs: The CRC-32Cs, uint32 [n].
+        num_bytes: The number of bytes behind each, int64 [n], or one for all. Less than 0: so many that stood behind it are taken away.
 
     Returns:
-        uint32 [n].
+        What each CRC counts for, uint32 [n].
     """
     crcs, left = np.array(crcs, np.uint32), np.broadcast_to(num_bytes, np.shape(crcs)) % _PERIOD
     bits = int(np.bitwise_or.reduce(left, initial=0))
@@ -63,7 +63,9 @@ def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
 def _tables() -> list[np.ndarray]:
     """What moves CRCs by 1, 2, 4, … bytes: uint32 [4, 256] each."""
     of_zero = google_crc32c.value(b"\0")
-    tables = [np.array([[google_crc32c.extend(value << 8 * index, b"\0") ^ of_zero for value in range(256)] for index in range(4)], np.uint32)]
+    tables = [
+        np.array([[google_crc32c.extend(value << 8 * index, b"\0") ^ of_zero for value in range(256)] for index in range(4)], np.uint32)
+    ]
     while len(tables) < _PERIOD.bit_length():
         tables.append(_look_up(tables[-1], tables[-1]))  # twice as far
     return tables

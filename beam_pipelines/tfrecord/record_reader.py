@@ -32,12 +32,12 @@ _READ_BYTES = 1 << 20
 
 
 class Record(NamedTuple):
-    """One record.
+    """One record of a TFRecord file.
 
     Attributes:
-        offset: Of its header, in the file as it is when decompressed; in an ArrayRecord file the number of the record.
-        data: What it holds.
-        header, footer: What stands before and behind the data: their length, and checksums; of an ArrayRecord nothing.
+        offset: The place of its header in bytes, in the file as it is when decompressed; in an ArrayRecord file the number of the record.
+        data: The data of the record, such as a serialized example.
+        header, footer: The bytes before and behind the data: their length, and checksums; of an ArrayRecord nothing.
     """
 
     offset: int

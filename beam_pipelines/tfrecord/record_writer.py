@@ -17,8 +17,8 @@ class RecordWriter:
     A record is its length (uint64), the length's masked CRC-32C, the data, the data's masked CRC-32C; all little-endian.
 
     Attributes:
-        num_bytes: Written so far, with what is still buffered.
-        crc32c: Of what has been flushed.
+        num_bytes: The number of bytes that were written so far, with what is still buffered.
+        crc32c: The CRC-32C of all bytes that have been flushed.
     """
 
     HEADER_BYTES = 12
@@ -43,6 +43,7 @@ class RecordWriter:
         return offset
 
     def flush(self) -> None:
+        """Writes to the file what is still buffered."""
         block = b"".join(self._parts)
         self.crc32c = google_crc32c.extend(self.crc32c, block)
         view = memoryview(block)
