@@ -85,7 +85,9 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
         raise UserError(f"--splits={','.join(config.splits)}: there is no example in them; expected a split that has some")
     for feature in manifest.schema:
         if feature.shape.count(None) > 1:
-            raise UserError(f"{feature.name!r}: examples differ in shape, {feature.shape}, which no preprocessing takes; expected tensors of one shape")
+            raise UserError(
+                f"{feature.name!r}: examples differ in shape, {feature.shape}, which no preprocessing takes; expected tensors of one shape"
+            )
     _check_may_replace(config.directory, config.overwrite)
     module = config.preprocessing_module
     if module is not None and not os.path.isfile(module):
@@ -103,10 +105,10 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
     earlier analysis that a run moved aside, and was killed before the new one was in its place, is brought back.
 
     Args:
-        directory: The data set.
+        directory: The directory of the data set.
         overwrite: Whether an earlier analysis may be replaced, one that was brought back too.
-        run_id: Of the run, whose folder has this name.
-        jobs: Of the engine.
+        run_id: The id of the run, whose folder has this name.
+        jobs: The jobs of the engine that may be left by killed commands.
 
     Raises:
         BusyError: Another run has it.
@@ -183,9 +185,9 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
     interrupted, or fails, leaves the old one.
 
     Args:
-        working: What `analysis_directory` gave.
-        directory: The data set.
-        run_id: Of the run.
+        working: The directory that `analysis_directory` gave.
+        directory: The directory of the data set.
+        run_id: The id of the run.
 
     Raises:
         RunError: Another run has taken over.

@@ -44,11 +44,11 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
     """Analyses a data set. Afterwards the analysis is in place, whole, or what was there before is.
 
     Args:
-        config: What to do.
-        options: How Beam is to do it.
+        config: The options of the command.
+        options: The options of the Beam pipeline.
 
     Returns:
-        What to tell of it.
+        The text to tell of the analysis.
 
     Raises:
         UserError: The data set, the options or the user's module are not fit to run.
@@ -82,13 +82,13 @@ def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """What is to be done, settled.
+    """The settled inputs of an analysis.
 
     Attributes:
-        config: As the user gave it, with an absolute path.
-        manifest: Of the data set.
-        preprocessing: Parsed features by name -> transformed ones.
-        example_bytes: What an example takes, decoded.
+        config: The options as the user gave them, with an absolute path.
+        manifest: The manifest of the data set.
+        preprocessing: The function from parsed features by name to transformed ones.
+        example_bytes: The memory that an example takes, decoded, in bytes.
     """
 
     config: AnalyzeConfig
@@ -124,6 +124,7 @@ class Analysis:
 
     @functools.cached_property
     def num_examples(self) -> int:
+        """The number of examples that are analysed."""
         return sum(map(self.manifest.num_examples, self.config.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
@@ -220,7 +221,7 @@ class Analysis:
 
 
 def _record_bytes(manifest: Manifest) -> int:
-    """Of a record, on average."""
+    """The average length of a record, in bytes."""
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     return max(1, sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards)))
 

@@ -26,8 +26,8 @@ class GraphFailure(NamedTuple):
     """An operation that failed.
 
     Attributes:
-        operation: Its name; empty if it is not known.
-        reason: On one line.
+        operation: The name of the operation; empty if it is not known.
+        reason: The reason of the failure, on one line.
     """
 
     operation: str

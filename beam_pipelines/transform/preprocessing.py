@@ -27,17 +27,17 @@ _MAX_BATCH = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class DefaultPreprocessing:
-    """A preprocessing function.
+    """The preprocessing function that is used where the user gives none.
 
     Attributes:
         schema: The features of an example.
-        image_size: (height, width) of the images that come out, if there are any.
-        fit: What is seen of an image: see `ReadConfig`, and so is None.
-        num_examples: How many will be analysed.
-        channels: Of images in batches, as the reader has them.
+        image_size: The (height, width) of the images that come out, if there are any.
+        fit: The part of an image that is seen, as `ReadConfig.fit` has it; None as there.
+        num_examples: The number of examples that will be analysed.
+        channels: The number of channels of images in batches, as the reader has them.
 
     Raises:
-        UserError: Its images are not encoded, or there is something that can't follow them, or too many pixels to be summed.
+        UserError: The images are not encoded, or there is something that can't follow them, or too many pixels to be summed.
     """
 
     schema: tuple[Feature, ...]

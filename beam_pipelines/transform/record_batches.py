@@ -36,12 +36,12 @@ class BatchPointer(NamedTuple):
     """Where the records of a batch lie.
 
     Attributes:
-        path: Of their shard.
-        offset: Of the first one.
-        num_bytes: Of all of them.
-        record_index: The first one's place in the shard.
-        schema: Of TensorFlow Metadata, serialized: how they are parsed.
-        progress_directory: Where they are counted; empty: nowhere.
+        path: The path of their shard.
+        offset: The place of the first record in the shard, in bytes.
+        num_bytes: The length of all records together, in bytes.
+        record_index: The place of the first record among those of the shard.
+        schema: The schema of TensorFlow Metadata by which they are parsed, serialized.
+        progress_directory: The directory where they are counted; empty: nowhere.
     """
 
     path: str
@@ -74,14 +74,14 @@ beam.coders.registry.register_coder(PointedRecordBatch, RecordBatchCoder)
 
 @dataclasses.dataclass
 class ReadRecordBatches(beam.PTransform):
-    """Reads shards.
+    """Reads the records of shards, in batches.
 
     Attributes:
-        directory: The data set.
-        shards: Which.
+        directory: The directory of the data set.
+        shards: The shards that are read.
         schema: The features that are parsed.
-        example_bytes: What an example takes in memory, decoded.
-        progress_directory: Where examples are counted; empty: nowhere.
+        example_bytes: The memory that an example takes, decoded, in bytes.
+        progress_directory: The directory where examples are counted; empty: nowhere.
     """
 
     directory: str
@@ -165,7 +165,7 @@ _of_thread = threading.local()
 
 
 def _parser(schema: bytes) -> ExamplesToRecordBatchDecoder:
-    """Of each thread its own: it keeps what it is about to parse."""
+    """The parser of this thread, for it keeps what it is about to parse."""
     if getattr(_of_thread, "schema", None) != schema:
         _of_thread.schema, _of_thread.parser = schema, ExamplesToRecordBatchDecoder(schema)
     return _of_thread.parser

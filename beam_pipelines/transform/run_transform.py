@@ -24,11 +24,11 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
     """Writes the transformed data set. Afterwards it is in place, whole, or nothing is.
 
     Args:
-        config: What to do.
-        options: How Beam is to do it.
+        config: The options of the command.
+        options: The options of the Beam pipeline.
 
     Returns:
-        What to tell of it.
+        The text to tell of the data set.
 
     Raises:
         UserError: The data set or the options are not fit to run.
@@ -50,12 +50,12 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
 
 
 def transform(root: beam.Pipeline, job: TransformJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """The whole graph.
+    """Adds the whole graph to a pipeline.
 
     Args:
         root: The pipeline to add it to.
-        job: What to do. Its working directory exists and is this run's alone.
-        run_info: What `run.json` is to say of the run.
+        job: The job to do. Its working directory exists and is this run's alone.
+        run_info: The contents of `run.json` for the run.
 
     Returns:
         The name of the data set, as the one element, once it is in place.

@@ -29,11 +29,11 @@ _RANDOM = (
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """What came out.
+    """The outputs of a preprocessing function that was traced.
 
     Attributes:
         schema: The features of a transformed example, by name in ascending order.
-        targets: What a model is to predict, of these.
+        targets: The names of those features that a model is to predict.
         lines: The name of an operation -> the line of the module where it was made.
     """
 
@@ -46,7 +46,7 @@ class BadOutputsError(ValueError):
     """A preprocessing function gives what can't be transformed features.
 
     Attributes:
-        line: Of its module, where one is to blame.
+        line: The line of the user's module that is to blame; None where none is.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -117,7 +117,7 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
 
 
 def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int | None, ...]:
-    """Of one example's values; None for a first dimension that differs from example to example."""
+    """The shape of one example's values; None for a first dimension that differs from example to example."""
     shape = value.shape
     if shape.rank is None:
         raise BadOutputsError(f"output {name!r} has unknown dimensions; expected a known shape (tf.ensure_shape says it)")
@@ -185,9 +185,9 @@ def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collectio
     Much fails only when it runs, and what comes after the last of the analyzers no engine has run.
 
     Args:
-        graph: As it was written.
-        reader: Of the records that were analysed.
-        names: Of the outputs, as they were when the preprocessing was traced before any work.
+        graph: The graph, as it was written.
+        reader: The reader of the records that were analysed.
+        names: The names of the outputs, as they were when the preprocessing was traced before any work.
 
     Raises:
         tf.errors.OpError: It fails.

@@ -27,17 +27,17 @@ BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # kinds of features that are st
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransformJob(OutputPaths):
-    """A run.
+    """A run of `recordmill transform`, settled.
 
     Attributes:
-        directory: The data set, analysed.
-        manifest: Its own.
-        schema: Of the transformed examples.
-        targets: Of these.
-        transform_digest: Of the transform: with another one, the run fails.
-        example_bytes: What an example takes in memory, about, decoded and transformed.
-        output: See `OutputPaths`, like what follows.
-        name: Of the data set that is written.
+        directory: The directory of the data set, which has an analysis.
+        manifest: The manifest of the data set.
+        schema: The schema of the transformed examples.
+        targets: The names of those features that a model is to predict.
+        transform_digest: The digest of the transform: with another one, the run fails.
+        example_bytes: The memory that an example takes, about, decoded and transformed, in bytes.
+        output: The directory of the data set that is written; it and the fields behind `name` are those of `OutputPaths`.
+        name: The name of the data set that is written.
     """
 
     directory: str
@@ -61,7 +61,7 @@ class TransformJob(OutputPaths):
 
     @property
     def image_piece(self) -> int | None:
-        """Which piece of a serialized example is the image; None where it is not stored as bytes."""
+        """The piece of a serialized example that is the image; None where it is not stored as bytes."""
         is_stored = any(one.name == IMAGE and one.kind in BYTES_OF_IMAGES for one in self.schema)
         return value_piece(self.schema, IMAGE) if is_stored else None
 
@@ -70,9 +70,9 @@ class TransformedShard(NamedTuple):
     """A shard that is in place.
 
     Attributes:
-        address: Which.
+        address: The split and the number of the shard.
         info: What the manifest says of it.
-        labels: By the names of the features with class names, for the shuffle quality.
+        labels: Feature with class names -> the sequence of its labels, for the shuffle quality.
         label_counts: Feature with class names -> label -> how often it occurs.
     """
 

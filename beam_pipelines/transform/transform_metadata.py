@@ -35,7 +35,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
 
 
 def make_manifest(job: TransformJob, shards: Mapping[str, Sequence[TransformedShard]]) -> Manifest:
-    """Its inputs are the examples of the other data set, of which none is refused."""
+    """The manifest of the transformed data set, whose inputs are the examples of the other one, of which none is refused."""
     return Manifest(
         name=job.name,
         seed=job.manifest.seed,
@@ -54,13 +54,13 @@ def transformed_statistics(
     source: Manifest,
     stored: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """`statistics.json`. What is known of images, masks and boxes that are passed on stays; nothing is of others.
+    """The contents of `statistics.json`. What is known of images, masks and boxes that are passed on stays; nothing is of others.
 
     Args:
-        manifest: Of the data set.
-        shards: Of its splits, in order.
-        source: The manifest of what was transformed.
-        stored: Its `statistics.json`.
+        manifest: The manifest of the transformed data set.
+        shards: The shards of its splits, in order.
+        source: The manifest of the data set that was transformed.
+        stored: The contents of that data set's `statistics.json`.
     """
     features = manifest.features
     is_same = IMAGE in features and features[IMAGE].kind in BYTES_OF_IMAGES and features[IMAGE] == source.features.get(IMAGE)

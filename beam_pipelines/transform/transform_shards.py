@@ -154,8 +154,8 @@ class _Transformer:
     """A function from a batch of records to serialized examples. Any number of threads may call it.
 
     Args:
-        transform: What is done.
-        schema: Of the records.
+        transform: The transform that is applied.
+        schema: The schema of the records.
     """
 
     def __init__(self, transform: Transform, schema: Sequence[Feature]) -> None:
@@ -208,7 +208,7 @@ class _Transformer:
 
 
 def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
-    """Of each example in a batch what `encode_pieces` takes."""
+    """The values of each example in a batch, as `encode_pieces` takes them."""
     if isinstance(value, tf.RaggedTensor):
         splits, *inner = (one.numpy() for one in value.nested_row_splits)
         for one in inner:  # of which each row is divided into as many

@@ -23,9 +23,9 @@ class UserPreprocessing:
     What lies beside the module can be imported where its folder is there; a cluster's workers need it installed.
 
     Attributes:
-        path: Of the module, as the user gave it.
-        file: The same, absolute.
-        source: What it says.
+        path: The path of the module, as the user gave it.
+        file: The absolute path of the module.
+        source: The source text of the module.
     """
 
     path: str
