@@ -16,7 +16,7 @@ class ExampleCheck:
     """Compares examples with a schema.
 
     Args:
-        schema: Of the data set.
+        schema: The schema of the data set.
         decodes: Whether to decode images and masks.
     """
 
@@ -88,4 +88,6 @@ def _check_tensor(feature: Feature, example: ExampleReader) -> None:
         shape = found
     unit = math.prod(side for side in shape if side is not None) * np.dtype(feature.dtype).itemsize
     if num_bytes != unit and (None not in shape or unit < 1 or num_bytes % unit):
-        raise BadExampleError(f"{num_bytes} bytes of {feature.dtype} in the shape {shape}; expected {'a multiple of ' * (None in shape)}{unit}")
+        raise BadExampleError(
+            f"{num_bytes} bytes of {feature.dtype} in the shape {shape}; expected {'a multiple of ' * (None in shape)}{unit}"
+        )

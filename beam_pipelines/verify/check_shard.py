@@ -31,10 +31,10 @@ class VerifyContext:
     """What all shards of a data set share.
 
     Attributes:
-        directory: The data set.
-        manifest: Its own.
+        directory: The directory of the data set.
+        manifest: The manifest of the data set.
         decodes: Whether to decode images and masks.
-        progress_directory: Where counts go; empty: nowhere.
+        progress_directory: The directory where counts go; empty: nowhere.
         has_divided_groups: Whether a group decided where its examples went, so that none is in two splits.
     """
 
@@ -62,13 +62,13 @@ class CheckedShard(NamedTuple):
 
 
 class _Found:
-    """Of the records of a shard that are well, in order.
+    """The records of a shard that are well, in order.
 
     Attributes:
-        places: Of each, among all records.
-        rows: As the index should have them.
-        keys: Theirs.
-        examples: The values that the catalog should have.
+        places: The place of each record among all of the shard.
+        rows: The row that the index should have of each.
+        keys: The key of each record.
+        examples: The values that the catalog should have of each.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
 
     Args:
         shared_context: A `VerifyContext`, as `share` gives it.
-        split, index: Which shard.
+        split, index: The split of the shard, and its place among the split's shards.
 
     Raises:
         StorageError: A store did not give its bytes, which says nothing about them.
@@ -193,7 +193,9 @@ class _Records:
             yield self._damage(f"{place} records; expected {info.num_examples}")
         crcs, sizes = np.frombuffer(parts, np.int64).reshape(-1, 2).T
         if is_whole and (num_bytes := int(sizes.sum()), joined_crc(crcs, sizes)) != (info.num_bytes, info.crc32c):
-            yield self._damage(f"another size or checksum than the manifest has ({num_bytes} bytes; expected {info.num_bytes}), and every record is well")
+            yield self._damage(
+                f"another size or checksum than the manifest has ({num_bytes} bytes; expected {info.num_bytes}), and every record is well"
+            )
 
     def _take(self, record: Record, place: int) -> Iterator[Damage]:
         try:
@@ -225,7 +227,9 @@ def _check_index(data: bytes, found: _Found, info: ShardInfo) -> Iterator[Damage
     names = ("record offset", "image offset", "image length", "label")
     for place, expected in zip(found.places, found.rows):
         if place < len(rows) and rows[place] != expected:
-            differing = "; ".join(f"{name} {one}, expected {other}" for name, one, other in zip(names, rows[place], expected) if one != other)
+            differing = "; ".join(
+                f"{name} {one}, expected {other}" for name, one, other in zip(names, rows[place], expected) if one != other
+            )
             yield Damage(info.index, differing, place, INDEX_HEADER.size + place * INDEX_ROW.size, True)
 
 

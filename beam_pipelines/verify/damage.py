@@ -30,11 +30,11 @@ class Damage(NamedTuple):
     """One thing that is not as it was written.
 
     Attributes:
-        file: Its path within the data set.
+        file: The path of the file within the data set.
         reason: What was found against what was expected.
-        record: Which of the file's records, or rows of an index or a catalog; -1: none of them.
+        record: The number of the record in the file, or of the row of an index or a catalog; -1: none of them.
         offset: The byte of the file at which that begins; -1: not known.
-        can_repair: `recordmill repair` makes such a file again.
+        can_repair: Whether `recordmill repair` makes such a file again.
     """
 
     file: str
@@ -44,7 +44,7 @@ class Damage(NamedTuple):
     can_repair: bool = False
 
     def describe(self) -> str:
-        """One line."""
+        """The damage on one line, for people."""
         record = f", record {self.record:,}" if self.record >= 0 else ""
         offset = f", byte {self.offset:,}" if self.offset >= 0 else ""
         return f"{printable(self.file)}{record}{offset}: {printable(self.reason)}"

@@ -41,13 +41,13 @@ _MAX_KEYS_SHOWN = 5
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What came of it.
+    """The result of a verification.
 
     Attributes:
-        directory: The data set.
-        num_shards, num_examples: What there should be.
-        damages: All of them, by file and record.
-        num_verified: Examples that were read and are well; None: no record was read.
+        directory: The directory of the data set.
+        num_shards, num_examples: The numbers of shards and of examples that there should be.
+        damages: The damages that were found, by file and record.
+        num_verified: The number of examples that were read and are well; None: no record was read.
         notes: What is as it was written, and may not be what its user expects.
     """
 
@@ -59,7 +59,7 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The report as plain values that JSON can hold."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
         found = {"damages": [one.to_json() for one in self.damages], "notes": list(self.notes)}
         return {"data_set": printable(self.directory), "well": not self.damages, **fields, **found}
@@ -68,7 +68,9 @@ class Report:
         """What there is to tell, a line for each damage and each note, and one in the end."""
         lines = [damage.describe() for damage in self.damages]
         examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
-        looked = "sizes and metadata are as they were written; no record was read" if self.num_verified is None else "all is as it was written"
+        looked = (
+            "sizes and metadata are as they were written; no record was read" if self.num_verified is None else "all is as it was written"
+        )
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *([] if lines else [f"{examples}: {looked}"])])
 
     def failure(self) -> FoundError:
@@ -119,7 +121,11 @@ def _read_records(
     """By a job: what is damaged of the records, how many are well, and notes."""
     quiet_engines()
     engine = choose_engine(options, "verify")
-    engine.check([("OUT", directory), *([("--report", config.report)] if config.report else [])], shared_filesystem=config.shared_filesystem, wait=True)
+    engine.check(
+        [("OUT", directory), *([("--report", config.report)] if config.report else [])],
+        shared_filesystem=config.shared_filesystem,
+        wait=True,
+    )
     if not engine.runs_here and not config.report:
         raise UserError(f"--runner={engine.name}: its workers tell what they find in a file; expected --report=FILE, where they can write")
     engine.set_defaults(manifest.name)
@@ -130,7 +136,11 @@ def _read_records(
         pipeline = engine.make_pipeline()
         verify(pipeline, context, path, _num_processes(engine, directory))
         num_examples = sum(map(manifest.num_examples, manifest.splits))
-        with ProgressDisplay(progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)]) if progress else contextlib.nullcontext():
+        with (
+            ProgressDisplay(progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)])
+            if progress
+            else contextlib.nullcontext()
+        ):
             run_job(pipeline, engine, [directory])
         found = json.loads(files_at(path).read(path))
         return [Damage(*fields) for fields in found["damages"]], found["verified"], tuple(found["notes"])
@@ -142,13 +152,13 @@ def _num_processes(engine: Engine, directory: str) -> int:
 
 
 def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes: int) -> beam.PCollection:
-    """The whole graph.
+    """Adds the whole graph to a pipeline.
 
     Args:
         root: The pipeline to add it to.
-        context: What to look at.
-        path: Where what is found is written.
-        num_processes: Light processes beside a worker.
+        context: The data set to look at, and how.
+        path: The path where what is found is written.
+        num_processes: The number of light processes beside a worker.
     """
     places = [(split, index) for split, infos in context.manifest.splits.items() for index in range(len(infos))]
     checked = (

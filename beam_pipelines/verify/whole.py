@@ -153,12 +153,12 @@ def _unread(path: str, name: str, error: OSError) -> Damage:
 
 
 class Hashes(NamedTuple):
-    """Of the keys, or of the groups, of one shard.
+    """The hashes of the keys, or of the groups, of one shard.
 
     Attributes:
-        shard: Its place among all shards of the data set.
+        shard: The place of the shard among all shards of the data set.
         split: The place of its split.
-        hashes: uint64, as bytes; of keys in the order of the records that are well.
+        hashes: The hashes as bytes of uint64; of keys in the order of the records that are well.
     """
 
     shard: int
