@@ -1,4 +1,4 @@
-"""Which examples a batch is made of, without a log of it: `PreparedDataset.which`, `Mixture.which`."""
+"""The examples that a batch is made of, found without a log of it: `PreparedDataset.which`, `Mixture.which`."""
 
 import dataclasses
 from typing import Callable
@@ -40,13 +40,13 @@ def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
 def find_examples(
     parse_keys: Callable[[tf.Tensor], tf.Tensor], reader: RecordReader, catalog: Catalog, numbers: np.ndarray
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What is known of some examples.
+    """Tells what is known of some examples.
 
     Args:
-        parse_keys: From records, string [n], to their keys.
-        reader: Of all records of a split.
-        catalog: Of the split.
-        numbers: int64 [n], which of them.
+        parse_keys: A function from records, string [n], to their keys.
+        reader: The reader of all records of a split.
+        catalog: The catalog of the split.
+        numbers: The numbers of the examples in the split, int64 [n].
 
     Returns:
         Arrays of str, as objects, by name, of those whose records are sound: `key`, and what else the catalog tells; and bool [n],

@@ -18,12 +18,12 @@ _MAX_PASSES = 1 << 31  # of which the batches can be counted
 
 
 class Reading(NamedTuple):
-    """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`.
+    """The data set, the split and the options that batches were made of, which `export_serving` needs: their attribute `reading`.
 
     Attributes:
         dataset: The data set, a `PreparedDataset`; or a mix of several, a `Mixture`.
-        split: Its split; None: of a mix.
-        config: How it is read.
+        split: The name of the split; None for a mix.
+        config: The options with which it is read.
     """
 
     dataset: Any
@@ -35,11 +35,11 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
     """The batches of a plan.
 
     Args:
-        plan: Which records make up each.
-        identity: What they depend on; see `Position`.
+        plan: The plan, which says what records make up each batch.
+        identity: The facts that the batches depend on; see `Position`.
 
     Returns:
-        With the attributes `position`, and `read_passes`: from a number of passes, or None for no end, to their batches.
+        The batches, with the attributes `position`, and `read_passes`: from a number of passes, or None for no end, to their batches.
     """
     position = Position(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
     # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
@@ -58,9 +58,9 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dat
     """Returns the same data set, which says what it is; taken along to a process where it can't be read, it says that.
 
     Args:
-        data: Of batches.
-        name: Of what, for its `repr`.
-        batch_size: Examples in a batch.
+        data: The data set, whose elements are batches.
+        name: The name of what is read, for its `repr`.
+        batch_size: The number of examples in a batch.
     """
     data.__class__ = _batches_type(type(data))  # a data set around it would not have its attributes, such as `position`
     count = tf.get_static_value(data.cardinality())
@@ -84,7 +84,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return f"<{self.title}, element_spec={self.element_spec}>"
 
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
-            """As `tf.data.Dataset.repeat`; where there is an index, the next epoch is begun with while the last batches of one are still ahead."""
+            """As `tf.data.Dataset.repeat`; where there is an index, the next epoch is begun with while batches of the last are ahead."""
             number = -1 if count is None else count
             if not hasattr(self, "read_passes") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
                 return super().repeat(count, name)
@@ -110,11 +110,11 @@ class NumpyBatches:
     """Batches in NumPy arrays; `as_numpy` of a data set or a mix makes it.
 
     Attributes:
-        reading: As what `batches` returns has it.
+        reading: The data set, the split and the options, as the attribute of what `batches` returns has them.
 
     Args:
-        first: What `batches` returned.
-        rest: The same, from the next epoch on, where `first` is what is left of an epoch; None: `first` has whole ones.
+        first: The batches that `batches` returned.
+        rest: The batches from the next epoch on, where `first` is what is left of an epoch; None: `first` has whole epochs.
     """
 
     def __init__(self, first: tf.data.Dataset, rest: tf.data.Dataset | None = None) -> None:

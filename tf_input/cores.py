@@ -36,7 +36,7 @@ def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
 
 
 def _quota(folder: pathlib.Path) -> Iterator[float]:
-    """Of one control group, if it has any."""
+    """Yields the number of cores that one control group may use, if it has a limit."""
     try:
         if (path := folder / "cpu.max").exists():
             quota, period = path.read_text().split()

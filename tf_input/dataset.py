@@ -41,10 +41,10 @@ class PreparedDataset(Mapping[str, Examples]):
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17], flowers["train"]["ant/17.jpg"]
 
     Attributes:
-        directory: Where it lies: a pathlib.Path, or a string if it is a URL.
-        manifest: What its `manifest.json` says.
-        fold: Which fold is its split `validation`; None: it is read with the splits that it has.
-        files: What lies there.
+        directory: The place of the data set: a pathlib.Path, or a string if it is a URL.
+        manifest: The contents of `manifest.json`.
+        fold: The (number of folds, number of the one that is the split `validation`); None: it is read with the splits that it has.
+        files: The files of the data set.
     """
 
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
@@ -114,7 +114,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def channels(self) -> int | None:
-        """Of images in batches, where `ReadConfig.channels` says nothing: 1 where all are grey, else 3; None where there are none."""
+        """The number of channels of images in batches, where nobody asks for another: 1 where all are grey, else 3; None without images."""
         return self.files.channels
 
     @property
@@ -218,8 +218,8 @@ class PreparedDataset(Mapping[str, Examples]):
             model = keras.Sequential([flowers.normalization_layer(), ...])
 
         Args:
-            split: None: the training split.
-            channels: As in `batches`.
+            split: The name of the split; None: the training split.
+            channels: The number of channels of images in batches; None: as many as `batches` gives.
 
         Raises:
             ValueError: There is no such split, or nothing is known of its pixels, or of them in so many channels.
@@ -250,25 +250,25 @@ class PreparedDataset(Mapping[str, Examples]):
         Where there are several hosts, each reads its own part of every split; see `ReadConfig.hosts`.
 
         Args:
-            split: One of `splits`.
-            config: How it is read; None: as the options say.
-            **options: The attributes of `ReadConfig`, which says what each means; `batch_size` has no default. Beside a `config`
-                they replace its own.
+            split: The name of the split, one of `splits`.
+            config: The options with which it is read; None: the options that follow.
+            **options: The attributes of `ReadConfig`, which says what each means; `batch_size` has no default. Beside a `config` they
+                replace its own.
 
         Returns:
-            Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too; with `keys=True` a pair of that and the
-            keys. `x` is the one of `inputs`, or
-            all of them in a dictionary; `y` is the only target, or a dictionary of all. A weight is float32 [batch], or [batch, 1,
-            1] for a mask or a map, as Keras wants it, or [batch, height, width] where a mask's classes have weights; a dictionary of both where such a target is among others. Each feature is, by
-            its kind:
+            Batches of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too; with `keys=True` a pair of that
+            and the keys. `x` is the one of `inputs`, or all of them in a dictionary; `y` is the only target, or a dictionary of all. A
+            weight is float32 [batch], or [batch, 1, 1] for a mask or a map, as Keras wants it, or [batch, height, width] where a mask's
+            classes have weights; a dictionary of both where such a target is among others. Each feature is, by its kind:
 
             - `image`: uint8 [batch, height, width, 3], RGB, or with one channel where all images are grey; `channels` says otherwise. Where
               images keep 16 bits (`--keep_depth`), uint16. Of several images in an example each in its own size, all in as many channels.
             - `pixels`: uint8 [batch, height, width, channels], as stored, unless `channels` says otherwise.
             - `tensor`: of its own dtype, [batch, *shape], exact. Of [height, width, channels] it is the image, or a map that lies over it,
-              as below; where what is seen is resized or mirrored, it is interpolated in float32, and rounded where it has no fractions. Maps
-              that differ in size have that of the images. Of any number of rows, a list of any length: see `ragged`.
-            - `class_label`: int64 [batch], or with `one_hot` float32 [batch, num_classes]; of any number of classes, float32 [batch, num_classes], which is 1 for those that it has.
+              as below; where what is seen is resized or mirrored, it is interpolated in float32, and rounded where it has no fractions.
+              Maps that differ in size have that of the images. Of any number of rows, a list of any length: see `ragged`.
+            - `class_label`: int64 [batch], or with `one_hot` float32 [batch, num_classes]; of any number of classes, float32 [batch,
+              num_classes], which is 1 for those that it has.
             - `mask`: uint8 [batch, height, width, 1], or int32 where a value is above 255; it shows what its image shows.
             - `float`: float32 [batch, *shape]. Of three dimensions it is a map that lies over its image, and shows what that does; of
               two, it goes with whole images alone (`fit="stretch"`, no augmentation). An image that `recordmill transform` wrote is
@@ -312,9 +312,9 @@ class PreparedDataset(Mapping[str, Examples]):
                     ...
 
         Args:
-            split: As in `batches`; and so are the errors.
-            config: As in `batches`.
-            **options: As in `batches`.
+            split: The name of the split, one of `splits`; the errors are those of `batches`.
+            config: The options with which it is read; None: the options that follow.
+            **options: The attributes of `ReadConfig`, as `batches` takes them.
 
         Returns:
             Something to iterate over any number of times; `len` counts the batches of the next pass. They are those of `batches`, in
@@ -346,12 +346,12 @@ class PreparedDataset(Mapping[str, Examples]):
         Args:
             model: A Keras model on any backend, or whatever else has a `predict_on_batch` or is a function of `x` (or of all of `inputs`
                 in a dictionary), in NumPy arrays; texts are tensors of TensorFlow.
-            split: One of `splits`.
-            config: As in `batches`; images are seen as there with the same options.
-            output: A local file that predictions are written to, `.parquet` or `.csv`, batch by batch, of which none is kept. A file
-                that is there is replaced, once all are written. None: they are returned.
-            **options: As in `batches`. What belongs to a training is refused: `augment`, `shuffle`, weights, `start_epoch` and its like.
-                `hosts=None`: all is read here; else each host predicts its own part.
+            split: The name of the split, one of `splits`.
+            config: The options with which it is read; images are seen as in `batches` with the same options.
+            output: The path of a local file that predictions are written to, `.parquet` or `.csv`, batch by batch, of which none is kept. A
+                file that is there is replaced, once all are written. None: they are returned.
+            **options: The attributes of `ReadConfig`, as `batches` takes them. What belongs to a training is refused: `augment`, `shuffle`,
+                weights, `start_epoch` and its like. `hosts=None`: all is read here; else each host predicts its own part.
 
         Returns:
             Arrays of n rows, by name; None where they are written:
@@ -382,18 +382,18 @@ class PreparedDataset(Mapping[str, Examples]):
     def which(
         self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
     ) -> dict[str, np.ndarray]:
-        """Which examples a batch is made of, of any epoch, without a log of it: `recordmill which` on the command line.
+        """Tells the examples that a batch of any epoch is made of, without a log of it: `recordmill which` on the command line.
 
             flowers.which("train", epoch=3, step=9_000, batch_size=128, image_size=224, augment=True, seed=0)["key"]
 
         Their records are read, and none is decoded.
 
         Args:
-            split: One of `splits`.
-            config: How the training read it.
-            epoch: Which epoch, from 0, as `start_epoch` counts.
-            step: Which batch of it, from 0, as `start_step` counts.
-            **options: As in `batches`, those of the training. `hosts=None`: those of all hosts together.
+            split: The name of the split, one of `splits`.
+            config: The options with which the training read it.
+            epoch: The epoch, from 0, as `start_epoch` counts.
+            step: The batch of the epoch, from 0, as `start_step` counts.
+            **options: The options of the training, as `batches` takes them. `hosts=None`: those of all hosts together.
 
         Returns:
             Arrays of str, as objects, in the order of the batch: `key`, and what else `predict` tells from the catalog.
@@ -449,23 +449,23 @@ def open(
         tf_input.open("out/scans", fold=(5, 0))
 
     Args:
-        directory: Where it lies: a directory (`~` is one's home), or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or any other
-            that fsspec knows (`pip install 'recordmill[remote]'`). Keys and endpoints come from where each cloud's own tools look
+        directory: The place of the data set: a directory (`~` is one's home), or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or
+            any other that fsspec knows (`pip install 'recordmill[remote]'`). Keys and endpoints come from where each cloud's own tools look
             for them; without any, public data are read.
-        cache_directory: Where to keep copies, on a local disk: filled while the first epoch is read, and read from in those that
-            follow. All processes of a machine, and all data sets, may share it, and others' files in it stay. An exact order, which
-            reads records one by one, needs one where the data set is not on this machine.
-        cache_bytes: How many bytes may lie in the cache directory: where they are taken, those of data sets that nobody has open go,
-            the oldest first, and if there are none the rest is read without being kept. None: as many as the disk has room for, with a
+        cache_directory: The local directory where copies are kept: filled while the first epoch is read, and read from in those that
+            follow. All processes of a machine, and all data sets, may share it, and others' files in it stay. An exact order, which reads
+            records one by one, needs one where the data set is not on this machine.
+        cache_bytes: The number of bytes that may lie in the cache directory: where they are taken, those of data sets that nobody has open
+            go, the oldest first, and if there are none the rest is read without being kept. None: as many as the disk has room for, with a
             twentieth of it left free.
-        fold: Of a data set prepared with `--folds N`: N, and the number of the fold, from 0, that is the split `validation`; all others
-            together are the split `train`. None: each fold is a split by its own name.
+        fold: The (number of folds, number of one fold, from 0) of a data set that was prepared with `--folds N`: that fold is the split
+            `validation`, and all others together are the split `train`. None: each fold is a split by its own name.
 
     Raises:
         FileNotFoundError: The directory is not a (finished) data set.
         OSError: It can't be read, or the cache directory can't be written.
         TypeError: There is no such option; the message says which was meant.
-        ValueError: Its manifest is damaged or of another format version, it has no such folds, nobody knows its URL's scheme, or an
+        ValueError: The manifest is damaged or of another format version, it has no such folds, nobody knows the URL's scheme, or an
             argument has a wrong value.
         ImportError: A package is missing that reads the URL.
     """

@@ -24,11 +24,11 @@ class DatasetFiles:
     """A data set's files: each is read when it is first asked for.
 
     Attributes:
-        directory: Where they lie: a pathlib.Path, or a string if it is a URL.
-        manifest: What `manifest.json` says.
-        source: Who reads them.
-        fold: Which fold is the split `validation`; None: the splits are read as they are.
-        store: Opens the shards and their indexes.
+        directory: The place of the files: a pathlib.Path, or a string if it is a URL.
+        manifest: The contents of `manifest.json`.
+        source: The reader of the files.
+        fold: The (number of folds, number of the one that is the split `validation`); None: the splits are read as they are.
+        store: The store, which opens the shards and their indexes.
     """
 
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None) -> None:
@@ -75,7 +75,7 @@ class DatasetFiles:
         return Transform(self.directory, source, self.cache, self.manifest)
 
     def catalog(self, split: str) -> Catalog:
-        """Of the examples of a split."""
+        """The catalog of the examples of a split."""
         if split not in self._catalogs:
             self._catalogs[split] = Catalog(self.directory, split, self.manifest.splits[split], self.features, self.store)
         return self._catalogs[split]
@@ -104,7 +104,7 @@ class DatasetFiles:
 
     @property
     def channels(self) -> int | None:
-        """Of images in batches, where `ReadConfig.channels` says nothing: 1 where all are grey, else 3; None where there are none."""
+        """The number of channels of images in batches, where nobody asks for another: 1 where all are grey, else 3; None without images."""
         image = self.features.get(IMAGE)
         if image is None or image.kind != "image":
             return image and image.shape[-1]

@@ -132,14 +132,14 @@ class Feature:
     """One column of the data set.
 
     Attributes:
-        name: The key in a `tf.train.Example`.
-        kind: One of `FEATURE_KINDS`.
-        shape: Of one example's values; empty: one value. None for a first dimension that differs from example to example, and for any
-            of a tensor.
-        label_names: Of a class label: its class names; a label is a position in them.
-        description: What it is, in words; empty where nobody has said it.
-        dtype: Of a tensor, one of `TENSOR_DTYPES`; of an image `uint16` where images keep 16 bits; else empty.
-        is_long: Of a text: whether one is longer than `MAX_CATALOG_TEXT_BYTES`, so that the catalog has no column of it.
+        name: The key of the feature in a `tf.train.Example`.
+        kind: The kind of the feature, one of `FEATURE_KINDS`.
+        shape: The shape of one example's values; empty: one value. None for a first dimension that differs from example to example, and for
+            any of a tensor.
+        label_names: The class names of a class label; a label is a position in them.
+        description: The description of the feature in words; empty where nobody has said it.
+        dtype: The dtype of a tensor, one of `TENSOR_DTYPES`; of an image `uint16` where images keep 16 bits; else empty.
+        is_long: Whether a text of the feature is longer than `MAX_CATALOG_TEXT_BYTES`, so that the catalog has no column of it.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Feature:
 
     @property
     def stored_shape(self) -> tuple[int | None, ...]:
-        """Of its values in a `tf.train.Example`, where images, masks and tensors are one string of bytes."""
+        """The shape of the feature's values in a `tf.train.Example`, where images, masks and tensors are one string of bytes."""
         return () if FEATURE_KINDS[self.kind] == "bytes" and self.kind != "text" else self.shape
 
     def to_json(self) -> dict[str, Any]:
@@ -235,17 +235,17 @@ def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-    """One TFRecord file.
+    """One TFRecord file of a split, with its index and its catalog.
 
     Attributes:
-        name: Path within the data set.
-        num_examples: Records in it.
-        num_bytes: Size of the file.
-        crc32c: CRC-32C of the whole file.
-        index: Path of its index within the data set.
-        index_bytes, index_crc32c: Size of the index, and CRC-32C of the whole of it.
-        catalog: Path of its catalog within the data set; empty where it has none, as after `recordmill transform`.
-        catalog_bytes, catalog_crc32c: Size of the catalog, and CRC-32C of the whole of it.
+        name: The path of the file within the data set.
+        num_examples: The number of records in the file.
+        num_bytes: The size of the file, in bytes.
+        crc32c: The CRC-32C of the whole file.
+        index: The path of its index within the data set.
+        index_bytes, index_crc32c: The size of the index in bytes, and the CRC-32C of the whole of it.
+        catalog: The path of its catalog within the data set; empty where it has none, as after `recordmill transform`.
+        catalog_bytes, catalog_crc32c: The size of the catalog in bytes, and the CRC-32C of the whole of it.
     """
 
     name: str
@@ -282,18 +282,18 @@ class ShardInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` says.
+    """The contents of `manifest.json`.
 
     Attributes:
-        name: Name of the data set; shards begin with it.
+        name: The name of the data set; shards begin with it.
         seed: The key of the global shuffle.
         schema: The features of an example, by name in ascending order.
-        targets: What a model is to predict: names of features, and `objects` for all that begin with `objects/`.
-        about: What is told of it for its card, by names of `ABOUT`.
+        targets: The names of the features that a model is to predict, and `objects` for all that begin with `objects/`.
+        about: The texts for the data set's card, by names of `ABOUT`.
         splits: Split name -> its shards, in order.
-        num_inputs: Inputs that the source listed.
-        num_dead_letters: Inputs that were refused.
-        num_dropped: Inputs that were left out, since others are alike; the rest are the examples.
+        num_inputs: The number of inputs that the source listed.
+        num_dead_letters: The number of inputs that were refused.
+        num_dropped: The number of inputs that were left out, since others are alike; the rest are the examples.
     """
 
     name: str
@@ -406,7 +406,7 @@ def default_channels(statistics: Mapping[str, Any]) -> int:
     """Channels of encoded images in batches, where nobody asks for others: 1 where all are grey, with alpha or without, else 3.
 
     Args:
-        statistics: What `statistics.json` says.
+        statistics: The contents of `statistics.json`.
     """
     images = (statistics.get("images") or {}, *statistics.get("other_images", {}).values())
     found = {channels for facts in images for channels in facts.get("channels") or ()}
@@ -414,7 +414,9 @@ def default_channels(statistics: Mapping[str, Any]) -> int:
 
 
 def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:
-    """What a model is fed with where nobody says it: the image, or else all features that are neither targets nor the key nor the weight nor an image's size."""
+    """The features that a model is fed with where nobody says it: the image, or else all that are neither targets nor the key nor the
+    weight nor an image's size.
+    """
     if IMAGE in features:
         return (IMAGE,)
     objects = [OBJECTS] * (f"{OBJECTS}/bbox" in features)
@@ -427,7 +429,8 @@ def is_training_split(name: str) -> bool | None:
     """Whether a split is one to train with, such as `train`, `Training` or `train_extra`; None: its name does not tell.
 
     Args:
-        name: Of the split. Each of its words counts, whatever its case: `val2017` is a validation split, `train_val` may be anything.
+        name: The name of the split. Each of its words counts, whatever its case: `val2017` is a validation split, `train_val` may be
+            anything.
     """
     words = {word.lower() for word in _WORDS.findall(name)}
     is_training, is_other = bool(words & _TRAINING), bool(words & _OTHERS)
@@ -458,7 +461,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
 
     Raises:
         FileNotFoundError: The directory is not a (finished) data set.
-        ValueError: Its manifest is damaged or of another format version.
+        ValueError: The manifest is damaged or of another format version.
     """
     path = pathlib.Path(directory) / MANIFEST
     try:

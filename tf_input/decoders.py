@@ -1,4 +1,4 @@
-"""Which ExampleDecoder reads a split: of the features as they are stored, or as the transform gives them."""
+"""Makes the ExampleDecoder that reads a split: of the features as they are stored, or as the transform gives them."""
 
 from typing import Any, Callable, Collection, Mapping
 
@@ -18,13 +18,13 @@ _SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transfor
 
 
 def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str, Any], split: str) -> ExampleDecoder:
-    """Records -> batches of stored features.
+    """Makes a function from records to batches of stored features.
 
     Args:
-        dataset: Of which a split is read.
-        config: How it is read.
+        dataset: The files of the data set.
+        config: The options with which the split is read.
         counts: The statistics, with how often each class comes among the examples that are read.
-        split: Its name.
+        split: The name of the split.
 
     Raises:
         ValueError: An option does not fit the data set.
@@ -109,7 +109,7 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
 
 
 def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config: ReadConfig) -> dict[str, ImageSizes]:
-    """Of the images beside `image` among some features; a transform that gives one passes it on as it is stored."""
+    """The sizes of the images beside `image` among some features; a transform that gives one passes it on as it is stored."""
     sizes = {}
     for name, feature in features.items():
         if is_other_image(feature):

@@ -27,9 +27,9 @@ class Seen:
     """What the first records have by one name.
 
     Attributes:
-        values: Those of the first record that has any.
-        counts: How many values a record has, of those with values of the first one's type.
-        storages: "bytes", "float", "int64".
+        values: The values of the first record that has any.
+        counts: The numbers of values that records have, of those with values of the first one's type.
+        storages: The storages in which records have it: "bytes", "float", "int64".
         are_flags: Whether all values are 0 or 1.
     """
 
@@ -91,10 +91,11 @@ def find_layout(
     """The layout of records, each item of a feature that they have.
 
     Args:
-        layout: As `parse_layout` takes it; None: the first of `LAYOUTS` that fits, or all features by their names if none is of bytes.
-        seen: What they have.
-        they_have: How a message begins that says so: `its first 64 records have`.
-        prefers_text: Of several features that an item may be, whether one with texts is meant, or one with numbers.
+        layout: The layout as the user gave it, for `parse_layout`; None: the first of `LAYOUTS` that fits, or all features by their names
+            if none is of bytes.
+        seen: The features that the first records have, by name.
+        they_have: The beginning of a message that says so: `its first 64 records have`.
+        prefers_text: Whether a feature with texts is meant, or one with numbers, where an item may be one of several.
         needs_label: Whether records must have the layout's label, or that of its objects.
 
     Raises:
@@ -198,10 +199,10 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
     """The shape that a record states.
 
     Args:
-        layout: Of the record.
-        sides: See `side_items`.
-        values: Of its features, of those at least that say sides.
-        num_values: How many numbers it is the shape of, which tells what integers the bytes of a shape are.
+        layout: The layout of the record.
+        sides: The names of the items that say the sides, as `side_items` gives them.
+        values: The values of the record's features, of those at least that say sides.
+        num_values: The number of values that it is the shape of, which tells what integers the bytes of a shape are.
 
     Raises:
         ValueError: It states none; one line.
@@ -261,9 +262,9 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
     """(height, width, channels, whether one channel comes after the other) of an image without a format.
 
     Args:
-        shape: That is stated: height, width and channels, or channels, height and width; or without channels.
-        num_values: How many numbers there are: they tell how many channels there are where nothing else does.
-        dtype: Of a number: with any but uint8 it is a tensor, whose sides are what they are.
+        shape: The shape that is stated: height, width and channels, or channels, height and width; or without channels.
+        num_values: The number of values: it tells how many channels there are where nothing else does.
+        dtype: The dtype of a number: with any but uint8 it is a tensor, whose sides are what they are.
 
     Raises:
         ValueError: It is none of an image; one line.

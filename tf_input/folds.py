@@ -24,8 +24,8 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
     """The manifest as if it had the splits `train`, of all folds but one, and `validation`, which is that one, in place of its folds.
 
     Args:
-        manifest: Of the data set.
-        fold: How many folds there are, and which is to validate with, from 0.
+        manifest: The manifest of the data set.
+        fold: The (number of folds, the one to validate with, from 0).
 
     Raises:
         ValueError: It has not so many folds.

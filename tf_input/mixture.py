@@ -82,11 +82,11 @@ def mix(
         model.fit(train, epochs=10)
 
     Args:
-        parts: As in `Mixture`, which says what an epoch is, and how shares are kept.
-        config: As in `Mixture.batches`, and so are what is returned and the errors.
-        stop: As in `Mixture`.
-        class_names: As in `Mixture`.
-        **options: As in `Mixture.batches`.
+        parts: The data sets and their shares, as `Mixture` takes them, which says what an epoch is, and how shares are kept.
+        config: The options with which the mix is read, as `Mixture.batches` takes them; what is returned and the errors are its too.
+        stop: The end of an epoch, as `Mixture` takes it.
+        class_names: The class names in their order, as `Mixture` takes them.
+        **options: The attributes of `ReadConfig`, as `Mixture.batches` takes them.
     """
     return Mixture(parts, stop=stop, class_names=class_names).batches(config, **options)
 
@@ -112,15 +112,16 @@ class Mixture:
     and what others have beside these comes after them, in their order. Where one part has weights, examples of the others weigh 1.
 
     Args:
-        parts: By name, (data set or its directory, split, share), or with options of its own, (data set, split, share,
-            {"where": "width >= 64"}). Shares are to each other as these numbers are: 0.7 and 0.3, or 7 and 3. In proportion to the
-            numbers of examples, with `stop="all"`, an epoch has every example of all parts exactly once.
-        stop: Where an epoch ends. "first": when the first part has been read once, so that no example comes twice in it; "all": when
-            each has been, at least once; or a number of batches.
-        class_names: Of `label`, or else of the objects, in the order of their numbers, such as those of another mix; None: as above.
+        parts: The parts by name: (data set or its directory, split, share), or with options of its own, (data set, split, share, {"where":
+            "width >= 64"}). Shares are to each other as these numbers are: 0.7 and 0.3, or 7 and 3. In proportion to the numbers of
+            examples, with `stop="all"`, an epoch has every example of all parts exactly once.
+        stop: The end of an epoch. "first": when the first part has been read once, so that no example comes twice in it; "all": when each
+            has been, at least once; or a number of batches.
+        class_names: The class names of `label`, or else of the objects, in the order of their numbers, such as those of another mix; None:
+            those of the first part, and behind them what others have beside these.
 
     Attributes:
-        features: What the examples of all parts have, by name; class labels have the class names of all.
+        features: The features of the examples of all parts, by name; class labels have the class names of all.
 
     Raises:
         FileNotFoundError, OSError: A data set can't be opened.
@@ -184,15 +185,15 @@ class Mixture:
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
     def which(self, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]) -> dict[str, np.ndarray]:
-        """Which examples a batch is made of, of any epoch, without a log of it: see `PreparedDataset.which`.
+        """Tells the examples that a batch of any epoch is made of, without a log of it; see `PreparedDataset.which`.
 
             mixture.which(epoch=3, step=9_000, batch_size=128, image_size=224, seed=0)["key"]
 
         Args:
-            config: As in `batches`, how the training read it.
-            epoch: Which epoch, from 0.
-            step: Which batch of it, from 0.
-            **options: As in `batches`, those of the training. `hosts=None`: those of all hosts together.
+            config: The options with which the training read the mix, as `batches` takes them.
+            epoch: The epoch, from 0.
+            step: The batch of the epoch, from 0.
+            **options: The options of the training, as `batches` takes them. `hosts=None`: those of all hosts together.
 
         Returns:
             Arrays of str, as objects, in the order of the batch: `part`, the name of the example's part, and what
@@ -280,7 +281,7 @@ class Mixture:
         return MixedPlan(config, seed, order, share, tuple(parts), decoder)
 
     def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
-        """Which rows of an epoch's batches this host reads, of parts of these sizes."""
+        """The rows of an epoch's batches that this host reads, of parts of these sizes."""
         length = config.batch_size * self._stop if self._has_whole_batches else epoch_length(self._weights, sizes, self._stop)
         return make_share(_NAME, length, config, has_targets)
 
@@ -441,7 +442,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _kind(feature: Feature) -> str:
-    """Of a feature, for comparisons: images are pixels once they are decoded."""
+    """The kind of a feature, for comparisons: images are pixels once they are decoded."""
     if feature.kind == "class_label":
         return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)
     return "image" if feature.kind == "pixels" else feature.kind

@@ -1,4 +1,4 @@
-"""Options by their names: of a misspelt one it is said which was meant, and those of a config stand in the signatures of what takes them."""
+"""Options by their names: a misspelt one is refused with the one that was meant, and those of a config stand in signatures."""
 
 import difflib
 import functools

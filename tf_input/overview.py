@@ -42,7 +42,7 @@ def heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
 
 
 def overview_tables(manifest: Manifest) -> Iterator[Table]:
-    """Its splits, and its features."""
+    """Yields the table of a data set's splits, and that of its features."""
     splits = [
         (printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", size(sum(shard.num_bytes for shard in shards)))
         for split, shards in manifest.splits.items()

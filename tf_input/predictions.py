@@ -43,13 +43,13 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
 
 
 def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog) -> Iterator[Columns]:
-    """What `PreparedDataset.predict` returns, batch by batch.
+    """Yields what `PreparedDataset.predict` returns, batch by batch.
 
     Args:
-        model: As there.
-        batches: Of a split, in the order of its shards, with keys.
-        decoder: Made them.
-        catalog: Of the split.
+        model: The model, as `PreparedDataset.predict` takes it.
+        batches: The batches of a split, in the order of its shards, with keys.
+        decoder: The decoder that made them.
+        catalog: The catalog of the split.
     """
     call = getattr(model, "predict_on_batch", model)
     columns = catalog.row_columns()

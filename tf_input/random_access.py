@@ -41,8 +41,8 @@ class Examples:
     They can be pickled: another process opens the data set itself, once, however many it is sent.
 
     Args:
-        reader: Reads one by its number.
-        numbers: Which of those that it reads.
+        reader: The reader, which reads one by its number.
+        numbers: The numbers of those examples of the split that it has.
     """
 
     def __init__(self, reader: "ExampleReader", numbers: range) -> None:
@@ -118,11 +118,11 @@ class ExampleReader:
     """Reads the examples of a split, one by one.
 
     Args:
-        name: Of what, for messages.
-        records: Reads records by their numbers.
-        decode_record: Makes an example of a record.
-        find: The numbers of the examples that may have a key.
-        origin: A function, and its arguments, that make the same in another process.
+        name: The name of what is read, for messages.
+        records: The reader of records by their numbers.
+        decode_record: A function that makes an example of a record.
+        find: A function from a key to the numbers of the examples that may have it.
+        origin: The function, and its arguments, that make the same in another process.
     """
 
     def __init__(
@@ -159,9 +159,9 @@ def record_decoder(
     """A function from a record to its features, as `Examples` says.
 
     Args:
-        schema: The features.
-        mask_dtype: Of masks.
-        channels: Of encoded images.
+        schema: The features of a record.
+        mask_dtype: The dtype of masks.
+        channels: The number of channels of encoded images.
     """
     schema = tuple(schema)
     by_name = {feature.name: feature for feature in schema}

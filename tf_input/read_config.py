@@ -70,59 +70,60 @@ class ReadConfig:
     """How a split is read: its attributes are the options of `batches` and its like, which also take one whole, as `config`.
 
     Attributes:
-        batch_size: Images in a batch, of all hosts together.
-        image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size. "largest":
-            the largest height and the largest width that the data set has; each image lies in the middle, `unscaled`. Of several images
-            in an example the same for all, or by their names: {"image": 224, "right": (64, 128)}.
-        channels: Of images: 1, grey; 3, red, green and blue; 4, with alpha (255 where an image has none). None: 1 where all images of the
-            data set are grey, else 3; of pixels without a format as many as they have.
+        batch_size: The number of examples in a batch, of all hosts together.
+        image_size: The (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size. "largest":
+            the largest height and the largest width that the data set has; each image lies in the middle, `unscaled`. Of several images in
+            an example the same for all, or by their names: {"image": 224, "right": (64, 128)}.
+        channels: The number of channels of images: 1, grey; 3, red, green and blue; 4, with alpha (255 where an image has none). None: 1
+            where all images of the data set are grey, else 3; of pixels without a format as many as they have.
         augment: Whether to crop and flip at random; an `Augmentation` says how.
-        augment_together: Of several images in an example those that share what is drawn at random, by their names: they show the same
-            part, the same way round, and their colours change alike. Each of the others varies for itself. True: all share it, as
-            the two views of a scene must, or an image and the one that is to be made of it; False: none does, which makes harder
-            pairs for a siamese model. Masks, maps and boxes follow `image`.
+        augment_together: The names of those of several images in an example that share what is drawn at random: they show the same part,
+            the same way round, and their colours change alike. Each of the others varies for itself. True: all share it, as the two views
+            of a scene must, or an image and the one that is to be made of it; False: none does, which makes harder pairs for a siamese
+            model. Masks, maps and boxes follow `image`.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
             with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
             name that says neither this nor `validation`, `test` or the like is warned of. "window", or True: long runs of records
             in random order, and the records of some runs mixed, which is enough as the data set was shuffled before it was written;
             "exact": a permutation of the whole split, for which records are read one by one, from a local disk or a cache.
-        seed: Of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
+        seed: The seed of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
             differ.
         drop_remainder: Whether to leave out a last batch that is not full.
-        fit: What is seen of an image that is not cropped at random. `crop`: its largest central box of the right proportions, so
-            that it fills the frame undistorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
+        fit: The part of an image that is seen where it is not cropped at random. `crop`: its largest central box of the right proportions,
+            so that it fills the frame undistorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
             middle of a black frame (0 in masks); `unscaled`: so, but an image that is smaller than the frame is not made larger. None:
             `pad` where boxes, masks or maps are read, of which a crop would leave some out; else `crop`.
-        inputs: Names of the features that a model is fed with. None: `image`; where there is none, all that are neither targets nor
-            the key nor the weight.
-        targets: Names of what it is to predict, of all that the data set has; None: what the data set says.
-        max_objects: Objects of an image: the first so many, and room for as many. None: room for those of the image in a batch
-            that has the most.
-        ragged: How lists of any length leave, of numbers or texts. `pad`: filled up with zeros, or empty texts, to the longest of the
-            batch; `mask`: so, and beside an input NAME a mask NAME_mask, bool [batch, n], which is True where values are; `ragged`: as
-            `tf.RaggedTensor`, which Keras takes in part, and on TensorFlow alone. With `mask`, images that need not fill their frame
-            (`pad`, `unscaled`) have an image_mask too, bool [batch, height, width, 1]. A target of padded integers has weights, which
+        inputs: The names of the features that a model is fed with. None: `image`; where there is none, all that are neither targets nor the
+            key nor the weight.
+        targets: The names of the features that a model is to predict, of all that the data set has; None: what the data set says.
+        max_objects: The number of objects of an image: the first so many, and room for as many. None: room for those of the image in a
+            batch that has the most.
+        ragged: The form in which lists of any length leave, of numbers or texts. `pad`: filled up with zeros, or empty texts, to the
+            longest of the batch; `mask`: so, and beside an input NAME a mask NAME_mask, bool [batch, n], which is True where values are;
+            `ragged`: as `tf.RaggedTensor`, which Keras takes in part, and on TensorFlow alone. With `mask`, images that need not fill their
+            frame (`pad`, `unscaled`) have an image_mask too, bool [batch, height, width, 1]. A target of padded integers has weights, which
             are 0 where it has none.
-        max_length: What lists are padded to, and cut to where they are longer, so that all batches have one shape. None: the longest.
+        max_length: The length that lists are padded to, and cut to where they are longer, so that all batches have one shape. None: that of
+            the longest.
         use_weights: Whether batches have weights, if the data set has; Keras multiplies the loss by them.
-        class_weight: How much the classes of a target count, by which batches have weights, for several targets in a dictionary:
-            "balanced", all the same; or label -> weight, as Keras has it, where a label is a number or a class name, and one that is
-            not named has 1; or, of several targets, target -> one of these. Stored weights are multiplied. Of a mask, a label is the
-            value of a pixel, and weights are float32 [batch, height, width]; its pixels are not counted, so it can't be "balanced".
-        one_hot: Which class labels among the targets are float32 [batch, num_classes], 1 for the class and else 0, as losses and layers
+        class_weight: The weight of each class of a target, by which batches have weights, for several targets in a dictionary: "balanced",
+            all count the same; or label -> weight, as Keras has it, where a label is a number or a class name, and one that is not named
+            has 1; or, of several targets, target -> one of these. Stored weights are multiplied. Of a mask, a label is the value of a
+            pixel, and weights are float32 [batch, height, width]; its pixels are not counted, so it can't be "balanced".
+        one_hot: The class labels among the targets that are float32 [batch, num_classes], 1 for the class and else 0, as losses and layers
             want them that mix labels: True, all that are one class label; or their names.
         keys: Whether an element is `(batch, keys)`: what it would be without, and string [batch], the examples' keys, "" for what only
             fills up a batch. For loops (`for (images, labels), keys in ...`); `fit` is given batches without keys.
-        where: Which examples are read: a condition over the columns of the catalog, such as classes, sizes, and each number and text of
-            one value, in words of Python: "label in ('cat', 'dog') and width >= 64", "age > 30"; or a function of the columns, a mapping of their names to NumPy arrays that reads those it is asked
-            for, that returns bool [num_examples]. What is missing is None (NaN in an array of numbers). Of `objects/label` one says
-            `'cat' in objects.label`.
+        where: The condition that the examples that are read meet, over the columns of the catalog, such as classes, sizes, and each number
+            and text of one value, in words of Python: "label in ('cat', 'dog') and width >= 64", "age > 30"; or a function of the columns,
+            a mapping of their names to NumPy arrays that reads those it is asked for, that returns bool [num_examples]. What is missing is
+            None (NaN in an array of numbers). Of `objects/label` one says `'cat' in objects.label`.
         fold: Cross-validation, after `where`: (number of folds, the one that is read, or several of them). (5, 0) is a fifth, and
             (5, (1, 2, 3, 4)) the others. All of a group are in one fold, by a hash of the group, or of the key where there is none.
         subset: The share of the examples that is read, after `fold`: by a hash of the key, so that it is the same for any seed, and
             0.1 of them are among 0.2 of them. About so many.
-        take: How many are read, after `subset`: the same first ones in every epoch, as to overfit a batch. As the data set was
-            shuffled before it was written, they are a fair sample.
+        take: The number of examples that are read, after `subset`: the same first ones in every epoch, as to overfit a batch. As the data
+            set was shuffled before it was written, they are a fair sample.
         balance: How often each example comes, after `take`, by its class in the only target that is one class label. "oversample":
             each class as often as the largest; "undersample": as often as the smallest, in other epochs with others of its examples;
             or class name -> share of an epoch, which is as long as without, and has none of a class that is not named. The
@@ -133,10 +134,10 @@ class ReadConfig:
         on_error: What becomes of a damaged record: `raise` an error that names its shard and place, or `skip` it, which leaves
             its batch short, is logged, and counted in `PreparedDataset.skipped`. A shard that is not there is damage, too. What can't
             be read is an error with both: a disk or a store that is busy costs no record.
-        hosts: (number of hosts, this one's index, from 0): each reads an equal part of every batch, so that all together have the
-            batches that one host would have, whatever their number. A last batch that does not divide is filled up with examples
-            of weight 0. (1, 0): all of it is read here. None: they are found, and a line of the log says so where there are several: by the strategy
-            in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see
+        hosts: The (number of hosts, this one's index, from 0): each reads an equal part of every batch, so that all together have the
+            batches that one host would have, whatever their number. A last batch that does not divide is filled up with examples that weigh
+            nothing. (1, 0): all of it is read here. None: they are found, and a line of the log says so where there are several: by the
+            strategy in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see
             `tf_input.find_hosts`.
         service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050".
         memory_budget: Bytes. A split whose images, decoded, take no more, with all that is read beside them, is read once and held in

@@ -1,4 +1,4 @@
-"""The attributes of a ReadConfig as options of a function: `batches("train", batch_size=128)`, or with a config `batches("train", config)`."""
+"""The attributes of a ReadConfig as options of a function: `batches("train", batch_size=128)`, `batches("train", config)`."""
 
 import dataclasses
 from typing import Any, Callable, Collection, Literal, Mapping, Sequence, TypedDict

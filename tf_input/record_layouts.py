@@ -63,16 +63,16 @@ _FEATURE = re.compile(r"(?P<names>[^:\[\]?]+)(?::(?P<dtype>\w+))?(?P<shape>\[[\d
 
 
 class Item(NamedTuple):
-    """What an item is made of.
+    """What an item of a layout is made of.
 
     Attributes:
-        names: Of features that records have: the first that can be read is meant. Empty, of a number.
-        dtype: One of `DTYPES`, of bytes that are numbers; empty: nothing is said.
-        shape: Of these numbers; None: what stands beside them says it.
+        names: The names of features that records have: the first that can be read is meant. Empty for a number.
+        dtype: The dtype of bytes that are numbers, one of `DTYPES`; empty: nothing is said.
+        shape: The shape of these numbers; None: what stands beside them says it.
         is_list: Whether there is any number of values.
         is_optional: Whether records may lack it.
         is_image: Whether it is another image, encoded.
-        number: The number itself.
+        number: The number that the item is; None: it is read from a feature.
     """
 
     names: tuple[str, ...]
@@ -98,11 +98,11 @@ class Item(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What features mean.
+    """The meaning of the features of records.
 
     Attributes:
-        name: One of `LAYOUTS`, or `MAPPING` or `VALUES`.
-        items: By the name that they are to have.
+        name: The name of the layout: one of `LAYOUTS`, or `MAPPING` or `VALUES`.
+        items: The items, by the name that they are to have.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Layout:
 
     @property
     def box_names(self) -> tuple[str, ...]:
-        """Of the features that boxes are made of: one, or one for each side; none where there are no boxes."""
+        """The names of the features that boxes are made of: one, or one for each side; none where there are no boxes."""
         found = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
         return tuple(self.items[name].name for name in found)
 
@@ -130,7 +130,7 @@ def default_targets(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
-    """Reads a layout.
+    """Reads a layout as a user states it.
 
     Args:
         layout: A name, or items; or these as a mapping, of what stands before the "=" to what stands behind it, where `objects/bbox`

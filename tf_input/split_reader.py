@@ -34,9 +34,9 @@ class SplitReader:
     """Reads one split; what it holds in memory, it holds for all who read that. `PreparedDataset.split_reader` makes it.
 
     Attributes:
-        split: Its name.
-        shards: Its shards.
-        num_examples: How many examples it has.
+        split: The name of the split.
+        shards: The shards of the split.
+        num_examples: The number of examples of the split.
     """
 
     def __init__(self, files: DatasetFiles, split: str) -> None:
@@ -50,7 +50,7 @@ class SplitReader:
 
     @property
     def catalog(self) -> Catalog:
-        """Of its examples."""
+        """The catalog of the split's examples."""
         return self._files.catalog(self.split)
 
     def settle(self, config: ReadConfig) -> ReadConfig:
@@ -121,7 +121,7 @@ class SplitReader:
         return identify(self._files.manifest, self.split, config, {**plan.decoder.settled_options, **settled}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
-        """Which records an epoch has; None: each once. The errors are those of `batches`."""
+        """The selection of the records that an epoch has; None: each once. The errors are those of `batches`."""
         if not config.selects:
             return None
         labels = {name: self._files.features[name].label_names for name in self._heads(config)}
@@ -178,9 +178,9 @@ class SplitReader:
         """The batches of a split for readers that are dealt its shards one by one.
 
         Args:
-            config: How it is read.
-            shards: Which of its shards; None: all.
-            times: How often each record is read, int [num_examples] of each of the split's shards; None: once.
+            config: The options with which it is read.
+            shards: The places of the shards that are read; None: all.
+            times: The number of times that each record is read, int [num_examples] for each of the split's shards; None: once.
         """
         indexes = range(len(self.shards)) if shards is None else shards
         shards = [self.shards[index] for index in indexes]
