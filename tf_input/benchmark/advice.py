@@ -27,19 +27,19 @@ class Findings:
     """What is known of a split and of how it is read.
 
     Attributes:
-        directory: Of the data set.
-        source: What it was prepared from, if that is known.
+        directory: The directory of the data set.
+        source: The path of what it was prepared from, if that is known.
         is_remote: Whether it is read from an object store.
-        split: Which split.
-        num_examples, num_bytes, num_shards: Of the split.
+        split: The name of the split.
+        num_examples, num_bytes, num_shards: The numbers of examples, bytes and shards of the split.
         image_kind: "image", or "pixels" where they are stored raw, or another where they are transformed; None: there are none.
-        formats: Images of each format.
-        stored_side: Mean length of the shorter side in pixels, None if unknown.
-        stored_size: (height, width) of all images; None where they differ.
-        decoded_bytes: What the split takes in memory, if it can be held there.
-        is_held: Whether it is.
-        config: How it is read; with an `image_size`, where there are images.
-        order: "exact", "window" or None.
+        formats: The number of images of each format.
+        stored_side: The mean length of the shorter side in pixels; None if unknown.
+        stored_size: The (height, width) of all images; None where they differ.
+        decoded_bytes: The memory that the split takes decoded, in bytes, if it can be held there.
+        is_held: Whether the split is held in memory.
+        config: The options with which it is read; with an `image_size`, where there are images.
+        order: The order of an epoch: "exact", "window" or None.
     """
 
     directory: str
@@ -60,7 +60,7 @@ class Findings:
 
     @classmethod
     def of(cls, data_set: PreparedDataset, split: str, plan: Plan) -> "Findings":
-        """Of a data set that is open."""
+        """The findings about a split of an open data set."""
         shards = data_set.manifest.splits[split]
         images = data_set.statistics.get("images", {})
         sides = [images[side]["mean"] for side in ("height", "width") if images.get(side)]

@@ -27,10 +27,10 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
     """Reads a split as a training would, ever further down the pipeline, and prints how fast that is and what would help.
 
     Args:
-        directory: A data set, or its URL.
-        split: Which of its splits; None: the one for training.
-        config: How to read it; without an `image_size`, the images are left at theirs, or become 224 x 224 where they differ.
-        seconds: For how long to read, for each stage.
+        directory: The directory of a data set, or its URL.
+        split: The split to read; None: the one for training.
+        config: The options with which it is read; without an `image_size`, images keep theirs, or become 224 x 224 where they differ.
+        seconds: The time to read for each stage, in seconds.
 
     Raises:
         OSError, ImportError: The data set can't be read.

@@ -8,9 +8,9 @@ class Stage:
     """What was measured of the pipeline up to a stage.
 
     Attributes:
-        name: Of the stage.
-        images_per_second: That the pipeline up to there gives.
-        cpu_seconds: That it takes for an image, on all cores together.
+        name: The name of the stage.
+        images_per_second: The number of images that the pipeline up to there gives a second.
+        cpu_seconds: The processor time that it takes for an image, on all cores together, in seconds.
     """
 
     name: str
