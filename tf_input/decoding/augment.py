@@ -18,11 +18,11 @@ _GROUP = 4  # pixels that are multiplied at a time: rows of three are too short 
 
 
 class Rows(NamedTuple):
-    """Of which rows of a batch something is drawn, where these are not the first ones: so a host draws what all of them would.
+    """The rows of a batch that something is drawn for, where these are not the first ones: so a host draws what all of them would.
 
     Attributes:
-        numbers: int64 [n], the rows; those below 0 get any draw.
-        count: Rows of the whole batch.
+        numbers: The numbers of the rows, int64 [n]; those below 0 get any draw.
+        count: The number of rows of the whole batch.
     """
 
     numbers: tf.Tensor
@@ -32,14 +32,14 @@ class Rows(NamedTuple):
 def random_views(
     sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None
 ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
-    """Which part of each image a model gets to see, and which way round: boxes and `mirrored` for `decode.decode_boxes`.
+    """Draws the part of each image that a model gets to see, and which way round: boxes and `mirrored` for `decode.decode_boxes`.
 
     Args:
-        sizes: int32 [batch, 2], heights and widths.
-        image_size: (height, width) that the boxes will be resized to.
-        augmentation: How images vary.
-        seed: int64 or int32 [2]; the same seed, the same views.
-        rows: Which rows of a batch these images are; None: the first ones.
+        sizes: The heights and widths of the images, int32 [batch, 2].
+        image_size: The (height, width) that the boxes will be resized to.
+        augmentation: The options that say how images vary.
+        seed: The seed, int64 or int32 [2]; the same seed, the same views.
+        rows: The rows of the batch that these images are; None: the first ones.
 
     Returns:
         int32 [batch, 4] (None where no image is to be cropped at random), and bool [batch] (None where none is to be mirrored).
@@ -65,11 +65,11 @@ def random_boxes(
     central box.
 
     Args:
-        sizes: int32 [batch, 2], heights and widths.
-        image_size: (height, width) that the boxes will be resized to.
+        sizes: The heights and widths of the images, int32 [batch, 2].
+        image_size: The (height, width) that the boxes will be resized to.
         min_area: The smallest share of an image's area.
-        seed: int64 or int32 [2]; the same seed, the same boxes.
-        rows: As in `random_views`.
+        seed: The seed, int64 or int32 [2]; the same seed, the same boxes.
+        rows: The rows of the batch that these images are; None: the first ones.
 
     Returns:
         int32 [batch, 4]: (top, left, height, width).
@@ -112,9 +112,9 @@ class ColorChanges(NamedTuple):
     """How the colours of each image of a batch change; `colors` says what the numbers mean.
 
     Attributes:
-        brightness, saturation: float32 [batch], factors.
-        angle: float32 [batch], by which hues turn; in radians.
-        contrast: float32 [batch], factors; None: all 1, and no mean is computed.
+        brightness, saturation: The factors of brightness and of saturation, float32 [batch].
+        angle: The angle by which hues turn, float32 [batch], in radians.
+        contrast: The factors of contrast, float32 [batch]; None: all 1, and no mean is computed.
     """
 
     brightness: tf.Tensor
@@ -127,11 +127,11 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
     """Changes the colours of each image at random.
 
     Args:
-        images: uint8 [batch, height, width, channels], 3 (RGB) or 1 (grey, which has no saturation and no hue); height and width
-            known.
-        augmentation: How much they vary; nothing is computed where they do not.
-        seed: int64 or int32 [2]; the same seed, the same changes, whatever was drawn from it for views.
-        rows: As in `random_views`.
+        images: The images, uint8 [batch, height, width, channels], 3 (RGB) or 1 (grey, which has no saturation and no hue); height and
+            width known.
+        augmentation: The options that say how much they vary; nothing is computed where they do not.
+        seed: The seed, int64 or int32 [2]; the same seed, the same changes, whatever was drawn from it for views.
+        rows: The rows of the batch that these images are; None: the first ones.
 
     Returns:
         uint8, of the same shape; rounded, and clipped once, after all changes.

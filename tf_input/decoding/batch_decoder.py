@@ -17,10 +17,10 @@ class BatchDecoder:
     """A function from what a batch is made of to `x`, `(x, y)` or `(x, y, weight)`.
 
     Attributes:
-        decoders: Of each part of a mix; or of a split alone.
-        names: Of the parts; none of a split alone.
-        labels: For each part, of some of its class labels: for each number in the part the number in the mix.
-        size: Rows that each batch of a mix has; None: that differs.
+        decoders: The decoder of each part of a mix, or the one of a split.
+        names: The names of the parts of a mix; none of a split.
+        labels: For each part the class labels that have other numbers in the mix: for each number in the part the number in the mix.
+        size: The number of rows that each batch of a mix has; None: that differs.
     """
 
     decoders: tuple[ExampleDecoder, ...]
@@ -96,7 +96,7 @@ def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _advice(shapes: Sequence[tf.TensorShape], dtypes: Collection[tf.DType]) -> str:
-    """Which option makes images alike, if they are images."""
+    """The advice to give an option that makes images alike, if they are images."""
     if len(dtypes) > 1 or any(one.rank != 3 for one in shapes):
         return ""
     return ", as image_size=... makes images alike" if len({(*one[:2],) for one in shapes}) > 1 else ", as channels=... makes images alike"
@@ -122,7 +122,7 @@ def _leaves(outputs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _padded(values: Sequence[tf.Tensor], fill: int) -> list[tf.Tensor]:
-    """Of one shape: as large as the largest."""
+    """The values, filled up to one shape: as large as the largest."""
     sizes = [tf.shape(one)[1:] for one in values]
     most = tf.reduce_max(tf.stack(sizes), axis=0)
     margins = [tf.pad(tf.stack([tf.zeros_like(most), most - size], axis=1), [[1, 0], [0, 0]]) for size in sizes]

@@ -38,12 +38,12 @@ def weight_tables(
     """`ReadConfig.class_weight` in full: target -> the weight of each of its labels.
 
     Args:
-        option: None, "balanced", label -> weight, or target -> one of these. A label is a number or a class name, and has 1 if it is
-            not named, as in Keras.
-        features: Of the data set.
-        targets: That are read.
-        statistics: What `statistics.json` says; None: there is none, and classes are not counted.
-        split: The split that is read.
+        option: The option as the user gave it: None, "balanced", label -> weight, or target -> one of these. A label is a number or a class
+            name, and has 1 if it is not named, as in Keras.
+        features: The features of the data set, by name.
+        targets: The names of the targets that are read.
+        statistics: The contents of `statistics.json`; None: there is none, and classes are not counted.
+        split: The name of the split that is read.
 
     Raises:
         ValueError: No target, or another one, is one class label or a mask, or has such a label.
@@ -79,7 +79,7 @@ def weight_tables(
 
 
 def _num_labels(feature: Feature, statistics: Mapping[str, Any] | None) -> int:
-    """Of a mask, as many as its pixels have room for: a value that says nothing, such as 255, is one too."""
+    """The number of a target's labels; of a mask, as many as its pixels have room for: a value such as 255, for nothing, is one too."""
     if feature.kind != "mask":
         return len(feature.label_names)
     return 1 << ((statistics or {}).get("mask") or {"bits": 16})["bits"]

@@ -51,8 +51,8 @@ def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
     """How much of these records' boxes, masks and maps nobody sees; "" if there is nothing of it.
 
     Args:
-        decoder: With `fit="crop"`, without augmentation.
-        records: One or more.
+        decoder: The decoder, with `fit="crop"`, without augmentation.
+        records: The records, one or more.
     """
     with tf.device("CPU:0"):
         parsed = decoder.parse_batch(tf.constant([*records], tf.string))

@@ -33,12 +33,12 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
     """Decodes an image file; of an animation the first frame.
 
     Args:
-        encoded: string [].
-        channels: 1, 3 or 4.
-        dtype: uint8, or uint16: what has 8 bits is stretched.
+        encoded: The bytes of the image file, string [].
+        channels: The number of channels: 1, 3 or 4.
+        dtype: The dtype of the pixels: uint8, or uint16, for which 8 bits are stretched.
 
     Returns:
-        Of that dtype, [height, width, channels].
+        The pixels of that dtype, [height, width, channels].
     """
 
     def decode(channels: int, dtype: tf.DType) -> tf.Tensor:
@@ -94,18 +94,18 @@ def decode_boxes(
     differ a little from those of a whole decode.
 
     Args:
-        encoded: string [batch].
-        boxes: int32 [batch, 4], each within its image.
-        image_size: (height, width) of what is returned.
+        encoded: The image files, string [batch].
+        boxes: The boxes, int32 [batch, 4], each within its image.
+        image_size: The (height, width) of what is returned.
         mirrored: bool [batch], which to turn left to right; None: none.
         extents: int32 [batch, 2], the (height, width) to resize each box to; the rest, around it, is black. None: `image_size`.
         ratios: int32 [batch], each one of `RATIOS`: a JPEG is decoded at a size that is smaller by this factor, for which its box
             must be of multiples of it. None: as stored.
-        channels: 1, 3 or 4.
-        dtype: uint8 or uint16.
+        channels: The number of channels: 1, 3 or 4.
+        dtype: The dtype of the pixels: uint8 or uint16.
 
     Returns:
-        Of that dtype, [batch, height, width, channels].
+        The boxes' pixels of that dtype, [batch, height, width, channels].
 
     Raises:
         tf.errors.InvalidArgumentError: An image is damaged, or smaller than its box. Raised when the tensor is computed.
@@ -168,8 +168,8 @@ def decode_pixels(stored: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
     """Images without a format, a whole batch at once.
 
     Args:
-        stored: string [batch], each of as many bytes as the shape says, row by row.
-        shape: (height, width, channels).
+        stored: The pixels as they are stored, string [batch], each of as many bytes as the shape says, row by row.
+        shape: The (height, width, channels) of each image.
 
     Returns:
         uint8 [batch, *shape].
@@ -185,8 +185,8 @@ def decode_masks(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """Decodes masks that all have one size.
 
     Args:
-        encoded: string [batch], each a grey PNG of 8 or 16 bits.
-        image_size: Their (height, width).
+        encoded: The masks as they are stored, string [batch], each a grey PNG of 8 or 16 bits.
+        image_size: The (height, width) of the masks.
 
     Returns:
         uint16 [batch, height, width, 1].
@@ -210,9 +210,10 @@ def decode_mask_boxes(
     """Decodes one box of each mask and resizes it to the nearest values: `decode_boxes` for masks.
 
     Args:
-        encoded: string [batch], each a grey PNG of 8 or 16 bits.
-        sizes: int32 [batch, 2], heights and widths of the images, which their masks must have.
-        boxes, image_size, mirrored, extents: As in `decode_boxes`.
+        encoded: The masks as they are stored, string [batch], each a grey PNG of 8 or 16 bits.
+        sizes: The heights and widths of the images, which their masks must have, int32 [batch, 2].
+        boxes, image_size, mirrored, extents: The box of each mask, the size to resize it to, and which are mirrored or framed: as
+            `decode_boxes` takes them.
 
     Returns:
         uint16 [batch, height, width, 1].
@@ -249,7 +250,7 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
     """The images' sizes, for records that do not state them: from the header of a JPEG, by decoding a PNG.
 
     Args:
-        encoded: string [batch].
+        encoded: The image files, string [batch].
 
     Returns:
         int32 [batch, 2], heights and widths.
@@ -270,8 +271,8 @@ def central_boxes(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     Resizing it is the usual "resize the short side, then crop the centre", without resizing what is cropped away.
 
     Args:
-        sizes: int32 [batch, 2], heights and widths.
-        image_size: (height, width).
+        sizes: The heights and widths of the images, int32 [batch, 2].
+        image_size: The (height, width) whose proportions the boxes have.
 
     Returns:
         int32 [batch, 4].

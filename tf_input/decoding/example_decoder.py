@@ -23,8 +23,8 @@ class ImageSizes(NamedTuple):
     """The sizes of one feature's images, each a (height, width).
 
     Attributes:
-        shown: In a batch; None if it is not known: then none may be asked for.
-        stored: Of all stored images; None where they differ.
+        shown: The size of images in a batch; None if it is not known: then none may be asked for.
+        stored: The size of all stored images; None where they differ.
         largest: The largest height and the largest width of stored images; None where they are not known.
     """
 
@@ -38,21 +38,22 @@ class ExampleDecoder:
     """A function from a batch of records to `x`, `(x, y)` or `(x, y, weight)`.
 
     Attributes:
-        parse: From records, string [batch], and names to the features of these names, as `schema.parse_examples` gives them.
-        features: What a record has, by name.
-        config: How it is read; its `fit` is settled where it is None.
-        targets: What is to be predicted.
-        image_size: (height, width) of the images in a batch; None if it is not known: then none may be asked for.
-        stored_size: (height, width) of all stored images; None where they differ.
-        mask_dtype: Of masks.
+        parse: A function from records, string [batch], and names to the features of these names, as `schema.parse_examples` gives them.
+        features: The features that a record has, by name.
+        config: The options with which it is read; its `fit` is settled where it is None.
+        targets: The names of the features that are to be predicted.
+        image_size: The (height, width) of the images in a batch; None if it is not known: then none may be asked for.
+        stored_size: The (height, width) of all stored images; None where they differ.
+        mask_dtype: The dtype of masks in a batch.
         max_size: The largest height and the largest width of stored images; None where they are not known.
         others: Other images -> their sizes; those of which nothing stands here have the size that is asked for.
-        class_weights: Of targets that are one class label: the weight of each label.
+        class_weights: The weight of each label, for targets that are one class label.
         has_padding: Whether batches may have rows that only fill them up, which weigh nothing. All others then weigh 1, if nothing else
             says what they weigh.
-        num_rows: The most examples that are decoded at a time; None: a host's part of a batch.
-        stored_channels: Channels of encoded images in batches, where `config.channels` does not say it; 1: all of them are grey.
-        parse_keys: From records to their keys, string [batch]; None where they have none.
+        num_rows: The number of examples that are decoded at a time at most; None: a host's part of a batch.
+        stored_channels: The number of channels of encoded images in batches, where `config.channels` does not say it; 1: all of them are
+            grey.
+        parse_keys: A function from records to their keys, string [batch]; None where they have none.
     """
 
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
@@ -105,11 +106,11 @@ class ExampleDecoder:
         """Decodes images and masks whole, for who keeps them: `outputs` takes them either way.
 
         Args:
-            parsed: As `parse_batch` gives it.
+            parsed: The features of a batch, as `parse_batch` gives them.
 
         Returns:
-            The same, but images and pixels are uint8 (or uint16) [batch, height, width, channels], masks `mask_dtype` [batch, height,
-            width, 1], of the size in which they are stored, and tensors of their dtype.
+            The features with images and pixels decoded to uint8 (or uint16) [batch, height, width, channels], masks to `mask_dtype` [batch,
+            height, width, 1], of the size in which they are stored, and tensors to their dtype.
 
         Raises:
             ValueError: Images differ in size.
@@ -122,10 +123,10 @@ class ExampleDecoder:
         where these are asked for, `(batch, keys)`.
 
         Args:
-            parsed: Of at most `config.batch_size` examples.
-            seed: As in a call.
-            rows: int64 [batch], their places in the batch of all hosts, below 0 for what only fills it up; None: they are those of
-                a whole batch, or of its beginning.
+            parsed: The features of at most `config.batch_size` examples.
+            seed: The seed of all that is drawn, as a call takes it.
+            rows: The places of the examples in the batch of all hosts, int64 [batch], below 0 for what only fills it up; None: they are
+                those of a whole batch, or of its beginning.
         """
         batch = self._batch(parsed, seed, rows)
         if not self.config.keys:
@@ -194,7 +195,7 @@ class ExampleDecoder:
 
     @property
     def channels(self) -> int:
-        """Of the images in a batch: those that are asked for, or those of pixels, or of encoded images what the data set has."""
+        """The number of channels of the images in a batch: as asked for, or as pixels have, or of encoded images as the data set has."""
         return self._channels_of(self.features.get(IMAGE))
 
     def _channels_of(self, feature: Feature | None) -> int:
@@ -218,7 +219,7 @@ class ExampleDecoder:
         }
 
     def _pixel_bytes(self, feature: Feature) -> int:
-        """Of each pixel of an image or a mask in a batch; 0 for another feature."""
+        """The size of each pixel of an image or a mask in a batch, in bytes; 0 for another feature."""
         if feature.kind == "mask":
             return self.mask_dtype.size
         return self._channels_of(feature) * _dtype(feature).size if feature.kind in IMAGE_KINDS else 0
@@ -234,8 +235,9 @@ class ExampleDecoder:
 
     @property
     def num_held_bytes(self) -> int | None:
-        """Of an example, decoded, but for what is in its lists and texts; None if it can't be held: images, masks and maps differ in size,
-        or none is asked for."""
+        """The size of an example, decoded, but for what is in its lists and texts, in bytes; None if it can't be held: images, masks and
+        maps differ in size, or none is asked for.
+        """
         features = [self._settled(self.features[name]) for name in self._named]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
         if any(size is None for _, size in stored) or (self.stored_size is None and self._makes_views()) or any(map(_is_of_any_size, features)):
@@ -357,10 +359,10 @@ class ExampleDecoder:
         """What is seen of images, of features as `parse_batch` gives them; None: all of them, as they are stored.
 
         Args:
-            parsed: Of a batch.
-            seed, rows: As `outputs` has them.
-            name: Of the feature with the images.
-            leader: As `make_views` has it.
+            parsed: The features of a batch.
+            seed, rows: The seed and the rows, as `outputs` takes them.
+            name: The name of the feature with the images.
+            leader: The view of other images of the same examples that this one shares, as `make_views` takes it.
         """
         if not self._makes_views(name):
             return None
@@ -396,7 +398,7 @@ class ExampleDecoder:
         return next(one for one in self.image_names if one in together)
 
     def _seed_of(self, name: str, seed: tf.Tensor | None) -> tf.Tensor | None:
-        """Of what is drawn for an image, or for those that vary together with it."""
+        """The seed of what is drawn for an image, or for those that vary together with it."""
         leader = self._leader(name)
         return seed if seed is None or leader == IMAGE else augment.seed_of(leader, seed)
 
@@ -471,7 +473,7 @@ class ExampleDecoder:
         return decode.decode_boxes(value, views.boxes, views.image_size, views.mirrored, views.extents, views.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
-        """Of images, masks and tensors all numbers; as it is, what is anything else or has no one shape."""
+        """The values of images, masks and tensors as numbers; anything else, and what has no one shape, as it is."""
         feature = self.features.get(name)  # none of the shape of a tensor, nor of what states a size
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value
@@ -496,7 +498,7 @@ class ExampleDecoder:
 
 
 def _dtype(feature: Feature) -> tf.DType:
-    """Of an image's pixels, or of a tensor's or a map's numbers."""
+    """The dtype of an image's pixels, or of a tensor's or a map's numbers."""
     return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in IMAGE_KINDS else "float32"))
 
 

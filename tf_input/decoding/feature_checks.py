@@ -116,9 +116,9 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
     """Colours vary of images that are red, green and blue of 8 bits, or grey.
 
     Args:
-        config: With an augmentation, or without.
-        channels: Of the images.
-        image: The feature that they are.
+        config: The options, with an augmentation, or without.
+        channels: The number of channels of the images.
+        image: The feature with the images.
 
     Raises:
         ValueError: They are to vary of others.

@@ -25,15 +25,15 @@ def normalization_layer(
         model = keras.Sequential([flowers.normalization_layer(), ...])
 
     Args:
-        statistics: What `statistics.json` says.
+        statistics: The contents of `statistics.json`.
         image: The feature that is normalised.
         split: The split, of whose images a sample was looked into.
-        stored_channels: Of encoded images: 1 where all are grey, else 3.
-        channels: Of images in batches; None: as many as there are.
+        stored_channels: The number of channels of encoded images: 1 where all are grey, else 3.
+        channels: The number of channels of images in batches; None: as many as are stored.
 
     Returns:
-        From images of any dtype, 0..255 (0..65535 where they keep 16 bits, and of tensors whatever they hold), [batch, height, width, channels], to the layer's own dtype: float32, or for 8 bits what a policy
-        says. A channel that has one value only becomes 0.
+        A layer from images of any dtype, 0..255 (0..65535 where they keep 16 bits, and of tensors whatever they hold), [batch, height,
+        width, channels], to the layer's own dtype: float32, or for 8 bits what a policy says. A channel that has one value only becomes 0.
 
     Raises:
         ValueError: The statistics say nothing about such pixels.
@@ -66,8 +66,8 @@ def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "
     the same `min_area`.
 
     Args:
-        augmentation: How images vary; `crop` and `min_area` are not this layer's business.
-        seed: Of its draws; None: runs differ.
+        augmentation: The options that say how images vary; `crop` and `min_area` are not this layer's business.
+        seed: The seed of what the layer draws; None: runs differ.
 
     Raises:
         ValueError: Nothing is left to vary.
@@ -89,8 +89,8 @@ class RandomFlipAndColors(keras.layers.Layer):
     RandomHue work in HSV; and all vary images also where a model is called without `training`.
 
     Attributes:
-        flip, brightness, contrast, saturation, hue: See `Augmentation`.
-        seed: Of its draws; None: runs differ.
+        flip, brightness, contrast, saturation, hue: The options of these names, as `Augmentation` has them.
+        seed: The seed of what the layer draws; None: runs differ.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class RandomFlipAndColors(keras.layers.Layer):
         return keras.ops.cast(images, self.compute_dtype)
 
     def _change_colors(self, images: Any, draws: Any) -> Any:
-        """As `colors` says.
+        """Changes the colours of images, as `colors` says.
 
         Args:
-            images: float32 [batch, height, width, 3 or 1].
-            draws: float32 [4 or more, batch, 1, 1], from -1 to 1.
+            images: The images, float32 [batch, height, width, 3 or 1].
+            draws: The numbers that were drawn, float32 [4 or more, batch, 1, 1], from -1 to 1.
         """
         brightness, contrast = 1 + self.brightness * draws[0], 1 + self.contrast * draws[1]  # [batch, 1, 1] each
         saturation, angle = 1 + self.saturation * draws[2], 2 * math.pi * self.hue * draws[3]

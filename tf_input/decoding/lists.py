@@ -51,7 +51,7 @@ def pad(values: tf.RaggedTensor, max_length: int | None) -> tf.Tensor:
 
     Args:
         values: The lists of a batch.
-        max_length: The length, to which longer lists are cut; None: that of the longest one, and at least 1, as layers that pool want something.
+        max_length: The length, to which longer lists are cut; None: that of the longest one, and at least 1, which layers that pool want.
 
     Returns:
         The lists, filled up with 0, or empty texts.
@@ -62,7 +62,7 @@ def pad(values: tf.RaggedTensor, max_length: int | None) -> tf.Tensor:
 
 
 def mask(values: tf.RaggedTensor, max_length: int | None) -> tf.Tensor:
-    """Which of the padded values of `pad` are of the lists: bool [batch, length]."""
+    """Whether each of the padded values of `pad` is of its list: bool [batch, length]."""
     found = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
     return tf.ensure_shape(found, (values.shape[0], max_length))
 

@@ -15,11 +15,11 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
     """Tensors of one shape, or of shapes that differ in their first dimension alone; a whole batch at once.
 
     Args:
-        stored: string [batch].
-        feature: Of kind `tensor`; of its sides only the first may be unknown.
+        stored: The tensors as they are stored, string [batch].
+        feature: The feature of kind `tensor`; of its sides only the first may be unknown.
 
     Returns:
-        Of the feature's dtype: [batch, *shape], or a ragged tensor [batch, None, *shape[1:]].
+        The tensors of the feature's dtype: [batch, *shape], or a ragged tensor [batch, None, *shape[1:]].
 
     Raises:
         tf.errors.InvalidArgumentError: One has another number of bytes. Raised when the tensor is computed.
@@ -64,13 +64,13 @@ def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: 
     """What is seen of tensors [height, width, channels] that differ in size: of images, or of maps over them.
 
     Args:
-        stored: string [batch].
-        shapes: int64 [batch, 3], as `stored_shapes` gives them.
-        feature: Of kind `tensor`, with a known number of channels.
-        views: What is seen of the images.
+        stored: The tensors as they are stored, string [batch].
+        shapes: The shapes of the tensors, int64 [batch, 3], as `stored_shapes` gives them.
+        feature: The feature of kind `tensor`, with a known number of channels.
+        views: The views of the images.
 
     Returns:
-        Of the feature's dtype, [batch, *views.image_size, channels].
+        The views of the tensors, of the feature's dtype, [batch, *views.image_size, channels].
 
     Raises:
         tf.errors.InvalidArgumentError: One has another number of bytes, or of channels. Raised when the tensor is computed.

@@ -1,4 +1,4 @@
-"""Which part of each image a model gets to see, and how masks, maps and boxes follow it."""
+"""The part of each image that a model gets to see, and how masks, maps and boxes follow it."""
 
 from typing import NamedTuple
 
@@ -60,18 +60,18 @@ def make_views(
     rows: augment.Rows | None = None,
     leader: Views | None = None,
 ) -> Views:
-    """What a model gets to see.
+    """Makes the views of images: what a model gets to see of them.
 
     Args:
-        sizes: int32 [batch, 2], heights and widths.
-        image_size: (height, width) that views are resized to.
-        fit: See `ReadConfig.fit`; where the augmentation crops, it decides.
-        augmentation: How images vary; None: they don't.
-        seed: int64 [2], with an augmentation; the same seed, the same views.
+        sizes: The heights and widths of the images, int32 [batch, 2].
+        image_size: The (height, width) that views are resized to.
+        fit: The way in which an image fits its frame, as `ReadConfig.fit` has it; where the augmentation crops, it decides.
+        augmentation: The options that say how images vary; None: they don't.
+        seed: The seed, int64 [2], with an augmentation; the same seed, the same views.
         scales: Whether JPEGs much larger than `image_size` are decoded at a smaller size. The edges of their boxes move a
             little then, by less than a pixel of the view, so that a pixel of the smaller image is either in a box or not.
-        rows: Which rows of a batch these images are; None: the first ones.
-        leader: What is seen of other images of the same examples, whose random crop and turn these share; None: of none.
+        rows: The rows of the batch that these images are; None: the first ones.
+        leader: The view of other images of the same examples, whose random crop and turn these share; None: of none.
     """
     boxes, mirrored = None, None
     if augmentation is not None and leader is not None:
@@ -116,7 +116,7 @@ def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """To which row each value belongs, int32 [num_values]: `value_rowids` in a fifth of its ops, of which each takes a pass to begin a while."""
+    """The row that each value belongs to, int32 [num_values]: `value_rowids` in a fifth of its ops, as each takes a while to begin."""
     splits = values.row_splits
     ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
     return tf.squeeze(ends, 0) - 1
@@ -178,7 +178,7 @@ def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def frame_masks(views: Views) -> tf.Tensor:
-    """Which pixels of the frames show the images: bool [batch, *views.image_size, 1]."""
+    """Whether each pixel of the frames shows the image: bool [batch, *views.image_size, 1]."""
     placed = (_samples(views, axis) for axis in range(2))
     rows, columns = ((samples >= 0) & (samples < extent) for samples, extent in placed)
     return (rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis]
@@ -224,6 +224,6 @@ def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int]) -> tf.
 
 
 def _is_within(starts: tf.Tensor, halves: tf.Tensor, num_samples: int) -> tf.Tensor:
-    """Which samples lie in the image: bool [batch, num_samples]."""
+    """Whether each sample lies in the image: bool [batch, num_samples]."""
     samples = starts[:, tf.newaxis] + halves[:, tf.newaxis] * (2 * tf.range(num_samples, dtype=tf.float32) + 1)
     return (samples >= 0) & (samples <= 1)

@@ -18,17 +18,17 @@ def decode_whole_images(
     """Decodes images that all have one size.
 
     Args:
-        encoded: string [batch].
-        image_size: Their (height, width).
-        batch_size: The most that there are, and mostly are: so many small images are decoded by one op each instead of in a loop.
-            None: any number.
-        channels: 1, 3 or 4.
-        dtype: uint8 or uint16.
+        encoded: The image files, string [batch].
+        image_size: The (height, width) of the images.
+        batch_size: The largest number of images, which there mostly are: so many small images are decoded by one op each instead of in a
+            loop. None: any number.
+        channels: The number of channels: 1, 3 or 4.
+        dtype: The dtype of the pixels: uint8 or uint16.
         are_grey: Whether it is known that all of them are: small ones are then decoded without a look at the format of each, which costs as
             much as the decoding.
 
     Returns:
-        Of that dtype, [batch, height, width, channels].
+        The pixels of that dtype, [batch, height, width, channels].
 
     Raises:
         tf.errors.InvalidArgumentError: One has another size, or is damaged, or they are too many. Raised when the tensor is
