@@ -1,4 +1,4 @@
-"""Which hosts there are, and which of them this process is."""
+"""The hosts that read together, and the one among them that this process is."""
 
 import contextlib
 import json
@@ -68,10 +68,10 @@ def hosts_of(split: str) -> tuple[int, int]:
 
 
 def tell_undivided(name: str) -> None:
-    """A line of the log, where several hosts read what nothing here divides: only what was prepared has parts for them.
+    """Writes a line of the log, where several hosts read what nothing here divides: only what was prepared has parts for them.
 
     Args:
-        name: Of what is read, for the message.
+        name: The name of what is read, for the message.
     """
     if tf.distribute.has_strategy():  # which divides it
         return
@@ -129,7 +129,7 @@ def _find_tf_config(is_asked: bool) -> tuple[int, int] | None:
 
 
 def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int | str | None) -> tuple[int, int]:
-    """Of a cluster, in which a chief comes before the workers."""
+    """Finds the number of processes of a cluster, in which a chief comes before the workers, and the place of one task among them."""
     if not cluster:
         return 1, 0
     jobs = [(job, place) for job in ("chief", "worker") for place in range(len(cluster.get(job, ())))]

@@ -33,7 +33,7 @@ def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
 
 
 def part_seed(seed: int, name: str) -> int:
-    """Of the order of a part: others than those of the mix and of its other parts, whatever these are of."""
+    """The seed of the order of a part: another one than those of the mix and of its other parts, whatever these are of."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/part/{name}".encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -41,8 +41,8 @@ def count_parts(weights: Sequence[int], places: np.ndarray) -> np.ndarray:
     """How many of the first examples of an epoch are of each part.
 
     Args:
-        weights: To which the shares are as.
-        places: int64 [n], how many examples.
+        weights: The numbers to which the shares of the parts are as.
+        places: The numbers of examples, int64 [n].
 
     Returns:
         int64 [num_parts, n], whose columns add up to `places`, and whose rows grow with them.
@@ -60,9 +60,9 @@ def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.nd
     """Where a part's examples come: the places up to which `count_parts` has one less.
 
     Args:
-        weights: As there.
-        part: Which part.
-        numbers: int64 [n], of its examples, from 0.
+        weights: The numbers to which the shares of the parts are as.
+        part: The place of the part among all parts.
+        numbers: The numbers of the part's examples, from 0, int64 [n].
     """
     if len(weights) == 1:
         return numbers
@@ -74,12 +74,12 @@ def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.nd
 
 
 def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int:
-    """Examples in an epoch.
+    """The number of examples in an epoch.
 
     Args:
-        weights: As in `count_parts`.
-        sizes: Examples of each part.
-        stop: "first": until a part has been read once; "all": until each has been.
+        weights: The numbers to which the shares of the parts are as.
+        sizes: The number of examples of each part.
+        stop: The end of an epoch: "first": until a part has been read once; "all": until each has been.
     """
     ends = [int(find_places(weights, part, np.array([size - 1]))[0]) + 1 for part, size in enumerate(sizes)]
     return min(ends) if stop == "first" else max(ends)
@@ -87,16 +87,16 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
 
 @dataclasses.dataclass(frozen=True)
 class MixedOrder:
-    """Of each epoch of a mix the places, and where in their own epochs its parts are there.
+    """The order of a mix: the places of each epoch, and where its parts are in their own epochs.
 
     Each epoch begins with the same parts, and a part goes on where it was: what it has in its own epochs is an endless row, of which
     each epoch of the mix takes the next `counts`.
 
     Attributes:
-        weights: To which the shares of the parts are as.
-        sizes: Examples of each part in an epoch of its own.
-        batch_size: Rows of a batch, of all hosts together.
-        num_places: Examples in an epoch of the mix.
+        weights: The numbers to which the shares of the parts are as.
+        sizes: The number of examples of each part in an epoch of its own.
+        batch_size: The number of rows of a batch, of all hosts together.
+        num_places: The number of examples in an epoch of the mix.
     """
 
     weights: tuple[int, ...]
@@ -114,11 +114,11 @@ class MixedOrder:
         return min(self.batch_size, self.num_places - step * self.batch_size)
 
     def rows(self, step: int, hosts: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """What a host reads of a batch.
+        """Finds what a host reads of a batch.
 
         Args:
-            step: Which batch of the epoch.
-            hosts: (number of hosts, this one's index).
+            step: The batch of the epoch, from 0.
+            hosts: The (number of hosts, this one's index).
 
         Returns:
             For each part, int64 [n] both: rows of the batch, and which of the part's examples in this epoch are there, ascending.
@@ -133,7 +133,7 @@ class MixedOrder:
         return found
 
     def own_places(self, part: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of a part's examples in an epoch of the mix: in which of its own epochs they are, and at which place of it."""
+        """For a part's examples in an epoch of the mix, the epochs of its own that they are in, and their places there."""
         return np.divmod(epoch * self.counts[part] + numbers, self.sizes[part])
 
     def lanes(self, part: int, own_epoch: int, own_places: np.ndarray) -> np.ndarray:

@@ -28,12 +28,12 @@ def permuted(key: int, places: np.ndarray, num_examples: int) -> np.ndarray:
     """The records at places of an epoch in which any permutation of all is as likely.
 
     Args:
-        key: The epoch's `epoch_key`.
-        places: int64 [n], each below `num_examples`.
-        num_examples: Records of the split.
+        key: The key of the epoch, as `epoch_key` gives it.
+        places: The places in the epoch, int64 [n], each below `num_examples`.
+        num_examples: The number of records of the split.
 
     Returns:
-        int64 [n], numbers in the split.
+        The numbers of the records in the split, int64 [n].
     """
     chunks = places // _CHUNK
     found = np.empty_like(places)

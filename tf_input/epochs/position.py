@@ -18,8 +18,8 @@ class Pass(NamedTuple):
     """What is read between two ends of a data set of batches.
 
     Attributes:
-        epoch, step: With which batch it begins.
-        count: Its batches.
+        epoch, step: The epoch, and its batch, with which it begins.
+        count: The number of its batches.
     """
 
     epoch: int
@@ -46,12 +46,13 @@ class Position:
     whole one, or `go_to` leads into the middle of one, a pass goes on into the next epoch, and the next pass begins where it ended.
 
     Args:
-        epoch, step: Of the batch with which the first pass begins.
-        num_batches: In a whole epoch; None if that is not known.
-        identity: What the batches depend on, beside epoch and step; see `identify`. None: on nothing that could be repeated.
+        epoch, step: The epoch and the step of the batch with which the first pass begins.
+        num_batches: The number of batches in a whole epoch; None if that is not known.
+        identity: The facts that the batches depend on, beside epoch and step; see `identify`. None: they depend on nothing that could be
+            repeated.
 
     Attributes:
-        start_epoch, start_step: With which the first pass begins.
+        start_epoch, start_step: The epoch and the step with which the first pass begins.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Position:
         return "Position(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
-        """The next pass is to begin there; unless step is 0, its last batches are of the next epoch. What `repeat` reads already goes on as it was.
+        """The next pass is to begin there; unless step is 0, its last batches are of the next epoch. What `repeat` reads already goes on as
+        it was.
 
         Raises:
             ValueError: There is no such step.
@@ -115,9 +117,9 @@ def identify(
     """What a batch depends on, beside epoch and step: whoever goes on with an epoch must have the same.
 
     Args:
-        manifest, split, config: Of the data set; of what is read of it, and how.
-        settled: What options come to, whether they were said so, otherwise or not at all; and what else there is to be told.
-        fold: With which the data set is open, if with one.
+        manifest, split, config: The manifest of the data set, the name of its split, and the options with which that is read.
+        settled: The values that options come to, whether they were said so, otherwise or not at all; and what else there is to be told.
+        fold: The fold with which the data set is open; None: it is open without folds.
 
     Returns:
         By name, as JSON has it: the data set, the split, and the options that matter. None without a seed.
@@ -149,9 +151,10 @@ def identify_mix(
     """What a batch of a mix depends on, beside epoch and step.
 
     Args:
-        parts: What `identify` says of each.
-        config: How the mix is read.
-        weights, stop, class_names: Of the mix: to which the shares are as, in the order of the parts; where an epoch ends; its classes in their order.
+        parts: The identity of each part, as `identify` gives it.
+        config: The options with which the mix is read.
+        weights, stop, class_names: The numbers to which the shares are as, in the order of the parts; where an epoch ends; and the classes
+            in their order.
 
     Returns:
         As `identify`; what is not the same for all parts, by their names.

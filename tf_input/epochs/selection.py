@@ -1,4 +1,4 @@
-"""Which records of a split an epoch has: some of them, or some more often than others."""
+"""The records of a split that an epoch has: some of them, or some more often than others."""
 
 import functools
 import hashlib
@@ -38,7 +38,7 @@ class Balance:
         self.num_examples = int(self._counts.sum())
 
     def keep(self, is_kept: np.ndarray) -> "Balance":
-        """Of some of the examples: bool [n]."""
+        """The balance of those of the examples that are kept, bool [n]."""
         return Balance(self._classes[is_kept], *self._arguments)
 
     def draw(self, epoch: int) -> np.ndarray:
@@ -55,12 +55,12 @@ class Selection:
     """Some records of a split.
 
     Args:
-        numbers: int64 [n], theirs in the split, ascending.
-        balance: How often each comes; None: once an epoch.
+        numbers: The numbers of the records in the split, ascending, int64 [n].
+        balance: The balance, which says how often each comes; None: once an epoch.
 
     Attributes:
-        numbers: As above.
-        num_examples: What an epoch has, with all that comes again.
+        numbers: The numbers of the records in the split, ascending, int64 [n].
+        num_examples: The number of examples that an epoch has, with all that comes again.
     """
 
     def __init__(self, numbers: np.ndarray, balance: Balance | None = None) -> None:
@@ -79,7 +79,7 @@ class Selection:
         return np.split(times, np.cumsum(counts)[:-1])
 
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
-        """Of some of these records, bool [n]; `numbers` are then theirs, where they are others now."""
+        """The selection of those of these records that are kept, bool [n]; `numbers` are the numbers of all, where they are others now."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]
         return Selection(numbers, self._balance and self._balance.keep(is_kept))
 

@@ -1,4 +1,4 @@
-"""Which places of an epoch each host reads in each step."""
+"""The places of an epoch that each host reads in each step."""
 
 import dataclasses
 import math
@@ -13,11 +13,11 @@ class Share:
     """One host's rows of the batches of an epoch. All hosts' rows of a step are one batch, the same for any number of hosts.
 
     Attributes:
-        split: Its name, for messages.
-        num_examples: Records of an epoch, of all hosts together.
-        batch_size: Rows of a batch, of all hosts together.
+        split: The name of the split, for messages.
+        num_examples: The number of records of an epoch, of all hosts together.
+        batch_size: The number of rows of a batch, of all hosts together.
         drop_remainder: Whether a last batch that is not full is left out.
-        hosts: (number of hosts, this one's index).
+        hosts: The (number of hosts, this one's index).
     """
 
     split: str
@@ -51,10 +51,10 @@ class Share:
         return local_batch_size(self.batch_size, self.hosts[0])
 
     def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """What this host reads of a batch.
+        """Finds what this host reads of a batch.
 
         Args:
-            step: Which batch of the epoch.
+            step: The batch of the epoch, from 0.
 
         Returns:
             int64 [n], its rows of the batch, the last of which may be `PADDING`; and int64 [m], places in the epoch of those that

@@ -28,11 +28,11 @@ class Window:
     """Some runs, whose records are mixed.
 
     Attributes:
-        index: Which window of the epoch it is.
-        start: Its first place in the epoch.
-        count: Its records, and places.
-        runs: int64 [n], the numbers of its runs in the table.
-        run_starts: int64 [n + 1], the first record of each, counted through the window as its runs lie one after the other.
+        index: The place of the window among those of the epoch.
+        start: The first place of the window in the epoch.
+        count: The number of its records, and of its places.
+        runs: The numbers of its runs in the table, int64 [n].
+        run_starts: The first record of each run, counted through the window as its runs lie one after the other, int64 [n + 1].
     """
 
     index: int
@@ -46,10 +46,10 @@ class WindowOrder:
     """The order of one epoch.
 
     Args:
-        runs: Of the split.
-        window_bytes: About how much a window has.
-        key: The epoch's `epoch_key`; None: records have the order in which they lie in the shards.
-        lanes: From places of the epoch to their lanes; None: the places modulo `NUM_LANES`.
+        runs: The runs of the split.
+        window_bytes: The size that a window has, about, in bytes.
+        key: The key of the epoch, as `epoch_key` gives it; None: records have the order in which they lie in the shards.
+        lanes: A function from places of the epoch to their lanes; None: the places modulo `NUM_LANES`.
     """
 
     def __init__(
