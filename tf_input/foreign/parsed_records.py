@@ -20,9 +20,9 @@ class ParsedRecords:
     """TFRecords that a function of the user's parses; `open_tfrecords` makes it.
 
     Attributes:
-        paths: The files of the only split, `train`.
-        parse: The function.
-        compression: "", "GZIP" or "ZLIB".
+        paths: The paths of the files of the only split, `train`.
+        parse: The function of the user's that parses a record.
+        compression: The compression of the files: "", "GZIP" or "ZLIB".
     """
 
     def __init__(

@@ -26,6 +26,7 @@ class Column:
 
 
 def stored_alike(feature: Feature, stored: str) -> Column:
+    """The column of a feature whose values are those of a stored feature of another name, as they are."""
     return Column(feature, (dataclasses.replace(feature, name=stored),))
 
 

@@ -165,11 +165,11 @@ class RecordFiles:
         Keras then goes on to the end, and counts the steps in the first epoch.
 
         Args:
-            split: One of `splits`.
-            config: How it is read; None: as the options say.
-            **options: The attributes of `ReadConfig`, beside a `config` in place of its own; `batch_size` has no default, nor has `image_size`
-                for encoded images. Those that need an index are refused: an exact order, `where`, `fold`, `subset`, `take`, `balance`,
-                `start_epoch`, `start_step`, `on_error`, `hosts`, `service`, `memory_budget`.
+            split: The name of the split, one of `splits`.
+            config: The options with which it is read; None: the options that follow.
+            **options: The attributes of `ReadConfig`, beside a `config` in place of its own; `batch_size` has no default, nor has
+                `image_size` for encoded images. Those that need an index are refused: an exact order, `where`, `fold`, `subset`, `take`,
+                `balance`, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`, `memory_budget`.
 
         Raises:
             RuntimeError: This process was forked after TensorFlow had run.
@@ -247,7 +247,7 @@ def _find_files(pattern: str | Sequence[str]) -> list[str]:
 
 
 def _refuse_prepared(directories: Sequence[str]) -> None:
-    """Of data sets with a manifest more is known than can be found out here."""
+    """Refuses data sets with a manifest, of which more is known than can be found out here."""
     for directory in directories:
         path = join(directory, MANIFEST)
         if tf.io.gfile.exists(path):
@@ -276,7 +276,7 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
 
 
 def _find_compression(path: str, compression: str | None) -> str | None:
-    """Of a file, which must be the given one if any is given; None: it has no records.
+    """Finds the compression of a file, which must be the given one if any is given; None: it has no records.
 
     Each is tried: the first bytes of a plain file, a record's length, may look like those of a compressed one.
     """

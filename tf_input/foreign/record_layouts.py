@@ -53,13 +53,13 @@ class RecordLayout:
 
 
 def find_record_layout(records: Sequence[bytes], path: str, layout: str | Mapping[str, Any] | None, label_names: Sequence[str]) -> RecordLayout:
-    """How to read records that are like these.
+    """Finds how to read records that are like these.
 
     Args:
-        records: The first ones.
-        path: Where the first lies, for messages.
-        layout: As `record_layouts.parse_layout` takes it; None: found by looking.
-        label_names: Class names, if they are known.
+        records: The first records.
+        path: The path of the first file, for messages.
+        layout: The layout as the user gave it, for `record_layouts.parse_layout`; None: found by looking.
+        label_names: The class names, if they are known.
 
     Raises:
         ValueError: One is no `tf.train.Example`, or they lack something.
@@ -94,11 +94,11 @@ class _FirstRecords:
     """The first records, and what their features mean.
 
     Attributes:
-        they_have: How messages begin that say what they have.
-        layout: Theirs.
-        examples: What each has.
-        seen: What they have, by their names.
-        label_names: Class names, if they are known.
+        they_have: The beginning of messages that say what they have.
+        layout: The layout of the records.
+        examples: The features of each record, as they are stored.
+        seen: The values of all of them, by the features' names.
+        label_names: The class names, if they are known.
     """
 
     they_have: str

@@ -20,10 +20,10 @@ class NumberReader:
     """Reads bytes of numbers.
 
     Attributes:
-        layout: Of the records.
-        sides: Items of it that say shapes: see `first_records.side_items`.
-        examples: What the first records have.
-        seen: The same, by names.
+        layout: The layout of the records.
+        sides: The items of the layout that say shapes: see `first_records.side_items`.
+        examples: The features of each of the first records, as they are stored.
+        seen: The values of the first records, by the features' names.
     """
 
     layout: Layout
@@ -84,11 +84,12 @@ class _Stated:
     """What says the shape of bytes of numbers.
 
     Attributes:
-        name: Of the bytes.
-        dtype: Of a number.
-        shape: Of all of them; None for a side in which they differ.
-        num_stated: How many of these sides records state, first ones.
-        numbers, parts: See `NumberReader._stated`.
+        name: The name of the feature with the bytes.
+        dtype: The dtype of a number.
+        shape: The shape of all of them; None for a side in which they differ.
+        num_stated: The number of these sides that records state, first ones.
+        numbers, parts: The numbers, or the types of the integers, that say the sides, and the features that these are read from: see
+            `NumberReader._stated`.
     """
 
     name: str
@@ -99,7 +100,7 @@ class _Stated:
     parts: tuple[Feature, ...]
 
     def shapes(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
-        """Of a batch, string [batch], int64 [batch, number of sides].
+        """The shapes of a batch of bytes, string [batch]: int64 [batch, number of sides].
 
         Raises:
             tf.errors.InvalidArgumentError: One is not as those of the first records, or has not as many bytes. Raised when it is computed.
@@ -122,7 +123,7 @@ class _Stated:
             return tf.identity(shapes)
 
     def check(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
-        """The same bytes, if they have a shape that they may have."""
+        """Returns the same bytes, if they have a shape that they may have."""
         with tf.control_dependencies([self.shapes(data, *stated)]):
             return tf.identity(data)
 

@@ -105,7 +105,7 @@ def _features(
 
 
 def _num_channels(fields: Mapping[str, Any]) -> int:
-    """Of an image; 0 of others, and of images of which nothing is said."""
+    """The number of channels of an image; 0 of other features, and of images of which nothing is said."""
     dimensions = fields.get("image", {}).get("shape", {}).get("dimensions", [])
     return int(dimensions[-1]) if dimensions else 0
 
@@ -119,7 +119,7 @@ def _tensor(name: str, fields: Mapping[str, Any]) -> Iterator[Feature]:
 
 
 def _label_names(directory: str, name: str, num_classes: int) -> tuple[str, ...]:
-    """Of the file beside it, or else the numbers."""
+    """The class names in the file beside it, or else the numbers."""
     path = join(directory, label_file_name(name.replace("/", "-")))
     if not tf.io.gfile.exists(path):
         return tuple(map(str, range(num_classes)))
