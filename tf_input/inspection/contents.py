@@ -20,9 +20,9 @@ class Contents:
     """A data set as its metadata have it.
 
     Args:
-        directory: Where it lies, a path or a URL.
-        files: They are read from.
-        manifest: Its own.
+        directory: The place of the data set, a path or a URL.
+        files: The files that they are read from.
+        manifest: The manifest of the data set.
 
     Raises:
         OSError, ValueError: The statistics are missing or damaged.

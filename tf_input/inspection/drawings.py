@@ -18,10 +18,11 @@ def draw_annotations(
     """The image with what is known of places in it.
 
     Args:
-        pixels: uint8 [height, width, 3].
-        masks: Integers [height, width, 1], the class of each pixel; class 0, mostly what is behind all else, is not coloured.
-        objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and `label`, int64 [num_objects], if they have one; None: none.
-        names: Of the classes of objects.
+        pixels: The pixels of the image, uint8 [height, width, 3].
+        masks: The masks, integers [height, width, 1], the class of each pixel; class 0, mostly what is behind all else, is not coloured.
+        objects: The objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and `label`, int64 [num_objects], if they
+            have one; None: there are none.
+        names: The names of the classes of objects.
 
     Returns:
         uint8 [height', width', 3]: the same, enlarged by a whole number if it is small.

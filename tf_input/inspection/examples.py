@@ -22,7 +22,7 @@ def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
 
     Args:
         where: The condition, as `batches(where=...)` takes it.
-        catalog: Of the split.
+        catalog: The catalog of the split.
 
     Raises:
         ImportError, OSError, ValueError: It is no condition, or a catalog is missing or damaged.
@@ -44,7 +44,7 @@ def find_example(dataset: "PreparedDataset", wanted: str) -> tuple[str, int, Map
     """The split, the number and the values of one example.
 
     Args:
-        dataset: The data set.
+        dataset: The data set that has the example.
         wanted: SPLIT:NUMBER, or a key.
 
     Raises:

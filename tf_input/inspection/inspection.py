@@ -28,11 +28,11 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
     """Prints what a data set has, or those of its examples that are asked for.
 
     Args:
-        directory: A data set, or its URL.
-        where: A condition, as `batches(where=...)` takes it: which examples meet it.
-        split: Of that, one split alone; None: each.
-        example: SPLIT:NUMBER, or a key: one example, with its image.
-        sql: A query over its catalog.
+        directory: The directory of a data set, or its URL.
+        where: A condition, as `batches(where=...)` takes it, that the printed examples meet.
+        split: The only split that is looked at for `where`; None: each.
+        example: One example to print, with its image: SPLIT:NUMBER, or a key.
+        sql: A query over the data set's catalog.
         as_json: Whether to print JSON.
 
     Raises:

@@ -19,8 +19,8 @@ def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
     It reaches nothing else: no file, and no network.
 
     Args:
-        sql: In DuckDB's dialect.
-        catalogs: Of the splits.
+        sql: The query, in DuckDB's dialect.
+        catalogs: The catalog of each split, by the split's name.
 
     Raises:
         ImportError: DuckDB or pyarrow is missing.
