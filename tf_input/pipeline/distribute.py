@@ -22,8 +22,8 @@ class Part(NamedTuple):
     """What one host reads of a split.
 
     Attributes:
-        shards: Which shards it opens.
-        count: How many records it reads in an epoch; the same on all hosts.
+        shards: The places of the shards that the host opens.
+        count: The number of records that it reads in an epoch; the same on all hosts.
     """
 
     shards: range
@@ -34,9 +34,9 @@ def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | No
     """One host's part where only whole shards can be dealt out: disjoint from the others', and as large.
 
     Args:
-        split: Its name, for messages.
-        counts: Records of each shard.
-        hosts: (number of hosts, this one's index); None: one.
+        split: The name of the split, for messages.
+        counts: The number of records of each shard.
+        hosts: The (number of hosts, this one's index); None: one.
         kind: The order; see `Plan`.
 
     Raises:
@@ -86,10 +86,11 @@ def service_batches(
     held. `map_example` and `map_batch` run on the workers, `map_batch` before workers' last batches are joined.
 
     Args:
-        split: One of the data set's splits.
-        config: With a `service`.
-        counts: Examples of each of its shards.
-        read_shards: Makes batches of some of them, as the workers are to do, which read them under the same path or URL as this process.
+        split: The name of the split, one of the data set's.
+        config: The options, with a `service`.
+        counts: The number of examples of each of its shards.
+        read_shards: A function that makes batches of some of them, as the workers are to do, which read them under the same path or URL as
+            this process.
 
     Raises:
         ValueError: As in `batches`; or drop_remainder leaves nothing, or an option can't work there: `start_step`, the order

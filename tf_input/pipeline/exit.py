@@ -13,7 +13,7 @@ import tensorflow as tf
 
 @functools.cache
 def let_go_at_exit() -> None:
-    """Has the program, before it ends, let go of all iterators over what `tf.data` reads: to be called by whoever makes one that asks Python."""
+    """Has the program let go of all iterators over what `tf.data` reads before it ends: for whoever makes an iterator that asks Python."""
     atexit.register(_let_go)
 
 

@@ -26,10 +26,10 @@ class Inputs(Protocol):
     """What batches are made of, one step after the other, or any of them. As a context manager it lets go of what it holds."""
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """What one batch is made of.
+        """Reads what one batch is made of.
 
         Args:
-            epoch, step: Which batch.
+            epoch, step: The epoch, and the batch of it.
 
         Raises:
             OSError: A record could not be read.
@@ -42,14 +42,14 @@ class Inputs(Protocol):
 
 
 class SplitInputs(Inputs, Protocol):
-    """Those of one split, at any places of its epochs."""
+    """The inputs of one split, at any places of its epochs."""
 
     def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
-        """What is at some places of an epoch, int64 [n]; None for what is damaged, if that is left out.
+        """Reads what is at some places of an epoch, int64 [n]; None for what is damaged, if that is left out.
 
         Args:
-            epoch: Which epoch of the split.
-            places: int64 [n], ascending or not.
+            epoch: The epoch of the split.
+            places: The places in the epoch, int64 [n], ascending or not.
             follows: Whether they come after those that were taken before, and others after them: what will be needed is read ahead.
         """
 
@@ -60,13 +60,13 @@ class SplitInputs(Inputs, Protocol):
         """The examples at some places of an epoch, int64 [n], by their numbers in the split. Nothing is read."""
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which examples one batch is made of. Nothing is read.
+        """The numbers of the examples that one batch is made of. Nothing is read.
 
         Args:
-            epoch, step: Which batch.
+            epoch, step: The epoch, and the batch of it.
 
         Returns:
-            int64 [n], their numbers in the split, whatever was chosen of it; and their rows, as `batch` has them.
+            The numbers of the examples in the split, int64 [n], whatever was chosen of it; and their rows, as `batch` has them.
         """
 
 
@@ -74,11 +74,11 @@ class HeldInputs:
     """Numbers of examples that are held in memory.
 
     Args:
-        share: This host's part.
-        seed: Of the order.
+        share: The part of each batch that this host reads.
+        seed: The seed of the order.
         shuffles: Whether each epoch has a permutation of its own.
-        numbers: int64 [n], the numbers in the split of those that are held, ascending.
-        selection: Which of them an epoch has; None: each once.
+        numbers: The numbers in the split of the examples that are held, ascending, int64 [n].
+        selection: The selection of the examples that an epoch has; None: each once.
     """
 
     def __init__(self, share: Share, seed: int, shuffles: bool, numbers: np.ndarray, selection: Selection | None = None) -> None:
@@ -104,12 +104,12 @@ class HeldInputs:
         return np.zeros(count, np.int64)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `SplitInputs.numbers`."""
+        """The numbers of the examples that one batch is made of, and their rows, as `SplitInputs.numbers` gives them."""
         rows, places = self._share.rows(step)
         return _filled_up(self.numbers_at(epoch, places), rows, int(self._held[0])), rows
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """As `SplitInputs.numbers_at`."""
+        """The numbers of the examples at places of an epoch, as `SplitInputs.numbers_at` gives them."""
         places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
         return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
 
@@ -118,13 +118,13 @@ class RecordInputs:
     """Serialized examples of a split that is read.
 
     Args:
-        share: This host's part.
-        seed: Of the order.
-        kind: "window", "exact", or None for the order in which records lie in the shards.
-        reader: Reads them.
-        read_buffer: Bytes that may be held.
+        share: The part of each batch that this host reads.
+        seed: The seed of the order.
+        kind: The order of an epoch: "window", "exact", or None for the order in which records lie in the shards.
+        reader: The reader of the records.
+        read_buffer: The number of bytes that may be held.
         may_be_empty: Whether damaged records may all be left out of a batch.
-        lanes: From an epoch and places of it to their lanes; None: see `WindowOrder`.
+        lanes: A function from an epoch and places of it to their lanes; None: see `WindowOrder`.
     """
 
     def __init__(
@@ -178,12 +178,12 @@ class RecordInputs:
         return self._reader.read(np.full(count, self._reader.first)) if count else np.empty(0, object)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `SplitInputs.numbers`."""
+        """The numbers of the examples that one batch is made of, and their rows, as `SplitInputs.numbers` gives them."""
         rows, places = self._share.rows(step)
         return _filled_up(self.numbers_at(epoch, places), rows, self._reader.first), rows
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """As `SplitInputs.numbers_at`."""
+        """The numbers of the examples at places of an epoch, as `SplitInputs.numbers_at` gives them."""
         if self._kind == "exact":
             places, selection = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples), self._reader.selection
             return places if selection is None else selection.of_epoch(epoch)[places]
@@ -196,12 +196,12 @@ class RecordInputs:
 
 
 class MixedInputs:
-    """What batches of a mix are made of.
+    """The inputs that batches of a mix are made of.
 
     Args:
-        order: Which examples of which part are where.
-        hosts: (number of hosts, this one's index).
-        make_parts: Make the inputs of each part.
+        order: The order of the mix, which says what examples of what part are where.
+        hosts: The (number of hosts, this one's index).
+        make_parts: Functions that make the inputs of each part.
     """
 
     def __init__(self, order: MixedOrder, hosts: tuple[int, int], make_parts: Sequence[Callable[[], SplitInputs]]) -> None:
@@ -234,7 +234,7 @@ class MixedInputs:
         return found
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Which examples of each part one batch is made of, int64 [n] by their numbers in its split, and their rows. Nothing is read."""
+        """For each part, the numbers in its split of the examples that one batch is made of, int64 [n], and their rows. Nothing is read."""
         found = []
         for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, self._order.rows(step, self._hosts))):
             own_epochs, places = self._order.own_places(part, epoch, numbers)

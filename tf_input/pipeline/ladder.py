@@ -33,11 +33,12 @@ def read_batches(
     """The batches of a plan: each pass begins where the position says, and has as many of them as any other.
 
     Args:
-        plan: Which records make up each batch.
-        decode_batch: From what `Plan.decode` takes (inputs and rows of each part, and a seed) to what a batch is.
-        position: Where each pass begins; it is told when the last batch was delivered.
+        plan: The plan, which says what records make up each batch.
+        decode_batch: A function from what `Plan.decode` takes (inputs and rows of each part, and a seed) to what a batch is.
+        position: The position, at which each pass begins; it is told when the last batch was delivered.
         prefetch: Whether batches are made before they are asked for.
-        num_passes: How many follow each other: one is begun with while batches of the last one are still ahead. None: without end.
+        num_passes: The number of passes that follow each other: one is begun with while batches of the last one are still ahead. None:
+            without end.
     """
     # By the generator all that it mentions is held for ever.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
@@ -91,19 +92,19 @@ def read_batches(
 def _note_ends(
     data: tf.data.Dataset, position: Position, begun: list[Pass], num_batches: int, count: int, num_passes: int | None
 ) -> tf.data.Dataset:
-    """The same data set, which tells the position when the last batch of a pass is asked for; behind all that reads ahead of who asks.
+    """Returns the same data set, which tells the position when the last batch of a pass is asked for; behind all that reads ahead.
 
     Beside each batch comes a number, and that beside a last one is computed by Python: to look at each batch would take as long as to read
     fifty tiny records.
 
     Args:
-        data: Of passes, one after the other.
-        position: Where each begins.
+        data: The data set, with passes one after the other.
+        position: The position, at which each pass begins.
         begun: The first passes of iterators that have given no batch yet: that of one which gives its first one is taken out. Which of
             several does not matter, as two passes at a time are the same one.
-        num_batches: In a whole epoch.
-        count: Batches of a pass.
-        num_passes: How many there are; None: without end.
+        num_batches: The number of batches in a whole epoch.
+        count: The number of batches of a pass.
+        num_passes: The number of passes; None: without end.
     """
 
     def begin() -> np.ndarray:
@@ -144,12 +145,13 @@ def read_files(
     """Batches of the records in files, of which nobody knows where each lies.
 
     Args:
-        paths: TFRecord files.
-        decode_batch: What becomes of a batch of records, and of a seed if images are augmented.
-        config: How to read them.
-        split: Whether they are shuffled may depend on it.
-        shuffle_buffer: Records that are dealt out anew while they are read, if they are shuffled.
-        compression, dealt, times: See `read_records`.
+        paths: The paths of TFRecord files.
+        decode_batch: A function that makes a batch of records, and of a seed if images are augmented.
+        config: The options with which they are read.
+        split: The name of the split: whether it is shuffled may depend on it.
+        shuffle_buffer: The number of records that are dealt out anew while they are read, if they are shuffled.
+        compression, dealt, times: The compression of the files, whether they are dealt out, and how often records come: as `read_records`
+            takes them.
     """
     data = read_records(paths, config, split, shuffle_buffer, compression=compression, dealt=dealt, times=times)
     data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
@@ -171,10 +173,10 @@ def read_records(
     """The records in files, one by one.
 
     Args:
-        paths, config, split, shuffle_buffer: See `read_files`.
-        compression: Of the files: "", "GZIP" or "ZLIB".
+        paths, config, split, shuffle_buffer: The files, and how they are read: as `read_files` takes them.
+        compression: The compression of the files: "", "GZIP" or "ZLIB".
         dealt: Whether many readers are dealt the files one by one: each then opens few, and leaves the others to the rest.
-        times: How often each record of each file is read; None: once.
+        times: The number of times that each record of each file is read; None: once.
     """
     places, shuffles = list(range(len(paths))), config.order(split) is not None
     if shuffles and dealt:

@@ -1,8 +1,8 @@
 """Memory that was freed is used again, though TensorFlow has it given back.
 
-From Python 3.11 on, an iterator over a generator has malloc ask the system for each piece of 128 KiB or more, in the whole process, and give
-it back as it is freed (`ApplyPython311MemoryPatch`, by `mallopt`). So each large record, and whatever it is decoded to, has fresh pages, which
-is a fourth of the time that photographs of 2000 pixels take.
+From Python 3.11 on, an iterator over a generator has malloc ask the system for each piece of 128 KiB or more, in the whole process, and
+give it back as it is freed (`ApplyPython311MemoryPatch`, by `mallopt`). So each large record, and whatever it is decoded to, has fresh
+pages, which is a fourth of the time that photographs of 2000 pixels take.
 """
 
 import ctypes

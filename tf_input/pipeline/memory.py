@@ -18,13 +18,13 @@ _CHUNK_BYTES = 16 << 20  # of decoded images that are on their way into memory a
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """Examples in memory.
+    """The examples of a split that are held in memory, decoded.
 
     Attributes:
-        values: By name, [num_examples, ...], on the CPU.
-        numbers: int64 [num_examples], theirs in the split, ascending.
-        num_bytes: About how much memory they take.
-        selection: Which of them an epoch has; None: each once.
+        values: The values by name, [num_examples, ...], on the CPU.
+        numbers: The numbers of the examples in the split, ascending, int64 [num_examples].
+        num_bytes: The memory that they take, about, in bytes.
+        selection: The selection of them that an epoch has; None: each once.
     """
 
     values: Mapping[str, Any]
@@ -34,11 +34,11 @@ class Held:
 
     @property
     def num_examples(self) -> int:
-        """Of an epoch: fewer than there should be where damaged ones were left out."""
+        """The number of examples of an epoch: fewer than there should be where damaged ones were left out."""
         return len(self.numbers) if self.selection is None else self.selection.num_examples
 
     def select(self, selection: Selection | None) -> "Held":
-        """The same examples for who reads a selection of them; what of it is not there is left out of it."""
+        """Returns the same examples for who reads a selection of them; what of it is not there is left out of it."""
         if selection is None:
             return self
         is_there = np.isin(selection.numbers, self.numbers)
@@ -53,9 +53,9 @@ def decoded_bytes(decoder: ExampleDecoder, num_examples: int, record_bytes: int)
     """About what examples take, decoded; None if they can't be held: their images differ in size, or none is asked for.
 
     Args:
-        decoder: Decodes them.
-        num_examples: How many there are.
-        record_bytes: Of all of their records, without images and tensors: lists and texts are some of it.
+        decoder: The decoder of the examples.
+        num_examples: The number of examples.
+        record_bytes: The size of all of their records, without images and tensors, in bytes: lists and texts are some of it.
     """
     num_bytes = decoder.num_held_bytes
     return None if num_bytes is None else num_examples * num_bytes + decoder.growth * record_bytes
@@ -65,13 +65,13 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     """All examples that a reader has, as `ExampleDecoder.decode_stored` gives them.
 
     Args:
-        reader: Reads the records, each once an epoch.
-        decoder: Decodes them.
-        num_bytes: What the images will take.
-        read_buffer: Bytes of records that may be held meanwhile.
+        reader: The reader of the records, each once an epoch.
+        decoder: The decoder of the examples.
+        num_bytes: The memory that the images will take, in bytes.
+        read_buffer: The number of bytes of records that may be held meanwhile.
 
     Returns:
-        What there is of them. While they are read, they take up to twice their memory.
+        The examples that there are. While they are read, they take up to twice their memory.
 
     Raises:
         ValueError, OSError: As in `Inputs.batch`.

@@ -19,12 +19,12 @@ class MixedPlan:
     """A plan of several parts, for who reads a `Plan`.
 
     Attributes:
-        config: How the mix is read, its `hosts` settled.
-        seed: All that is drawn depends on it.
-        order: Which examples of which part are where.
-        share: Which rows of the batches this host reads.
-        parts: Plans of the parts, of which each says how that one is read.
-        batch_decoder: Makes a batch of what each has.
+        config: The options with which the mix is read, its `hosts` settled.
+        seed: The seed that all that is drawn depends on.
+        order: The order of the mix, which says what examples of what part are where.
+        share: The rows of the batches that this host reads.
+        parts: The plans of the parts, of which each says how that one is read.
+        batch_decoder: The decoder that makes a batch of what each has.
     """
 
     config: ReadConfig
@@ -44,13 +44,13 @@ class MixedPlan:
 
     @property
     def make_inputs(self) -> Callable[[], Inputs]:
-        """As in `Plan`."""
+        """A function that makes the inputs of the batches, as `Plan.make_inputs` is."""
         return functools.partial(MixedInputs, self.order, self.share.hosts, [part.make_inputs for part in self.parts])
 
     def open_inputs(self) -> Inputs:
-        """As in `Plan`."""
+        """Opens the inputs of the batches, as `Plan.open_inputs` does."""
         return self.make_inputs()
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
-        """As in `Plan`."""
+        """Decodes a batch, as `Plan.decode` does."""
         return self.batch_decoder([part.look_up(one) for part, one in zip(self.parts, inputs)], seed, rows)

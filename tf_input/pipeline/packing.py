@@ -16,8 +16,8 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
     """Records, and behind them, at the end of a row of a multiple of 8, all numbers as bytes; or numbers alone, int64, of no records.
 
     Args:
-        note: NUM_NOTED numbers.
-        batch: What it is made of.
+        note: The numbers that go with the batch, NUM_NOTED of them.
+        batch: The inputs that the batch is made of.
     """
     records = [values for values, _ in batch if values.dtype == object]
     held = [values for values, _ in batch if values.dtype != object]
@@ -63,19 +63,19 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
 
 
 def packed_spec(are_held: Sequence[bool]) -> tf.TensorSpec:
-    """Of what `together` gives, of parts that are held in memory or not."""
+    """The spec of what `together` gives, of parts that are held in memory or not."""
     return tf.TensorSpec([None, None], tf.int64 if all(are_held) else tf.string)
 
 
 def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-    """What was packed.
+    """Takes apart what was packed.
 
     Args:
-        packed: As `pack` or `pack_error` gives it.
-        are_held: Of each part whether it is held in memory.
+        packed: The tensor, as `pack` or `pack_error` gives it.
+        are_held: Whether each part is held in memory.
 
     Returns:
-        int64 [NUM_NOTED], and for each part its inputs, string or int64 [n], and their rows, int64 [n].
+        The note, int64 [NUM_NOTED], and for each part its inputs, string or int64 [n], and their rows, int64 [n].
 
     Raises:
         tf.errors.InvalidArgumentError: It is an error. Raised when the tensors are computed.

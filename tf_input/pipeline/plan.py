@@ -26,13 +26,13 @@ class Plan:
     """A batch is a function of the seed, the epoch and the step alone, whoever asks for it, on any number of hosts.
 
     Attributes:
-        config: How the split is read, its `hosts` settled.
+        config: The options with which the split is read, its `hosts` settled.
         kind: The order of an epoch: "window", "exact", or None for that in which records lie in the shards.
-        share: Which rows of the batches this host reads.
-        decoder: Makes a batch of them.
-        reader: Reads the records; None if all examples are in memory:
-        held: as `memory.load` gives them.
-        lanes: Of a part of a mix: see `RecordInputs`.
+        share: The rows of the batches that this host reads.
+        decoder: The decoder that makes a batch of them.
+        reader: The reader of the records; None if all examples are in memory.
+        held: The examples in memory, as `memory.load` gives them; None if they are read.
+        lanes: A function from an epoch and places of it to their lanes, of a part of a mix: see `RecordInputs`.
     """
 
     config: ReadConfig
@@ -53,7 +53,7 @@ class Plan:
         reader: RecordReader | None = None,
         held: memory.Held | None = None,
     ) -> "Plan":
-        """Of a reader, or of what is held.
+        """The plan of a reader, or of what is held in memory.
 
         Raises:
             ValueError: There is no batch, or fewer than `start_step`, or hosts can't have equal parts of them.
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def selection(self) -> Selection | None:
-        """Which records an epoch has; None: each once."""
+        """The selection of the records that an epoch has; None: each once."""
         return self.held.selection if self.reader is None else self.reader.selection
 
     @property
@@ -125,12 +125,12 @@ class Plan:
 
 
 def draw_seed() -> int:
-    """Any."""
+    """Draws a seed at random, for who gives none."""
     return random.SystemRandom().randrange(1 << 63)
 
 
 def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: bool) -> Share:
-    """Which rows of an epoch's batches this host reads; where some only fill up, and nothing tells which, that is logged.
+    """The rows of an epoch's batches that this host reads; where some only fill up, and nothing tells which, that is logged.
 
     Raises:
         ValueError: As `Plan.of`.

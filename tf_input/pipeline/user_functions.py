@@ -17,20 +17,20 @@ def apply_functions(
 ) -> tf.data.Dataset:
     """Passes examples, then batches, through a user's functions.
 
-    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced with AutoGraph, not called for each:
-    what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
+    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced with AutoGraph, not called for
+    each: what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
     random numbers: that of a batch depends on the batch's seed alone, that of an example also on its place in the batch.
 
     Args:
-        data: Of (outputs, seed, rows): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2]; int64 [batch], the examples'
+        data: The data set of (outputs, seed, rows): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2]; int64 [batch], the examples'
             places in their batch.
-        map_example: Of one example. What it returns has one shape in all examples of a batch; where the data set has features of
-            any length, which are batched as ragged tensors, others may be so too.
-        map_batch: Of a batch, after that.
+        map_example: The function of one example. What it returns has one shape in all examples of a batch; where the data set has features
+            of any length, which are batched as ragged tensors, others may be so too.
+        map_batch: The function of a batch, called after that.
         has_keys: Whether outputs are a pair of what functions are given, and keys, which stay with it.
 
     Returns:
-        Of what they return, in as many batches, of as many examples.
+        The data set of what they return, in as many batches, of as many examples.
 
     Raises:
         TypeError: A function can't be called with these arguments.
@@ -57,10 +57,10 @@ def _caller(name: str, function: Callable[..., Any], spec: Any, has_keys: bool =
     """From a user's function to one of outputs and a seed.
 
     Args:
-        name: What errors call it.
-        function: The user's.
-        spec: Of the outputs.
-        has_keys: As in `apply_functions`.
+        name: The name of the function in errors.
+        function: The function of the user's.
+        spec: The spec of the outputs.
+        has_keys: Whether outputs are a pair of what functions are given, and keys.
     """
     if has_keys:
         call_without = _caller(name, function, spec[0])
