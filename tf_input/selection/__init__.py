@@ -1,4 +1,4 @@
-"""Which examples of a split are read, and how often: what `where`, `fold`, `subset`, `take` and `balance` mean.
+"""The examples of a split that are read, and how often: what `where`, `fold`, `subset`, `take` and `balance` mean.
 
 What comes in are these options, the indexes of a split and its catalogs; what goes out is a `Selection`: numbers of records. No record
 is read for it, and nothing of the catalogs but the columns that are named.

@@ -30,11 +30,11 @@ class Catalog(Mapping[str, Column]):
     The classes of `label` are read from the indexes where these have them, and are there without catalogs too.
 
     Args:
-        directory: Of the data set.
-        split: Its name, for messages.
-        shards: Of the split.
-        features: Of the data set.
-        store: Opens its files.
+        directory: The directory of the data set.
+        split: The name of the split, for messages.
+        shards: The shards of the split.
+        features: The features of the data set, by name.
+        store: The store, which opens the data set's files.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Catalog(Mapping[str, Column]):
         return self._read[name]
 
     def described(self) -> str:
-        """Which columns there are, for messages."""
+        """The columns that there are, as a sentence for messages."""
         if all(shard.catalog for shard in self._shards):
             return f"the catalog has {', '.join(self)}"
         return f"{self._directory} has no catalog, as `recordmill transform` writes none; its indexes have {', '.join(self) or 'no labels'}"
@@ -115,8 +115,8 @@ class Catalog(Mapping[str, Column]):
         """The key of each example, and the texts in these columns: shard by shard, of which none is kept.
 
         Args:
-            columns: Of texts.
-            paths: Of the shards that are asked; None: all.
+            columns: The names of columns of texts.
+            paths: The paths of the shards that are asked; None: all.
 
         Raises:
             ImportError, OSError, ValueError: As in `[]`.
@@ -242,7 +242,7 @@ class _Range(io.RawIOBase):
 
 
 def _failed(path: str, error: Exception) -> Exception:
-    """The same in one line that names the file: it could not be read, or is damaged."""
+    """The same error in one line that names the file: it could not be read, or is damaged."""
     message = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"catalog {path} is missing")
@@ -277,8 +277,8 @@ def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
     """The parts of a column, one after the other.
 
     Args:
-        parts: Arrow arrays.
-        names: Of the classes, where it has class names.
+        parts: The parts of the column, Arrow arrays.
+        names: The names of the classes, where it has class names.
     """
     arrow = import_package("pyarrow")
     whole = arrow.chunked_array(parts)

@@ -48,7 +48,7 @@ class TextLists:
     texts: Texts
 
     def have(self, text: str) -> np.ndarray:
-        """Which examples have a text: bool [n]."""
+        """Whether each example has a text: bool [n]."""
         owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return np.bincount(owners, self.texts.look_up(lambda one: one == text, False), len(self.lengths)) > 0
 

@@ -30,12 +30,12 @@ _TEXT_TESTS = {"startswith": str.startswith, "endswith": str.endswith}
 
 
 def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.ndarray:
-    """Which examples meet a condition: bool [num_examples].
+    """Finds the examples that meet a condition: bool [num_examples].
 
     Args:
-        text: The condition.
-        columns: By name; asked for those alone that the text names. Its KeyError says what there is.
-        num_examples: How many examples there are.
+        text: The text of the condition.
+        columns: The columns by name; asked for those alone that the text names. Its KeyError says what there is.
+        num_examples: The number of examples.
 
     Raises:
         ValueError: It is no condition, has a word that is not allowed, names an unknown column or class, or compares what can't be

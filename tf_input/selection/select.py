@@ -14,16 +14,16 @@ from tf_input.selection.expressions import evaluate
 
 
 def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str, Sequence[str]]) -> Selection | None:
-    """Which records an epoch of a split has.
+    """Finds the records that an epoch of a split has.
 
     Args:
-        split: Its name, for messages.
-        config: Says which.
-        catalog: Of the split.
+        split: The name of the split, for messages.
+        config: The options that say which examples are read.
+        catalog: The catalog of the split.
         labels: The targets that are one class label, by name, with their class names.
 
     Returns:
-        None: each of them once, as nothing is chosen.
+        The selection of records; None: each of them once, as nothing is chosen.
 
     Raises:
         ImportError: pyarrow is missing, and a catalog is to be read.
@@ -56,7 +56,7 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
 
 
 def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog: Catalog) -> np.ndarray:
-    """Which examples meet a condition: bool [num_examples]."""
+    """Whether each example meets a condition: bool [num_examples]."""
     if isinstance(where, str):
         return evaluate(where, catalog, catalog.num_examples)
     arrays = _Arrays(catalog)
@@ -113,13 +113,13 @@ def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[s
 
 
 def count_classes(shares: str | Sequence[float], sizes: np.ndarray, split: str, names: Sequence[str]) -> np.ndarray:
-    """How many examples of each class an epoch has: int64 [num_classes].
+    """The number of examples of each class that an epoch has: int64 [num_classes].
 
     Args:
-        shares: "oversample": as many as the largest class has, of each that occurs; "undersample": as many as the smallest of these;
-            or the share of each class, of as many as there are: the nearest numbers.
-        sizes: int64 [num_classes], how many there are of each.
-        split, names: Of the split, and of the classes, for messages.
+        shares: The rule, or the shares. "oversample": as many as the largest class has, of each that occurs; "undersample": as many as the
+            smallest of these; or the share of each class, of as many as there are: the nearest numbers.
+        sizes: The number of examples of each class that there are, int64 [num_classes].
+        split, names: The name of the split, and those of the classes, for messages.
 
     Raises:
         ValueError: A class that has a share has no examples.
