@@ -29,22 +29,22 @@ _BATCH_THREADS = 4
 
 @dataclasses.dataclass(frozen=True)
 class ServingConfig:
-    """What is served.
+    """The options of what is served.
 
     Attributes:
         transform: Whether the model was trained with `batches(transform=True)`. As the next five, only where what it was trained on
             does not say it itself.
-        image_size: As in `batches`, with which it was trained.
-        channels: As in `batches`, with which it was trained.
-        fit: As in `batches`, with which it was trained.
-        inputs: As in `batches`, with which it was trained.
-        targets: As in `batches`, with which it was trained.
-        label_names: Class names of the target, where the data set has none of it: of integers that a vocabulary gave.
+        image_size: The size of images that the model was trained on, as in `batches`.
+        channels: The number of channels that the model was trained on, as in `batches`.
+        fit: The fit of images that the model was trained on, as in `batches`.
+        inputs: The names of the features that the model is fed with, as in `batches`.
+        targets: The names of the features that the model predicts, as in `batches`.
+        label_names: The class names of the target, where the data set has none of it: of integers that a vocabulary gave.
         from_logits: Whether predictions of classes are logits; if not, they are probabilities. None: as the loss says with which
             the model was compiled.
-        threshold: Of a target with any number of labels, those with such a score are named.
+        threshold: The lowest score with which a label is named, of a target with any number of labels.
         overwrite: Whether a SavedModel that is at the path is replaced, once the new one is whole.
-        max_pixels: Height times width; a larger image is refused by what its header says, before it is decoded.
+        max_pixels: The largest height times width; a larger image is refused by what its header says, before it is decoded.
         max_batch_size: Images of several calls that come at about the same time are given to the model together, up to so many, each
             call decoded for itself before: an image that is damaged fails the call that it came with, and no other. It is for a
             server with many clients; a call on its own waits for 2 ms. None: each call is computed for itself.
@@ -125,11 +125,11 @@ def export_serving(
 
     Args:
         model: A Keras model, on the backend TensorFlow or JAX.
-        train: What it was trained on: what `PreparedDataset.batches` (`as_numpy`) returned, or a `tf_input.Sequence`; with any
-            `split` and seed, so that in another process `batches` with the same options does. Or the data set, or its directory, with
-            the options of training. Of what `recordmill transform` wrote, the data set from which it was made: its transform takes raw
-            images.
-        path: Of a local directory; parents are made. TensorFlow Serving wants its name to be a version, such as `models/flowers/1`.
+        train: The data that it was trained on: what `PreparedDataset.batches` (`as_numpy`) returned, or a `tf_input.Sequence`; with any
+            `split` and seed, so that in another process `batches` with the same options does. Or the data set, or its directory, with the
+            options of training. Of what `recordmill transform` wrote, the data set from which it was made: its transform takes raw images.
+        path: The path of a local directory; parents are made. TensorFlow Serving wants its name to be a version, such as
+            `models/flowers/1`.
         **options: The attributes of `ServingConfig`.
 
     Raises:

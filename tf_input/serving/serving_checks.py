@@ -72,10 +72,10 @@ def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: i
     """Compares what a model is fed with.
 
     Args:
-        name: Of the input.
-        found: As it is served.
-        expected: As a training batch has it.
-        rounding: By how much they may differ; 0: not by a bit.
+        name: The name of the input.
+        found: The values as they are served.
+        expected: The values as a training batch has them.
+        rounding: The amount by which they may differ; 0: not by a bit.
 
     Raises:
         RuntimeError: They differ.
@@ -97,10 +97,10 @@ def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolera
     """Compares what a model predicts.
 
     Args:
-        what: What they are, for the message.
-        found: As it is served.
-        expected: As the model gives it.
-        tolerance: Of the largest prediction.
+        what: The name of the predictions, for the message.
+        found: The predictions as they are served.
+        expected: The predictions as the model gives them.
+        tolerance: The difference that is allowed, as a part of the largest prediction.
 
     Raises:
         RuntimeError: They differ by more.

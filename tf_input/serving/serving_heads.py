@@ -15,11 +15,11 @@ class Head:
     """One target's part of the predictions.
 
     Attributes:
-        target: The target's name.
-        label_names: Class names; empty where it has none, and is a value.
+        target: The name of the target.
+        label_names: The class names of the target; empty where it has none, and is a value.
         is_multi_label: Whether an example has any number of labels.
         from_logits: Whether scores are yet to be made of the predictions.
-        threshold: Of any number of labels, those with such a score are named.
+        threshold: The lowest score with which a label is named, of any number of labels.
     """
 
     target: str
@@ -33,9 +33,9 @@ class Head:
             predictions: [batch, ...], as the model gives them.
 
         Returns:
-            Of a target without class names `value`, float32 [batch, ...]. Else `scores`, float32 [batch, classes], and `label`,
-            string [batch]: the class with the highest; of any number of labels string [batch, n], the best first, filled up with
-            "" to those of the example that has the most.
+            The answers for a client: for a target without class names `value`, float32 [batch, ...]. Else `scores`, float32 [batch,
+            classes], and `label`, string [batch]: the class with the highest; of any number of labels string [batch, n], the best first,
+            filled up with "" to those of the example that has the most.
         """
         predictions = tf.cast(predictions, tf.float32)
         if not self.label_names:
@@ -92,13 +92,13 @@ def make_heads(
     """The heads of a model, by the names of its targets.
 
     Args:
-        model: A Keras model.
-        features: Of which the targets are some.
-        targets: What it predicts.
-        predictions: Of some examples: a tensor, or by name.
-        label_names: Class names of the only target; None: as the feature says.
+        model: The Keras model.
+        features: The features of the data set, by name, among which the targets are.
+        targets: The names of the features that it predicts.
+        predictions: The predictions of some examples: a tensor, or tensors by name.
+        label_names: The class names of the only target; None: as the feature says.
         from_logits: Whether predictions are logits; None: as the loss says with which the model was compiled.
-        threshold: See `Head`.
+        threshold: The lowest score with which a label is named, of any number of labels.
 
     Raises:
         ValueError: It is not known what a prediction is, or it is not what its target is.

@@ -21,13 +21,13 @@ class ServingInputs:
     """The way from raw features to the model, without records, targets, and what is known of stored images.
 
     Args:
-        origin: What the model was trained on, as `serving_origin.find_origin` has it.
-        max_pixels: Of an image that is taken.
+        origin: The data that the model was trained on, as `serving_origin.find_origin` gives them.
+        max_pixels: The largest height times width of an image that is taken.
 
     Attributes:
-        decoder: Makes the training batches.
-        specs: Of the raw features on which the inputs depend, by name: [batch, ...] as they are parsed from records; of lists of any
-            length NAME, [batch, n, ...], filled up, and NAME_length, int64 [batch], how long they are.
+        decoder: The decoder that makes the training batches.
+        specs: The specs of the raw features on which the inputs depend, by name: [batch, ...] as they are parsed from records; of lists of
+            any length NAME, [batch, n, ...], filled up, and NAME_length, int64 [batch], how long they are.
 
     Raises:
         ValueError: An option has a wrong value, or raw features differ in size, which no signature takes.
@@ -98,7 +98,7 @@ class ServingInputs:
         """Some examples of the data set: the first ones, which the shuffle drew from all over it.
 
         Returns:
-            Their raw features, and `x` as `batches` has it, in NumPy arrays; and the specs of `x` of any examples.
+            The raw features of the examples, and `x` as `batches` has it, in NumPy arrays; and the specs of `x` of any examples.
         """
         dataset, split, config = self._origin
         records = self._records.read(np.arange(min(count, self._records.num_examples)))
@@ -154,7 +154,7 @@ def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | No
 
 
 def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
-    """Of the images that a model is fed with and that have a format: the (height, width) of all, by name, where that is known."""
+    """The (height, width) of all images of a feature that a model is fed with and that has a format, by name, where that is known."""
     return {name: size for name in _encoded_inputs(decoder) if (size := decoder.sizes_of(name).stored) is not None}
 
 

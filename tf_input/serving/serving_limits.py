@@ -9,8 +9,8 @@ def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
     """Returns the same images, if none of them is larger than is allowed.
 
     Args:
-        encoded: string [batch], image files.
-        max_pixels: Height times width.
+        encoded: The image files, string [batch].
+        max_pixels: The largest height times width of an image.
 
     Raises:
         tf.errors.InvalidArgumentError: One has more, or is a JPEG without a size. Raised when the tensor is computed.
@@ -22,7 +22,9 @@ def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
 
 
 def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
-    """int64 [batch]: height times width as the header of a JPEG, PNG, GIF, BMP or WebP says; 0 for what is none of these, which nothing decodes."""
+    """The height times width of each image as its header says, a JPEG, PNG, GIF, BMP or WebP, int64 [batch]; 0 for what is none of these,
+    which nothing decodes.
+    """
     return tf.map_fn(_pixels_of, encoded, fn_output_signature=tf.int64)
 
 
