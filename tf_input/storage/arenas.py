@@ -84,7 +84,7 @@ def _make_room(num_bytes: int) -> None:
 
 
 def _map(num_bytes: int) -> mmap.mmap:
-    """Fresh memory, not shared with processes that are forked off; in large pages where the system has some, as to fill each small one takes time."""
+    """Fresh memory, not shared with processes that are forked off; in large pages, which take less time to fill, where there are some."""
     memory = mmap.mmap(-1, max(1, num_bytes), access=mmap.ACCESS_COPY)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them

@@ -19,21 +19,21 @@ _HEADER = struct.Struct("<QI")  # of a block: how many bytes follow, and their C
 
 
 class CachedFiles:
-    """Files of one data set, of which blocks are kept in a folder.
+    """Files of one data set, of which blocks are kept in a folder. Its methods are those of `Files`.
 
     A block is a file of its own, written under another name and then renamed. Of processes or threads that want the same one, one
     fetches it and the others wait; adjacent ones are fetched by one request. Before a process uses one for the first time it is checked
     as a whole; one that is damaged, or gone, is fetched again. Where there is no room, or the disk fails, the read goes on without it.
 
     Args:
-        files: What they are read from.
-        directory: Of the data set.
-        folder: Of its blocks, in the cache directory.
-        cache_bytes: How many bytes may lie in the cache directory; see `CacheRoom`.
+        files: The files that the blocks are read from.
+        directory: The directory of the data set.
+        folder: The folder of its blocks, in the cache directory.
+        cache_bytes: The number of bytes that may lie in the cache directory; see `CacheRoom`.
 
     Attributes:
         source: The files that they are read from, for what is not to be kept.
-        folder: As above.
+        folder: The folder of the data set's blocks, in the cache directory.
     """
 
     is_local = False
@@ -174,12 +174,12 @@ class CachedFiles:
 
 
 class _Part:
-    """What is wanted of a block.
+    """The part of a block that is wanted.
 
     Attributes:
-        index: Of the block in its file.
-        first, stop: Of the bytes, in the block.
-        begin, end: The same, in the file.
+        index: The place of the block in its file.
+        first, stop: The first byte that is wanted, and the one behind the last, counted in the block.
+        begin, end: The first byte that is wanted, and the one behind the last, counted in the file.
     """
 
     def __init__(self, index: int, begin: int, end: int) -> None:

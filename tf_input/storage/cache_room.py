@@ -26,8 +26,8 @@ class CacheRoom:
     Otherwise that goes first which belongs to the data set that was opened longest ago, and of that the oldest.
 
     Args:
-        folder: Of the data set, in the cache directory; it is made.
-        cache_bytes: How many bytes may lie in the cache directory; None: as many as its disk has room for.
+        folder: The folder of the data set, in the cache directory; it is made.
+        cache_bytes: The number of bytes that may lie in the cache directory; None: as many as its disk has room for.
 
     Attributes:
         is_full: Whether nothing more is kept, by this process, until it opens the data set anew.

@@ -13,11 +13,11 @@ class DamagedRecord(NamedTuple):
     """A record that can't be read.
 
     Attributes:
-        shard: Path or URL.
-        record: Which of the shard's, from 0.
-        offset: Its place in the shard, in bytes.
-        reason: What was found.
-        count: Records from there on that can't be read either, and itself.
+        shard: The path or URL of the shard.
+        record: The number of the record in the shard, from 0.
+        offset: The place of the record in the shard, in bytes.
+        reason: The text that says what was found.
+        count: The number of records from there on that can't be read either, with itself.
     """
 
     shard: str

@@ -32,10 +32,10 @@ class ShardIndex:
     Nothing checks it as a whole; where a record is not where it says, `check` tells whose fault that is.
 
     Args:
-        path: Of the index file.
+        path: The path of the index file.
         shard: The shard that it belongs to.
-        data: What the file holds; None: a local file, which is mapped, or
-        files: those that read a few rows of it at a time.
+        data: The bytes of the file; None: a local file, which is mapped, or one that `files` read.
+        files: The files that read a few rows of it at a time; None: it is a local file, or `data` has all of it.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -152,11 +152,11 @@ class ShardIndex:
         return np.frombuffer(data, _ROW)
 
     def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
-        """Whether the index is to blame where a record seems to be damaged: its shard may say otherwise where records lie.
+        """Checks whether the index is to blame where a record seems to be damaged: its shard may say otherwise where records lie.
 
         Args:
-            record: It.
-            read: From an offset in the shard and a number of bytes to these, or fewer where the shard ends.
+            record: The number of the record in the shard.
+            read: A function from an offset in the shard and a number of bytes to these, or fewer where the shard ends.
 
         Raises:
             DamagedIndexError: It is.

@@ -17,7 +17,7 @@ _NUM_QUESTIONS = 32  # at a time: a mount takes a moment to answer each
 
 
 class LocalFiles:
-    """Local files; the last used stay open, for those who read records one by one, or go through many small shards again and again."""
+    """Local files, by the methods of `Files`; the last used stay open, for who reads single records, or many small shards repeatedly."""
 
     is_local = True
 

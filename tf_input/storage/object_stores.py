@@ -32,7 +32,7 @@ _AFTER_END = "416"
 
 
 class ObjectStoreFiles(RemoteFiles):
-    """Objects in buckets, and files of web servers; clients are made when they are first needed, in each process its own."""
+    """Objects in buckets, and files of web servers, by the methods of `Files`; each process makes its clients when first needed."""
 
     def __init__(self) -> None:
         self._obstore = import_package("obstore")

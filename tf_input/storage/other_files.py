@@ -10,7 +10,7 @@ from tf_input.storage.remote_files import RemoteFiles
 
 
 class OtherFiles(RemoteFiles):
-    """Files that fsspec reads; credentials and endpoints come from where its file system looks for them.
+    """Files that fsspec reads, by the methods of `Files`; credentials and endpoints come from where its file system looks for them.
 
     Args:
         directory: The URL of a directory: any with the same scheme and server will do.

@@ -8,9 +8,9 @@ def import_package(name: str, use: str = "reading URLs", wanted: str = "'recordm
     """Imports a package that only some uses need.
 
     Args:
-        name: Of the package, or of a module in it.
-        use: What needs it.
-        wanted: What pip is to install.
+        name: The name of the package, or of a module in it.
+        use: The name of what needs it.
+        wanted: The name of what pip is to install.
 
     Raises:
         ImportError: It is not installed; the message says how to install it.

@@ -28,9 +28,9 @@ class RunPart(NamedTuple):
     """Records of a run.
 
     Attributes:
-        run: Its place among the runs.
-        first: The first of them, counted through the run.
-        stop: The one behind the last.
+        run: The place of the run among all runs.
+        first: The first of the records, counted through the run.
+        stop: The place behind the last of the records.
     """
 
     run: int
@@ -43,9 +43,9 @@ class ShardFile:
     """A shard, where it lies.
 
     Attributes:
-        path: Its path or URL.
-        num_bytes: Its length, or that of what is there of it.
-        num_examples: Records that are there: the first so many.
+        path: The path of the shard, local or a URL.
+        num_bytes: The length of the shard in bytes, or that of what is there of it.
+        num_examples: The number of records that are there: the first so many.
         is_whole: Whether these are all that it should have.
     """
 
@@ -59,18 +59,18 @@ class RecordReader:
     """Reads records of a split; their numbers count through its shards. Any number of threads may read at a time.
 
     Args:
-        files: Where the shards lie.
-        shards: The split's.
-        open_index: Opens the index of a shard, by the shard's place in the split.
-        run_bytes: How long the runs are that `read_runs` knows.
-        damaged: Where to put damaged records; None: they are errors.
-        release: Closes what is open of files and indexes; who reads on opens it again.
-        selection: Which records an epoch has; None: each of them once.
+        files: The files, which the shards are read from.
+        shards: The shards of the split.
+        open_index: A function that opens the index of a shard, by the shard's place in the split.
+        run_bytes: The length of the runs that `read_runs` knows, in bytes.
+        damaged: The place where damaged records are noted; None: they are errors.
+        release: A function that closes what is open of files and indexes; who reads on opens it again.
+        selection: The selection of the records that an epoch has; None: each of them once.
 
     Attributes:
         runs: The runs of the split.
-        num_examples: Records of an epoch.
-        selection: As above.
+        num_examples: The number of records of an epoch.
+        selection: The selection of the records that an epoch has; None: each of them once.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class RecordReader:
         """Reads records one by one.
 
         Args:
-            numbers: int64 [n].
+            numbers: The numbers of the records in the split, int64 [n].
 
         Returns:
             Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
@@ -152,8 +152,8 @@ class RecordReader:
         """Records of some runs, one run after the other; of each what is wanted is read at once.
 
         Args:
-            parts: Of which runs which records.
-            arena: Where to put what is read. Of what could not be read zeros are there.
+            parts: The records of each run that are wanted.
+            arena: The memory where what is read is put. Of what could not be read zeros are there.
 
         Raises:
             OSError, ValueError: Where records lie is not known, and the index can't be read.
@@ -313,27 +313,27 @@ class SelectedRecords:
     """Records of an epoch that has not each record of the split once, in runs: counted through these, not through the split.
 
     Args:
-        reader: Of the split.
-        numbers: int64 [n], of the epoch's records.
-        runs: Of these.
+        reader: The reader of the split.
+        numbers: The numbers of the epoch's records in the split, int64 [n].
+        runs: The runs of these records.
     """
 
     def __init__(self, reader: RecordReader, numbers: np.ndarray, runs: Runs) -> None:
         self._reader, self._numbers, self.runs = reader, numbers, runs
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """As `RecordReader.numbers`."""
+        """The numbers in the split of records at these places, as `RecordReader.numbers` gives them."""
         return self._numbers[places]
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
-        """As `RecordReader.read_runs`."""
+        """Reads records of some runs, as `RecordReader.read_runs` does."""
         starts = self.runs.starts[[part.run for part in parts]].tolist()
         wanted = [self._numbers[start + part.first : start + part.stop] for start, part in zip(starts, parts)]
         return self._reader.read_scattered(np.concatenate(wanted), arena)
 
 
 def _in_order(shards: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where records begin and end: with nothing in the place of each that begins before all in front of it have ended, by a damaged index."""
+    """Where records begin and end: nothing in the place of each that, by a damaged index, begins before all in front of it have ended."""
     last = np.zeros_like(begins)
     bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=shards[-1] + 1)).tolist()
     for first, stop in zip(bounds, bounds[1:]):

@@ -22,14 +22,14 @@ class Store:
     """Opens shards, and indexes once a data set.
 
     Args:
-        directory: Of the data set.
-        files: They are read from.
-        manifest: Of the data set.
+        directory: The directory of the data set.
+        files: The files, which shards and indexes are read from.
+        manifest: The manifest of the data set.
 
     Attributes:
-        skipped: Damaged records that were left out.
-        files: As above.
-        index: From a shard to its index; the last used stay open.
+        skipped: The damaged records that were left out.
+        files: The files, which shards and indexes are read from.
+        index: A function from a shard to its index; the last used stay open.
     """
 
     def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:

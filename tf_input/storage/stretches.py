@@ -21,8 +21,8 @@ class RecordStretch(NamedTuple):
     """Some records that lie together in memory.
 
     Attributes:
-        piece: Of memory, with what lies there.
-        begins, ends: int64 [num_records], where in it each frame begins and ends; it may be outside, or end before it begins.
+        piece: The piece of memory that the records lie in.
+        begins, ends: The places in it where each frame begins and ends, int64 [num_records]; it may be outside, or end before it begins.
     """
 
     piece: Piece
@@ -55,7 +55,7 @@ class Stretches:
     """The records of some stretches, counted through them. What their frames say is looked at once, as each step of NumPy's takes a while.
 
     Args:
-        stretches: One or more.
+        stretches: The stretches, one or more.
     """
 
     def __init__(self, stretches: Sequence[RecordStretch]) -> None:
@@ -80,7 +80,7 @@ class Stretches:
         """Copies records, and checks them.
 
         Args:
-            records: int64 [n], which.
+            records: The numbers of the records, int64 [n], counted through the stretches.
 
         Returns:
             Serialized examples, bytes as objects [n]; None for each that is damaged.
@@ -102,8 +102,9 @@ class Stretches:
 
 
 def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray, is_there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of frames, by where they begin and end in memory, and which are there: bool [n], whether they are whole, but for the checksum of their
-    data, and what that should be, uint32 [n]."""
+    """Whether frames are whole, but for the checksum of their data, bool [n], and what that should be, uint32 [n]; by where frames begin
+    and end in memory, and which are there.
+    """
     if not is_there.any():
         return is_there, np.zeros(len(begins), np.uint32)
     lengths = _integers(memory, "<u8", begins)
@@ -136,8 +137,7 @@ _OF_NOTHING = np.uint32(google_crc32c.value(bytes(LENGTH_BYTES)))
 
 
 def _length_checksums(lengths: np.ndarray) -> np.ndarray:
-    """The masked CRC-32C of each as 8 bytes, the lowest first: uint32 [n], of uint64 [n]. All at once, as a call for each takes longer than all else
-    of a small record."""
+    """The masked CRC-32C of each number as 8 bytes, the lowest first: uint32 [n], of uint64 [n]; all at once, which takes less time."""
     values = np.full(len(lengths), _OF_NOTHING)
     longest = int(lengths.max(initial=0))
     for place in range(-(-longest.bit_length() // 8)):  # zeros change nothing

@@ -25,10 +25,10 @@ class WindowReader:
     them, and of the threads.
 
     Args:
-        reader: Reads the split.
-        make_order: From the index of an epoch and the runs of its records to their order.
-        hosts: (number of hosts, this one's index): of each window only what this host needs is read.
-        num_bytes: How much of what is read ahead may be held; the next window is held in any case.
+        reader: The reader of the split.
+        make_order: A function from the index of an epoch and the runs of its records to their order.
+        hosts: The (number of hosts, this one's index): of each window only what this host needs is read.
+        num_bytes: The number of bytes that may be held of what is read ahead; the next window is held in any case.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class WindowReader:
         """The records at some places of an epoch, which lie in one window or in few that follow each other.
 
         Args:
-            epoch: Which epoch.
-            places: int64 [n], of those that this host reads.
+            epoch: The index of the epoch.
+            places: The places of records that this host reads, int64 [n].
 
         Returns:
             Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
@@ -156,8 +156,8 @@ class _Loading:
     """A window, or a host's part of one, that is being read, or has been.
 
     Attributes:
-        num_bytes: About how long it is.
-        arena: Where it lies.
+        num_bytes: The length of the window, about, in bytes.
+        arena: The memory that it is read into.
         is_read: Whether nobody reads into the arena any more.
     """
 
