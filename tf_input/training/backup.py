@@ -41,13 +41,13 @@ class Backup:
         settings: Values by name, as JSON has them, that a training must share to go on with a backup, beside those that `train` was
             made with.
         save_freq: "epoch": a backup at the end of each; an integer: also after so many steps.
-        keep: How many backups are kept.
+        keep: The number of backups that are kept.
         writes: Whether this process writes backups, or only restores them.
-        before_save: Called before the variables are read.
+        before_save: A function that is called before the variables are read.
 
     Attributes:
-        epoch: Which epoch it is, from 0; at first the `start_epoch` of `train`.
-        step: How many of its steps are done.
+        epoch: The number of the epoch, from 0; at first the `start_epoch` of `train`.
+        step: The number of the epoch's steps that are done.
         state: What the loop wants to remember, as JSON has it: {} at first.
         restored_from: The backup that was found; None: the training begins.
 

@@ -28,7 +28,7 @@ def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str,
     """What a backup says of itself, and the arrays that it holds.
 
     Args:
-        path: Where it lies.
+        path: The path of the backup.
         with_arrays: Whether these are wanted.
 
     Raises:

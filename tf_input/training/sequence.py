@@ -189,7 +189,7 @@ class _Ahead:
 
 
 def _input_spec(part: Plan) -> Any:
-    """Of what a batch is decoded from: records, or what is held of its examples."""
+    """The spec of what a batch is decoded from: records, or what is held of its examples."""
     size = part.static_size
     if part.held is None:
         return tf.TensorSpec([size], tf.string)

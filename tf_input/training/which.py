@@ -1,4 +1,4 @@
-"""Which examples a past batch had, on the command line: `recordmill which`."""
+"""The examples that a past batch had, on the command line: `recordmill which`."""
 
 import dataclasses
 import json
@@ -35,12 +35,13 @@ def run(
     """Prints the keys of a batch, and what the catalog says of them: a line of names, and one for each example, with tabs between.
 
     Args:
-        directory: A data set, or its URL.
-        split: Which of its splits; None: the one for training.
-        epoch, step: Which batch, from 0.
-        options: Those of the training, by their names in `ReadConfig`.
-        backup: A backup of the training, or the directory of its backups, which says split and options, but for `hosts`; None: they do.
-        open_fold: With which fold the training opened the data set; a backup says it, too.
+        directory: The directory of a data set, or its URL.
+        split: The split that the batch is of; None: the one for training.
+        epoch, step: The epoch, and the batch of it, from 0.
+        options: The options of the training, by their names in `ReadConfig`.
+        backup: The path of a backup of the training, or of the directory of its backups, which says split and options, but for `hosts`;
+            None: the arguments say them.
+        open_fold: The fold with which the training opened the data set; a backup says it, too.
         as_json: Whether to print one object of JSON instead.
 
     Raises:
