@@ -23,13 +23,14 @@ class TransformInfo:
     """What is known of a transform without loading its graph.
 
     Attributes:
-        manifest_sha256: Of the `manifest.json` of the data set that was analysed: `manifest_digest`.
-        splits: Those that were analysed.
-        num_examples: Analysed.
+        manifest_sha256: The digest of the `manifest.json` of the data set that was analysed: `manifest_digest`.
+        splits: The names of the splits that were analysed.
+        num_examples: The number of examples that were analysed.
         schema: The features of a transformed example, by name in ascending order. One that the preprocessing passes on unchanged
             is what it is in the data set, class names and all; any other is `float`, `integer` or `text`.
-        targets: What a model is to predict, of these.
-        channels: Of the default preprocessing: "mean" and "variance" of each channel's pixels, 0..255.
+        targets: The names of those features that a model is to predict.
+        channels: The statistics of the default preprocessing: "mean" and "variance" of each channel's pixels, 0..255; None where it is the
+            user's.
     """
 
     manifest_sha256: str

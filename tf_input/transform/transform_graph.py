@@ -16,12 +16,12 @@ class TransformGraph:
     """The transform of a data set. Keep it as long as what it returned: it owns the graph's tables.
 
     Args:
-        directory: The SavedModel, `OUT/transform_fn`.
+        directory: The path of the SavedModel, `OUT/transform_fn`.
 
     Attributes:
         model: The SavedModel: what exports the graph further has to track it.
-        input_specs: What is put in, by name: specs of tensors [batch, ...], ragged where examples differ.
-        output_names: What comes out.
+        input_specs: The specs of what is put in, by name: tensors [batch, ...], ragged where examples differ.
+        output_names: The names of the features that come out.
 
     Raises:
         OSError: It can't be read.
@@ -54,11 +54,11 @@ class TransformGraph:
         """Computes some outputs, and nothing that is not needed for them; within a `tf.function`.
 
         Args:
-            inputs: At least those that `inputs_of` names, of one batch.
-            outputs: Of `output_names`.
+            inputs: The features of one batch, at least those that `inputs_of` names.
+            outputs: The names of the outputs that are computed, of `output_names`.
 
         Returns:
-            By name, tensors [batch, ...], ragged or sparse where the preprocessing made such.
+            The outputs by name, tensors [batch, ...], ragged or sparse where the preprocessing made such.
 
         Raises:
             ValueError: There is no such output, or an input is missing.

@@ -23,14 +23,14 @@ class Transform:
     """What `recordmill analyze` wrote beside a data set.
 
     Args:
-        directory: Of the data set.
-        files: They are read from.
-        cache: Where a copy of the graph is kept, where the data set is not on this machine; None: one is made anew, and removed.
-        manifest: Of the data set.
+        directory: The directory of the data set.
+        files: The files that it is read from.
+        cache: The folder where a copy of the graph is kept, where the data set is not on this machine; None: one is made anew, and removed.
+        manifest: The manifest of the data set.
 
     Attributes:
-        info: What it says of itself.
-        digest: Another one, another transform.
+        info: The facts that it says of itself.
+        digest: The digest of the transform: another one, another transform.
 
     Raises:
         FileNotFoundError: There is none.
@@ -80,12 +80,12 @@ class Transform:
         """Records -> some transformed features; what these do not depend on is not parsed.
 
         Args:
-            serialized: string [batch].
-            schema: Of the records.
-            names: Of the transformed features.
+            serialized: The serialized records, string [batch].
+            schema: The features of the records.
+            names: The names of the transformed features that are wanted.
 
         Returns:
-            By name, [batch, ...], ragged where the preprocessing made such.
+            The features by name, [batch, ...], ragged where the preprocessing made such.
         """
         inputs = parse_examples(serialized, schema, self.graph.inputs_of(names))
         outputs = self.graph.apply(inputs, names)
