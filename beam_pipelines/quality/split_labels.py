@@ -23,7 +23,7 @@ class SplitLabels:
         labels_are: What the labels are, for people: `label`, or the sixteenths of what is no class.
         order: The labels, the shards and the places in the source.
         shard_names: The names of all shards that have records.
-        notes: What else there is to say.
+        notes: The notes for people about what else was found.
     """
 
     split: str

@@ -43,7 +43,7 @@ class DamagedShard(NamedTuple):
 
     Attributes:
         planned: The shard, as the plan has it.
-        info: What the manifest says of it.
+        info: The entry of the shard in the manifest.
         damage: Name of a file -> what is the matter with it.
     """
 

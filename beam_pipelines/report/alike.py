@@ -29,8 +29,8 @@ class Alike(NamedTuple):
     """Clusters of one kind.
 
     Attributes:
-        title: What they have in common.
-        note: How many of them there are, where these are not all.
+        title: The title, which says what the images have in common.
+        note: The sentence that says how many clusters there are, where these are not all.
         clusters: The first clusters.
     """
 

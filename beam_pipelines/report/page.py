@@ -74,7 +74,7 @@ def render_page(contents: Contents, sample: Sample) -> bytes:
     """The bytes of `report.html`, at most `MAX_BYTES`.
 
     Args:
-        contents: What the data set says of itself.
+        contents: The files beside the shards, with what they say of the data set.
         sample: The first examples of the data set.
     """
     pages = (render_template(make_page(contents, sample, num_bytes)).encode(errors="backslashreplace") for num_bytes in _PICTURE_BYTES)

@@ -46,9 +46,9 @@ class Job:
     """A job that has not ended, as its engine tells of it.
 
     Attributes:
-        id: As the engine gives it.
-        name: As `Engine.set_defaults` gives it.
-        state: In the engine's words, such as RUNNING.
+        id: The id of the job, as the engine gives it.
+        name: The name of the job, as `Engine.set_defaults` gives it.
+        state: The state of the job in the engine's words, such as RUNNING.
         page: URL of the engine's page of it.
     """
 
@@ -94,9 +94,9 @@ class Engine:
         """Fails where a job could not run as it is asked for.
 
         Args:
-            paths: What its workers are to see, each with the option that names it.
+            paths: The paths that its workers are to see, each with the option that names it.
             shared_filesystem: Whether workers see the local paths that are given.
-            wait: For the job's end.
+            wait: Whether the command waits for the job's end.
 
         Raises:
             UserError: Something that the engine needs is missing or does not answer.

@@ -32,11 +32,11 @@ class JobWatch(threading.Thread):
     """Tells of a job, as `log.say` does.
 
     Args:
-        ask: Path -> what the cluster's REST interface answers to it; EngineError where it does not.
-        name: The job's, which no other job has.
-        place: Whom `ask` asks, as a message names it.
-        worker_logs: Where it says why a Python worker does not start, for a message.
-        interrupt: Ends the waiting for the job.
+        ask: A function from a path to what the cluster's REST interface answers to it; EngineError where it does not.
+        name: The name of the job, which no other job has.
+        place: The name of what `ask` asks, for messages.
+        worker_logs: The place where it says why a Python worker does not start, for a message.
+        interrupt: A function that ends the waiting for the job.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class HashImages(beam.PTransform):
     """`Run`s -> `HashedRun`s, and tagged `dead_letters`: sorted runs of them, a line each.
 
     Attributes:
-        config: What the run is to do.
+        config: The job of the run.
         listing: The `Listing`, as a side input.
     """
 

@@ -67,7 +67,7 @@ class SeenImage(NamedTuple):
 
     Attributes:
         content: A digest of its bytes: 16 of them.
-        look: As `look_at` gives it; None where nobody looked.
+        look: The look of the image, as `look_at` gives it; None where nobody looked.
     """
 
     content: bytes

@@ -24,7 +24,7 @@ class WriteShards(beam.PTransform):
     """(name, `PlannedShard`)s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is.
 
     Attributes:
-        config: What the run is to do.
+        config: The job of the run.
         listing: The `Listing`, as a side input.
     """
 

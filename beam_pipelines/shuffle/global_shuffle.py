@@ -36,8 +36,8 @@ class GlobalShuffle(beam.PTransform):
     """`Run`s -> (name, `PlannedShard`)s, in place, once the plan is whole.
 
     Attributes:
-        config: What the run is to do.
-        listed: What comes with the runs.
+        config: The job of the run.
+        listed: The runs' counts and the listing, as they come with the runs.
         measure: How inputs are tried before anything is written: see `sample`.
     """
 

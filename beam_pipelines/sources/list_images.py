@@ -29,7 +29,7 @@ class ListImages(beam.PTransform):
     """Lists a run's source: makes `Listed` of the pipeline's begin.
 
     Attributes:
-        config: What the run is to do.
+        config: The job of the run.
     """
 
     config: PrepareJob

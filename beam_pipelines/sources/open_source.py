@@ -30,7 +30,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     """The source of a settled configuration: one whose kind is known.
 
     Args:
-        config: Where it lies, and what is in it.
+        config: The options that say where the input lies, and what is in it.
         with_sizes: Each file's size is wanted too, at the cost of a look at it, or of a listing in a store.
         spool_directory: Where images go whose container is compressed; None: nowhere, since nobody will read them.
 

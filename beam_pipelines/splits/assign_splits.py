@@ -37,8 +37,8 @@ class AssignSplits(beam.PTransform):
     """`Run`s -> `Assigned`: the same references, each with its split.
 
     Attributes:
-        config: What the run is to do.
-        listed: What comes with the runs.
+        config: The job of the run.
+        listed: The runs' counts and the listing, as they come with the runs.
     """
 
     config: PrepareJob

@@ -69,9 +69,9 @@ class FindTwins(beam.PTransform):
     """`HashedRun`s -> `Listed`: the references that go on, and what is known of all.
 
     Attributes:
-        config: What the run is to do.
-        listed: What the listing gave.
-        dead_letters: Those of hashing, as `Listed` has them.
+        config: The job of the run.
+        listed: The runs, counts and dead letters that the listing gave.
+        dead_letters: The dead letters of hashing, as `Listed` has those of the listing.
     """
 
     config: PrepareJob

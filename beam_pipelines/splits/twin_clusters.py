@@ -21,9 +21,9 @@ class Clusters(NamedTuple):
     """The clusters of the images that may be in one.
 
     Attributes:
-        of_images: int64 [num_candidates]: a number for each cluster.
-        num_pairs: Pairs of all images that are alike.
-        num_pairs_cut: Those that are in two clusters.
+        of_images: The number of each candidate's cluster, int64 [num_candidates].
+        num_pairs: The number of pairs of images that are alike.
+        num_pairs_cut: The number of these pairs whose images are in two clusters.
         cut: Places among the candidates: an image of each cluster that was cut, the largest first.
     """
 

@@ -147,7 +147,7 @@ def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> b
     """The entries of features in a serialized example, one after the other.
 
     Args:
-        features: As `extra_features` gives them.
+        features: The features, as `extra_features` gives them.
         values: By name: an int, a float or bytes, as a tensor's too; of another feature with a shape a sequence of its values, row by row.
     """
     return b"".join([piece for feature in features for piece in _encode_entry(feature, values[feature.name])])

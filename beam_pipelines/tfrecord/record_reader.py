@@ -56,7 +56,7 @@ class BadRecord(NamedTuple):
     Attributes:
         offset: Where it begins; in an ArrayRecord file the number of the record.
         num_bytes: How much is lost; 0 where the file does not say.
-        message: What was found against what was expected.
+        message: The text of what was found against what was expected.
     """
 
     offset: int

@@ -98,8 +98,10 @@ class Analysis:
 
     @classmethod
     def make(cls, config: AnalyzeConfig, manifest: Manifest) -> "Analysis":
-        """Raises:
-        UserError: The user's module is not fit to run, or the default does not go with the data set, or that is damaged.
+        """Settles what the options of an analysis leave open.
+
+        Raises:
+            UserError: The user's module is not fit to run, or the default does not go with the data set, or that is damaged.
         """
         if IMAGE not in manifest.features:
             for name in ("image_size", "fit"):

@@ -65,11 +65,11 @@ def trace(
     """Calls a preprocessing function with symbolic tensors.
 
     Args:
-        preprocessing_fn: Parsed features by name -> transformed ones.
-        config: How they are parsed.
+        preprocessing_fn: The function from parsed features by name to transformed ones.
+        config: The options that say how they are parsed.
         schema: The features of an example.
-        targets: What a model is to predict, of these.
-        temporary_directory: For what TensorFlow Transform writes meanwhile.
+        targets: The names of those features that a model is to predict.
+        temporary_directory: The directory for what TensorFlow Transform writes meanwhile.
         file: The module whose lines are wanted.
 
     Raises:

@@ -71,7 +71,7 @@ class TransformedShard(NamedTuple):
 
     Attributes:
         address: The split and the number of the shard.
-        info: What the manifest says of it.
+        info: The entry of the shard in the manifest.
         labels: Feature with class names -> the sequence of its labels, for the shuffle quality.
         label_counts: Feature with class names -> label -> how often it occurs.
     """

@@ -171,8 +171,10 @@ class _Transformer:
         self._apply = apply.get_concrete_function()  # traced here, and not by each thread that comes first
 
     def __call__(self, batch: _Batch) -> _Transformed:
-        """Raises:
-        RunError: It fails on a record, or an output has not as many rows as there are records.
+        """Transforms the records of a batch.
+
+        Raises:
+            RunError: It fails on a record, or an output has not as many rows as there are records.
         """
         try:
             outputs = self._apply(tf.constant([record.data for record in batch.records]))

@@ -77,7 +77,7 @@ class UserPreprocessing:
         """Makes whatever the module raises one line.
 
         Args:
-            *others: What is not its fault.
+            *others: The classes of errors that are not the module's fault.
 
         Raises:
             UserError: It raised something, be it SystemExit.

@@ -31,7 +31,7 @@ class Damage(NamedTuple):
 
     Attributes:
         file: The path of the file within the data set.
-        reason: What was found against what was expected.
+        reason: The text of what was found against what was expected.
         record: The number of the record in the file, or of the row of an index or a catalog; -1: none of them.
         offset: The byte of the file at which that begins; -1: not known.
         can_repair: Whether `recordmill repair` makes such a file again.

@@ -86,8 +86,8 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
     """Looks at a data set, and changes nothing.
 
     Args:
-        config: What to look at.
-        options: How Beam is to do it.
+        config: The options of the command.
+        options: The options of the Beam pipeline.
 
     Raises:
         UserError: It is no data set, or the options are not fit to run.

@@ -65,7 +65,7 @@ class Coco:
     """The images of one or several JSON files, with their objects.
 
     Args:
-        config: Where they lie, and what is in them.
+        config: The options that say where the files lie, and what is in them.
         with_sizes: Each image's size is wanted too: see `sizes`.
         spool_directory: Not needed: files are read where they lie.
     """

@@ -23,7 +23,7 @@ class ListedImage(NamedTuple):
     """Where an image is listed.
 
     Attributes:
-        split: What the list means.
+        split: The split that the list stands for.
         line: The list and the number of the line, such as `ImageSets/Main/train.txt:17`.
     """
 

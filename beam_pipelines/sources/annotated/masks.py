@@ -46,7 +46,7 @@ class Masks:
     """The images below one folder, and their masks.
 
     Args:
-        config: Where it lies, and what is in it.
+        config: The options that say where the folders lie, and what is in them.
         with_sizes: Each image's size is wanted too, at the cost of a look at it.
         spool_directory: Not needed: files are read where they lie.
     """

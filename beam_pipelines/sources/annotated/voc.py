@@ -47,7 +47,7 @@ class Voc:
     """The images below one folder, and their boxes.
 
     Args:
-        config: Where it lies, and what is in it.
+        config: The options that say where the folder lies, and what is in it.
         with_sizes: Each image's size is wanted too, on a disk at the cost of a look at it.
         spool_directory: Not needed: files are read where they lie.
     """

@@ -19,10 +19,10 @@ class VocFolders(NamedTuple):
     """Folders that go together; paths are relative to the root, "" is the root itself.
 
     Attributes:
-        folder: That has them, and perhaps lists of splits.
-        annotations: With the XML files.
-        images: With the images; it may be the same, or the one around it.
-        split: What the folder is; None: none.
+        folder: The folder that has them, and perhaps lists of splits.
+        annotations: The folder with the XML files.
+        images: The folder with the images; it may be the same, or the one around it.
+        split: The split that the folder is; None: it is none.
         has_lists: Whether lists of splits count.
     """
 
@@ -37,10 +37,10 @@ class Pair(NamedTuple):
     """An annotation and its image.
 
     Attributes:
-        annotation: Path of the XML file.
-        image: Path of the image.
-        num_bytes: Size of the image; 0: not known.
-        split: None: by its group.
+        annotation: The path of the XML file.
+        image: The path of the image.
+        num_bytes: The size of the image in bytes; 0: not known.
+        split: The split of the pair; None: that of its group.
     """
 
     annotation: str

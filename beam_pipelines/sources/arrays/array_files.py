@@ -51,9 +51,9 @@ class Arrays:
     """The images in arrays.
 
     Args:
-        config: Where they lie, and which columns are wanted.
+        config: The options that say where the files lie, and which columns are wanted.
         with_sizes: Not needed: all images of an array have one size.
-        spool_directory: Where compressed images are unpacked to.
+        spool_directory: The directory where compressed images are unpacked.
 
     It is a `Source`, and has the attributes of one.
     """

@@ -116,10 +116,10 @@ class InputFiles(NamedTuple):
 
     Attributes:
         root: The folder, or the one in which the input lies.
-        paths: Relative to it, in ascending order.
+        paths: The paths relative to the root, in ascending order.
         only: The input's own name, if it is a file; the others lie beside it.
-        dead_letters: What is no file below the root.
-        num_ignored: Files that were ignored.
+        dead_letters: The dead letters of what is no file below the root.
+        num_ignored: The number of files that were ignored.
     """
 
     root: Root

@@ -174,11 +174,11 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
     """Decompresses a stream into a spool file of its own, a megabyte at a time.
 
     Args:
-        num_expected: How many bytes it states to have; None: it does not.
-        spool_directory: None: the bytes are only counted.
+        num_expected: The number of bytes that it states to have; None: it states none.
+        spool_directory: The directory of the spool; None: the bytes are only counted.
 
     Returns:
-        (the spool's id, or 0; its bytes).
+        The id of the spool, or 0, and the number of its bytes.
     """
     num_bytes = 0
     with contextlib.ExitStack() as stack:

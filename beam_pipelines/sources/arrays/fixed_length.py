@@ -65,9 +65,9 @@ class FixedLength:
     """The examples in records of fixed length.
 
     Args:
-        config: Where they lie, and what a record is.
+        config: The options that say where the files lie, and what a record is.
         with_sizes: Not needed: all images have one size.
-        spool_directory: Where compressed files are unpacked to.
+        spool_directory: The directory where compressed files are unpacked.
 
     It is a `Source`, and has the attributes of one.
     """

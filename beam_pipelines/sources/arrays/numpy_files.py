@@ -128,7 +128,7 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
     """(the type of a record, with the one field `value`; the number of records; the header's size) of an array.
 
     Args:
-        data: How the array's file begins.
+        data: The first bytes of the array's file.
 
     Raises:
         UserError: It is no array, or not one of records of one length.

@@ -176,7 +176,7 @@ def read_image_path(cell: Any, root: Root, suffix: str) -> str:
 
     Args:
         cell: With its path, or with a dictionary that has one, as Hugging Face's libraries write it.
-        root: What the path is relative to.
+        root: The root that the path is relative to.
         suffix: What the path gets at its end, if it does not end so.
 
     Raises:

@@ -29,9 +29,9 @@ class ColumnReader:
     What may be in a cell: see `cells`.
 
     Args:
-        labels: What a model is to predict.
-        features: What else is kept.
-        root: Where the files lie that cells name.
+        labels: The columns that a model is to predict.
+        features: The columns that are kept besides.
+        root: The root of the files that cells name.
         names_of: From a label to the class names that it may have; empty: any. Where they are a tuple, and none of them is
             a number, a label n means the n-th of them, from 0.
         separator: What stands between the names in the text of a multi_label.

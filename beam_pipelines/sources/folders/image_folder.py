@@ -45,7 +45,7 @@ class ImageFolder:
     """The inputs below one folder.
 
     Args:
-        config: Where it lies, and what is in it.
+        config: The options that say where the folder lies, and what is in it.
         with_sizes: Each file's size is wanted too, at the cost of a look at it.
         spool_directory: Not needed: files are read where they lie.
     """

@@ -45,10 +45,10 @@ class Strays:
     """What lies in a folder of images, or in a part of it, and fits nowhere: told at once when all has been seen.
 
     Attributes:
-        layout: How paths of images are expected; empty: anywhere.
-        num_unknown: Files of unknown extensions.
-        unknown: Patterns of these, and of each the first path.
-        has_more_kinds: There are more than as many as are kept.
+        layout: The layout that paths of images are expected to have; empty: they lie anywhere.
+        num_unknown: The number of files of unknown extensions.
+        unknown: The patterns of these files, and of each the first path.
+        has_more_kinds: Whether there are more patterns than are kept.
         arrays: The first `.npy` file.
         pictures: The first other image.
         num_beside: Images that lie where class folders are expected.

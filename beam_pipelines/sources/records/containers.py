@@ -30,13 +30,13 @@ class Containers:
     """The files of an input.
 
     Args:
-        config: Where they lie, and which are ignored.
-        is_container: Whether a file is named like one; asked of a folder's files.
-        expected: How they are named, for a message.
+        config: The options that say where the files lie, and which are ignored.
+        is_container: A function that tells whether a file is named like one; asked of a folder's files.
+        expected: The names that are expected of them, for a message.
 
     Attributes:
         root: The folder that they lie below.
-        names: Paths below it, in ascending order; at least one.
+        names: The paths of the files below it, in ascending order; at least one.
 
     Raises:
         UserError: There is none.

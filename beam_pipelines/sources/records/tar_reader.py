@@ -36,7 +36,7 @@ class BadTarError(ValueError):
     """A tar file that is damaged, or cut off.
 
     Attributes:
-        offset: From where on nothing can be read.
+        offset: The place from where on nothing can be read, in bytes.
     """
 
     def __init__(self, offset: int, message: str) -> None:

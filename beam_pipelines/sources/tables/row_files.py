@@ -50,7 +50,7 @@ class RowFiles:
         """The inputs of a file.
 
         Args:
-            file: Where the rows are.
+            file: The file with the rows.
             rows: Each with its number; one that is none is the Refusal of it.
             read: From both to the input; Refusal where the row is not what is expected.
         """

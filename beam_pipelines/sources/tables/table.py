@@ -69,14 +69,14 @@ class Table(RowFiles):
     """The inputs that one table names, or several of the same columns.
 
     Args:
-        config: Where it lies, and what its columns mean.
+        config: The options that say where the table lies, and what its columns mean.
         with_sizes: Each file's size is wanted too: see `sizes`.
         spool_directory: Where images go that are in the table itself; None: nowhere, since nobody will read them.
 
     Attributes:
         has_images: Whether a column has images.
-        features: What the columns become.
-        targets: Those that are labels.
+        features: The features that the columns become.
+        targets: The names of the features that are labels.
         left_out: Fields of objects that are not kept.
     """
 

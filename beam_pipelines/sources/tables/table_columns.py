@@ -26,7 +26,7 @@ class TableColumns:
         image: With the path of the image, or, in Parquet, with its bytes; None: examples have none.
         roles: With its key, its split, its group, its weight.
         objects: With boxes and their classes, as Hugging Face's libraries have them.
-        labels: What a model is to predict, beside objects.
+        labels: The columns that a model is to predict, beside objects.
     """
 
     image: str | None
@@ -42,12 +42,12 @@ class TableColumns:
 
 
 def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableColumns:
-    """Finds them by the head of a table.
+    """Finds the columns that have a meaning by the head of a table.
 
     Args:
         head: The columns that there are.
         config: The names that were given.
-        table: What messages call the table.
+        table: The name of the table in messages.
 
     Raises:
         UserError: There is none for the image or the label, or none of a name that was given, or nothing that an example would have.

@@ -49,13 +49,13 @@ class TextList(RowFiles):
     """The inputs that one list names, or several of the same columns.
 
     Args:
-        config: Where it lies, and what its fields mean.
+        config: The options that say where the lists lie, and what their fields mean.
         with_sizes: Each file's size is wanted too: see `sizes`.
         spool_directory: Not used: images are files.
 
     Attributes:
-        features: What the fields become.
-        targets: Those that are labels.
+        features: The features that the fields become.
+        targets: The names of the features that are labels.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:

@@ -24,9 +24,9 @@ class Page(NamedTuple):
     """One page of a listing, in key order.
 
     Attributes:
-        objects: Whole keys with their sizes in bytes.
-        folders: Whole prefixes up to the delimiter, which is their last character.
-        next_token: What to ask the next page with; None: this is the last.
+        objects: The keys of the objects, whole, with their sizes in bytes.
+        folders: The prefixes of the folders, whole, up to the delimiter, which is their last character.
+        next_token: The token to ask the next page with; None: this is the last.
     """
 
     objects: list[tuple[str, int]]

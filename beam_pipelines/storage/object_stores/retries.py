@@ -37,8 +37,8 @@ class Breaker:
     """Whether a store answers, as all threads of a process see it: one that is silent for too long is given up, by all of them at once.
 
     Args:
-        endpoint: How a message names the store.
-        timeout: Seconds for which it may answer nothing useful while it is asked.
+        endpoint: The name of the store in messages.
+        timeout: The time for which it may answer nothing useful while it is asked, in seconds.
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:

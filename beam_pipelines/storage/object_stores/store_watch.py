@@ -17,8 +17,8 @@ def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError],
     The job's workers find that out too; but an engine that tries their bundles again and again would ask the store for as long each time.
 
     Args:
-        paths: `gs://…` or `s3://…`: folders in them.
-        give_up: Called once, in a thread of ours.
+        paths: The URLs of folders in the stores, `gs://…` or `s3://…`.
+        give_up: A function that is called once, in a thread of ours.
     """
     end = threading.Event()
 
