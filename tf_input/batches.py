@@ -97,7 +97,7 @@ def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) 
     """Batches in NumPy arrays.
 
     Args:
-        read: From a config to what `batches` returns.
+        read: A function from a config to what `batches` returns.
         config: How it is read: after what is left of an epoch come whole ones.
     """
     if not config.start_step:

@@ -18,7 +18,7 @@ def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
     Version 2 is described in https://docs.kernel.org/admin-guide/cgroup-v2.html, version 1 in scheduler/sched-bwc.
 
     Args:
-        root: Where the system's files lie.
+        root: The root of the system's files.
     """
     mounted = root / "sys/fs/cgroup"
     try:

@@ -187,8 +187,11 @@ class Feature:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any], label_names: tuple[str, ...]) -> "Feature":
-        """Args:
-        label_names: Those of the feature `label`.
+        """Reads a feature from the manifest's JSON.
+
+        Args:
+            fields: The fields of the feature, as JSON has them.
+            label_names: The class names of the feature `label`.
         """
         _check_types(cls, fields, "schema")
         names = label_names if fields["name"] == LABEL else fields.get("label_names", ())

@@ -77,7 +77,7 @@ class SplitReader:
         """How the split is read, by `batches` and by `Sequence`; the errors are theirs.
 
         Args:
-            config: How it is read.
+            config: The options with which it is read.
             holds: Whether a split that is small enough is decoded, to be held in memory. If not, a plan is of the same batches, for who
                 looks at a few.
         """

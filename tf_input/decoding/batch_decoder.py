@@ -31,10 +31,13 @@ class BatchDecoder:
     def __call__(
         self, inputs: Sequence[tf.Tensor | Mapping[str, Any]], seed: tf.Tensor | None = None, rows: Sequence[tf.Tensor] | None = None
     ) -> Any:
-        """Args:
-            inputs: For each part, string [n], records; or features, as `ExampleDecoder.parse_batch` or `decode_stored` gives them.
-            seed: As `ExampleDecoder.outputs` has it.
-            rows: For each part, int64 [n], the rows of the batch; as it has them. None: of a split, those of a whole batch.
+        """Decodes a batch.
+
+        Args:
+            inputs: The records of each part, string [n]; or features, as `ExampleDecoder.parse_batch` or `decode_stored` gives them.
+            seed: The seed of all that is drawn, as `ExampleDecoder.outputs` takes it.
+            rows: The rows of the batch for each part, int64 [n], as `ExampleDecoder.outputs` takes them. None: of a split, those of a
+                whole batch.
 
         Returns:
             What each part gives, in the order of the rows, and at the end what only fills up. Objects have room for those of the

@@ -24,10 +24,12 @@ class Crops:
         self._told: set[str] = set()
 
     def tell(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
-        """Args:
-        split: For the message.
-        decoder, config: Of the split.
-        read_sample: Gives its first records, where they are needed.
+        """Warns once of what a crop leaves out of boxes, masks and maps.
+
+        Args:
+            split: The name of the split, for the message.
+            decoder, config: The decoder of the split, and the options with which it is read.
+            read_sample: A function that gives its first records, where they are needed.
         """
         if config.fit != "crop" or decoder.default_fit != "pad" or not len(records := read_sample()):
             return

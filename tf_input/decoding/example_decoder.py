@@ -87,9 +87,11 @@ class ExampleDecoder:
             feature_checks.check_matrices(self.config, self._named, self.features)
 
     def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
-        """Args:
-        serialized: string [batch], at most `config.batch_size`.
-        seed: int64 [2], where images are augmented: all that their crops, flips and colours depend on.
+        """Decodes a batch of records.
+
+        Args:
+            serialized: The records, string [batch], at most `config.batch_size`.
+            seed: The seed where images are augmented, int64 [2]: all that their crops, flips and colours depend on.
         """
         return self.outputs(self.parse_batch(serialized), seed)
 

@@ -10,8 +10,10 @@ from tf_input.read_config import ReadConfig
 
 
 def check_names(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature]) -> None:
-    """Raises:
-    ValueError: There is no feature of a name that is asked for, or it is not read so.
+    """Checks the names of features that options give.
+
+    Raises:
+        ValueError: There is no feature of a name that is asked for, or it is not read so.
     """
     for option, names in (("inputs", config.input_names), ("targets", target_names)):
         for name in names:
@@ -31,8 +33,10 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
 
 
 def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """Raises:
-    ValueError: It is said how images are seen, and there are none.
+    """Checks that there are images where options say how these are seen.
+
+    Raises:
+        ValueError: It is said how images are seen, and there are none.
     """
     if not any(name == IMAGE or is_other_image(feature) for name, feature in features.items()):
         for name in ("image_size", "fit"):
@@ -68,13 +72,15 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
 
 
 def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[str, Feature]) -> None:
-    """Raises:
-    ValueError: What is to become a vector is no class label among the targets, or of an unknown number of classes.
+    """Checks the option `one_hot`.
 
     Args:
-        config: How a split is read.
-        heads: The targets that are one class label each.
-        features: All that there are.
+        config: The options with which the split is read.
+        heads: The names of the targets that are one class label each.
+        features: The features of the data set, by name.
+
+    Raises:
+        ValueError: What is to become a vector is no class label among the targets, or of an unknown number of classes.
     """
     if config.one_hot is False:
         return
@@ -91,9 +97,9 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     """There must be one where it is to be seen in some way, and of colours where these are to vary.
 
     Args:
-        config: With a size, or an augmentation.
-        names: The features that are read.
-        features: All that there are.
+        config: The options, with a size, or an augmentation.
+        names: The names of the features that are read.
+        features: The features of the data set, by name.
 
     Raises:
         ValueError: It is not so.
@@ -138,9 +144,9 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
     """Numbers in two dimensions may be a map without channels, or points: it is not known what becomes of them in a view.
 
     Args:
-        config: How images are seen.
-        names: The features that are read.
-        features: All that there are.
+        config: The options that say how images are seen.
+        names: The names of the features that are read.
+        features: The features of the data set, by name.
 
     Raises:
         ValueError: There are such.

@@ -19,10 +19,12 @@ def is_list(feature: Feature) -> bool:
 
 
 def check_lists(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature], has_frames: bool = False) -> None:
-    """Args:
-        config: How a split is read.
-        target_names: What is to be predicted.
-        features: All that there are.
+    """Checks the options on lists.
+
+    Args:
+        config: The options with which the split is read.
+        target_names: The names of the features that are to be predicted.
+        features: The features of the data set, by name.
         has_frames: Whether there are images that have masks, too.
 
     Raises:

@@ -16,7 +16,7 @@ def decode_images(images: tf.Tensor, image_size: int | tuple[int, int], fit: str
         images: string [batch], the bytes of JPEGs, PNGs or what else `tf.io.decode_image` takes; of any sizes.
         image_size: (height, width) of what is returned, or one integer for both.
         fit: What is seen of an image, as in `ReadConfig`: "crop", "stretch" or "pad".
-        channels: 1, 3 or 4, as in `ReadConfig`.
+        channels: The number of channels: 1, 3 or 4, as in `ReadConfig`.
 
     Returns:
         uint8 [batch, height, width, channels].

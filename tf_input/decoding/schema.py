@@ -105,7 +105,7 @@ def key_parser(
 
     Args:
         parse: From records and names to the features of these names.
-        features: What a record has, by name.
+        features: The features that a record has, by name.
     """
     feature = features.get(KEY)
     if feature is None or feature.shape or feature.kind not in ("text", "integer"):

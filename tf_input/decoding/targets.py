@@ -38,7 +38,7 @@ def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
 
     Args:
         labels: int64 [batch, None], each below `num_classes`.
-        num_classes: How many there are.
+        num_classes: The number of classes.
 
     Returns:
         float32 [batch, num_classes].
@@ -62,7 +62,7 @@ def pad_objects(
 
     Args:
         columns: What is known of objects, by name: [batch, None, ...], the same number in all; `bbox` is one.
-        views: What is seen of the images; None: all.
+        views: The views of the images; None: all of each is seen.
         max_objects: Room for as many; the first ones are kept where there are more. None: for those of the image that has most.
 
     Returns:

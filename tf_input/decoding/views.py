@@ -127,7 +127,7 @@ def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, t
 
     Args:
         boxes: float32 [batch, None, 4], (ymin, xmin, ymax, xmax) in 0..1 of the stored image.
-        views: What is seen of the images.
+        views: The views of the images.
 
     Returns:
         The boxes in 0..1 of the view, clipped to it; and bool [batch, None], whether a box's centre is in the view.
@@ -150,7 +150,7 @@ def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
 
     Args:
         pixels: [batch, rows, columns, channels]; of whole images, whatever their resolution.
-        views: What is seen of the images.
+        views: The views of the images.
 
     Returns:
         float32 [batch, *views.image_size, channels].
@@ -163,7 +163,7 @@ def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
 
     Args:
         masks: [batch, height, width, 1], of the size of their images.
-        views: What is seen of the images.
+        views: The views of the images.
 
     Returns:
         [batch, *views.image_size, 1], of the same dtype.

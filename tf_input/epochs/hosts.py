@@ -47,7 +47,7 @@ def hosts_of(split: str) -> tuple[int, int]:
     """The hosts where nobody has said which there are; one line of the log says what was found, if anything was.
 
     Args:
-        split: What is to be read, for messages.
+        split: The name of the split that is read, for messages.
 
     Raises:
         ValueError: They can't be found.

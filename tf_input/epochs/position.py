@@ -85,7 +85,7 @@ class Position:
         """Begins a pass where the position is, or one that follows another.
 
         Args:
-            num_batches: Those of a whole epoch.
+            num_batches: The number of batches of a whole epoch.
             after: The other one, whose last batch need not be delivered yet.
         """
         with self._lock:

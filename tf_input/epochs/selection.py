@@ -21,10 +21,11 @@ class Balance:
     shares.
 
     Args:
-        classes: int [n], of each example, from 0.
-        num_classes: How many there may be.
-        count: From how many examples each class has, int64 [num_classes], to how many of it an epoch has; ValueError if it can't be so.
-        seed: With which of a class the first epoch begins.
+        classes: The class of each example, from 0, int [n].
+        num_classes: The number of classes that there may be.
+        count: A function from the number of examples that each class has, int64 [num_classes], to how many of it an epoch has; ValueError
+            if it can't be so.
+        seed: The seed by which the first epoch begins with some examples of a class.
     """
 
     def __init__(self, classes: np.ndarray, num_classes: int, count: Callable[[np.ndarray], np.ndarray], seed: int) -> None:
@@ -108,9 +109,9 @@ def cut_selection(numbers: np.ndarray, counts: Sequence[int], num_bytes: Sequenc
     """Cuts an epoch's records into runs of about equal length.
 
     Args:
-        numbers: int64 [n], of the records in the split.
-        counts, num_bytes: Records and bytes of each shard.
-        run_bytes: How long a run should be.
+        numbers: The numbers of the records in the split, int64 [n].
+        counts, num_bytes: The numbers of records and of bytes of each shard.
+        run_bytes: The length that a run should have, in bytes.
     """
     records, sizes = np.asarray(counts, np.int64), np.asarray(num_bytes, np.int64)
     each = sizes // np.maximum(records, 1)

@@ -14,7 +14,7 @@ class Column:
     """A feature, and what it is made of.
 
     Attributes:
-        feature: As a model sees it.
+        feature: The feature, as a model sees it.
         stored: The features that records have, by the names that they have there.
         convert: From the parsed values of these to the feature's; to a dictionary of its name and `NAME/shape` where
             `schema.parse_examples` gives both.

@@ -102,8 +102,8 @@ class RecordFiles:
 
     Attributes:
         paths: The files of each split.
-        layout: How they are read.
-        compression: "", "GZIP" or "ZLIB".
+        layout: The layout, which says how they are read.
+        compression: The compression of the files: "", "GZIP" or "ZLIB".
     """
 
     def __init__(

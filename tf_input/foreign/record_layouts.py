@@ -26,7 +26,7 @@ class RecordLayout:
     Attributes:
         name: One of `record_layouts.LAYOUTS`, "mapping", "values" or "tfds".
         columns: By the feature's name.
-        targets: What a model is to predict.
+        targets: The names of the features that a model is to predict.
         text: The layout, as `open_tfrecords` takes it; empty where it takes none.
     """
 

@@ -16,11 +16,11 @@ def show_image(pixels: np.ndarray, name: str) -> str:
     """Shows an image where standard output is a terminal with colours, or else saves it.
 
     Args:
-        pixels: uint8 or uint16 [height, width, channels], of 1 to 4 channels.
-        name: What the file's name has in it; anything.
+        pixels: The pixels, uint8 or uint16 [height, width, channels], of 1 to 4 channels.
+        name: The text that the file's name has in it; anything.
 
     Returns:
-        What to tell of it: lines of a terminal, or where the file is.
+        The text to tell of it: lines of a terminal, or where the file is.
     """
     console = _console()
     if console is not None:

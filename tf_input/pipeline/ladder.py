@@ -216,7 +216,7 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
 
     Args:
         decode: What becomes of records, of a seed if images are augmented, and of their rows.
-        config: How they are read.
+        config: The options with which they are read.
     """
 
     def decode_batch(records: tf.Tensor, seed: tf.Tensor | None) -> Any:

@@ -37,7 +37,7 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
     """Batches, some at a time: to ask Python once takes TensorFlow as long as to read a hundred tiny records.
 
     Args:
-        batches: As `pack` and `pack_error` give them.
+        batches: The batches, as `pack` and `pack_error` give them.
         num_bytes: With the batch in which they have so many, no other goes together.
 
     Returns:

@@ -119,7 +119,7 @@ class Plan:
 
         Args:
             inputs: For each part, string [n], serialized examples, or int64 [n], numbers of what is held.
-            seed, rows: As `BatchDecoder` has them.
+            seed, rows: The seed, and the rows of the batch, as `BatchDecoder` takes them.
         """
         return self.batch_decoder([self.look_up(one) for one in inputs], seed, rows)
 

@@ -40,8 +40,8 @@ class TextLists:
     """Any number of texts of each example.
 
     Attributes:
-        lengths: int64 [n], how many each has.
-        texts: Those of all, one after the other.
+        lengths: The number of texts that each example has, int64 [n].
+        texts: The texts of all examples, one after the other.
     """
 
     lengths: np.ndarray

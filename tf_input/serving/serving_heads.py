@@ -29,8 +29,10 @@ class Head:
     threshold: float = 0.5
 
     def outputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Args:
-            predictions: [batch, ...], as the model gives them.
+        """Makes of predictions what a client is told.
+
+        Args:
+            predictions: The predictions as the model gives them, [batch, ...].
 
         Returns:
             The answers for a client: for a target without class names `value`, float32 [batch, ...]. Else `scores`, float32 [batch,
@@ -60,7 +62,7 @@ class Head:
         """Whether predictions are what they are taken for.
 
         Args:
-            predictions: As the model gave them, an array.
+            predictions: The predictions as the model gave them, an array.
 
         Raises:
             ValueError: They are no numbers, have other classes, or are no scores.

@@ -10,9 +10,9 @@ class Piece(NamedTuple):
     """A part of an arena.
 
     Attributes:
-        memory: What it is a part of. Parts of that are bytes, copied at once: the view of each would take as long as its copy.
-        begin: Where in it the part begins.
-        num_bytes: How long it is.
+        memory: The memory that it is a part of. Parts of that are bytes, copied at once: the view of each would take as long as its copy.
+        begin: The place in the memory where the part begins.
+        num_bytes: The length of the part, in bytes.
     """
 
     memory: mmap.mmap | bytes

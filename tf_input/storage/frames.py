@@ -17,8 +17,8 @@ def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
     """Takes records out of pieces of shards.
 
     Args:
-        pieces: What each record is looked for in.
-        begins, ends: int64 [n], of the records in their pieces; they may be outside.
+        pieces: The piece that each record is looked for in.
+        begins, ends: The places of the records in their pieces, int64 [n]; they may be outside.
 
     Returns:
         The data of each; None for one that is damaged.
@@ -51,8 +51,8 @@ def find_damage(frame: bytes, num_bytes: int) -> str:
     """What is wrong with a record; "" if nothing is.
 
     Args:
-        frame: What was read of it.
-        num_bytes: What it should have, by the index.
+        frame: The bytes that were read of the record.
+        num_bytes: The number of bytes that it should have, by the index.
     """
     if len(frame) < num_bytes:
         return f"the shard ends after {len(frame)} of its {num_bytes} bytes"

@@ -34,8 +34,8 @@ def find_edges(data: memoryview, num_records: int) -> np.ndarray | None:
     """Finds records by the lengths in their frames.
 
     Args:
-        data: What lies from the first record to the end of the last.
-        num_records: How many these are.
+        data: The bytes from the first record to the end of the last.
+        num_records: The number of records there.
 
     Returns:
         int64 [num_records + 1], where each begins, and where the last ends. None if they are not so many, or end elsewhere: a length is

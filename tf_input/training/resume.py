@@ -32,7 +32,7 @@ class BackupAndRestore(keras.callbacks.Callback):
             batches in an epoch.
         save_freq: "epoch": at the end of each; an integer: also after so many batches, which Keras can't go on after with a Sequence. A
             model's `steps_per_execution` must then divide the batches in an epoch.
-        keep: How many backups are kept.
+        keep: The number of backups that are kept.
         delete_checkpoint: Whether they are deleted at the end of the training.
         writes: Whether this process writes backups, or only restores them: of several processes that train one model and share the
             directory, one writes.

@@ -63,8 +63,10 @@ class TransformInfo:
 
     @classmethod
     def from_json(cls, text: str) -> "TransformInfo":
-        """Raises:
-        ValueError: It is none, or of another format version.
+        """Reads what `transform.json` says.
+
+        Raises:
+            ValueError: It is none, or of another format version.
         """
         fields: dict[str, Any] = json.loads(text)
         if not isinstance(fields, dict) or fields.pop("format", None) != "recordmill transform":
