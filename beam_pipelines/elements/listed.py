@@ -14,9 +14,11 @@ class Listed(NamedTuple):
         counts: Counts of shuffle keys: a PCollection of packed `KeyCounts`, to be merged.
         listing: What is known of all inputs: a PCollection of one `Listing`.
         dead_letters: Sorted runs of dead letters, a line each: a PCollection of `SpoolStretch`.
+        moved: The groups whose inputs come to the split of `--move_to`, whatever is said of them: a PCollection of one set; None: there are none.
     """
 
     runs: "beam.PCollection"
     counts: "beam.PCollection"
     listing: "beam.PCollection"
     dead_letters: "beam.PCollection"
+    moved: "beam.PCollection | None" = None

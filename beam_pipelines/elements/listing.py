@@ -4,6 +4,7 @@ import dataclasses
 from fractions import Fraction
 from typing import Iterable, Mapping
 
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.twins import Twins
@@ -75,6 +76,11 @@ class Listing:
         return self.twins.num_dropped if self.twins else 0
 
     @property
+    def num_moved(self) -> int:
+        """Images that came into another split, since they are alike to some there, or in a group with such."""
+        return self.twins.num_moved if self.twins else 0
+
+    @property
     def has_sizes(self) -> bool:
         """Whether the size of all images is known."""
         return self.num_bytes > 0
@@ -89,17 +95,43 @@ def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
-def empty_split(split: str, num_examples: int, folds: int | None, splits_from: str | None) -> UserError:
+def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved: int = 0) -> UserError:
     """The error to raise where no example falls into a split.
 
     Args:
         split: The name of the split.
         num_examples: The number of examples of all splits.
-        folds: The value of `--folds`; None: it is not given.
-        splits_from: The value of `--splits_from`; None: it is not given.
+        config: The configuration of the run.
+        num_moved: The number of images that `--move_to` has brought into another split.
     """
-    expected = f"fewer folds than --folds={folds}" if folds else "a larger share for it, or none (--splits train=1)"
-    placed = f", and --splits_from={printable(splits_from)} may have placed them" if splits_from else ""
+    is_empty = f"split {split!r} would come out empty"
+    are_new_placed = config.asks_for_shares or config.splits_from or config.source.divide
+    if num_moved and not (are_new_placed and split in config.shares):
+        why = f"all of its images have twins in other splits, or groups in which one has, and --move_to={config.move_to} took them away"
+        return UserError(f"{is_empty}: {why}; expected --move_to={split}, or --duplicates=keep")
+    expected = f"fewer folds than --folds={config.folds}" if config.folds else "a larger share for it, or none (--splits train=1)"
+    reasons = [f"--splits_from={printable(config.splits_from)} may have placed them"] if config.splits_from else []
+    if num_moved:
+        reasons.append(f"--move_to={config.move_to} took {num_moved:,} away from their splits")
+        expected = f"--move_to={split}, or {expected}"
+    placed = "".join(f", and {reason}" for reason in reasons)
+    return UserError(f"{is_empty}: none of the {num_examples} examples falls into it{placed}; expected {expected}")
+
+
+def torn_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
+    """The error to raise where inputs of one group are in several splits that nobody divides.
+
+    Args:
+        config: The configuration of the run.
+        num_groups: The number of such groups.
+        first: The name of the first of them.
+        splits: The splits in which that one is.
+    """
+    option, path = ("--splits_from", config.splits_from) if config.splits_from and not config.source.divide else ("--input", config.input)
+    groups = "1 group is" if num_groups == 1 else f"{num_groups:,} groups are"
+    without = ", or --duplicates=drop or keep, which make no groups" if config.duplicates == "group" else ""
+    shown = f"{printable(first)!r} in {' and '.join(order_splits(splits))}"
     return UserError(
-        f"split {split!r} would come out empty: none of the {num_examples} examples falls into it{placed}; expected {expected}"
+        f"{option}={printable(path)}: {groups} in several splits already, such as {shown}; expected each in one: "
+        f"other groups, or other splits{without}"
     )

@@ -129,20 +129,21 @@ def make_parser() -> argparse.ArgumentParser:
         "--splits_from",
         metavar="OLD",
         help="keep the splits of inputs that are there by their keys: a data set prepared earlier, or a CSV or Parquet file with the "
-        "columns key and split; others are placed as --splits says",
+        "columns key and split; others are placed as --splits says (of use with --stratify, and with --duplicates group or drop)",
     )
     add(
         "--duplicates",
         choices=DUPLICATES,
         help="find images that are alike, also recompressed, resized, recoloured or mirrored ones. group: bring them into one split; "
-        "drop: keep the one with the smallest key; keep: say how many there are (each image is read twice, and decoded once)",
+        "drop: keep the one with the smallest key; keep: say how many there are (each image is read twice, and decoded once). "
+        "Where data grow, new twins may change what group and drop do, unless --splits_from says what was",
     )
     add_duplicate_distance(prepare)
     add("--exact_only", action="store_true", help="only images of the same bytes are alike")
     add(
         "--move_to",
         metavar="SPLIT",
-        help="where --duplicates group brings those that the source has in several splits (default: that is refused)",
+        help="where --duplicates group brings those that the source or --splits_from has in several splits (default: that is refused)",
     )
     add("--split_folders", choices=("yes", "no"), help="whether IN's folders are splits (default: by their names)")
     add("--num_shards", metavar="N", help="in all, or of each split: train=16,validation=2 (default: by size)")

@@ -19,7 +19,7 @@ from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import MarkedRun, SplitFacts, mark_run, merge_facts, read_marked
 from beam_pipelines.splits.split_bounds import Candidates, SettledBounds, find_bound_candidates, place, settle_bounds
-from beam_pipelines.splits.split_plan import SplitPlan, plan_splits, settled_listing
+from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits, settled_listing
 
 
 class Assigned(NamedTuple):
@@ -47,7 +47,8 @@ class AssignSplits(beam.PTransform):
     @no_annotations  # Beam takes no tuple of PCollections for an output type
     def expand(self, runs: beam.PCollection) -> Assigned:
         config, root = self.config, runs.pipeline
-        marked = runs | "MarkRuns" >> beam.ParDo(Mark(config)).with_outputs("facts", main="runs")
+        moved = frozenset() if self.listed.moved is None else AsSingleton(self.listed.moved)
+        marked = runs | "MarkRuns" >> beam.ParDo(Mark(config), moved).with_outputs("facts", main="runs")
         plan = AsSingleton(
             root
             | "AfterMarking" >> beam.Impulse()
@@ -68,11 +69,11 @@ class Mark(beam.DoFn):
     def __init__(self, config: PrepareJob) -> None:
         self._config, self._earlier = config, None
 
-    def process(self, run: Run) -> Iterator[Any]:
+    def process(self, run: Run, moved: frozenset[bytes] = frozenset()) -> Iterator[Any]:
         stopwatch = Stopwatch("split")
         if self._earlier is None:
             self._earlier = load_earlier_splits(self._config.splits_from)
-        marked, facts = mark_run(run, self._config, self._earlier)
+        marked, facts = mark_run(run, self._config, self._earlier, moved)
         count_in_beam(stopwatch.lap())
         yield marked
         yield TaggedOutput("facts", facts)
@@ -80,7 +81,9 @@ class Mark(beam.DoFn):
 
 def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
     """The one plan; the listing comes first, since what is wrong with it is told before."""
-    return plan_splits(merge_facts(parts), config)
+    plan = plan_splits(merge_facts(parts), config)
+    check_names(plan, listing, config)
+    return plan
 
 
 def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:

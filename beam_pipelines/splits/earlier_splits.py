@@ -9,7 +9,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
-from beam_pipelines.elements.texts import digests
+from beam_pipelines.elements.texts import Texts, digests
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
@@ -33,9 +33,9 @@ def check_earlier_splits(config: PrepareConfig) -> None:
     for name in names:
         if name is None or not NAME_PATTERN.fullmatch(name):
             raise UserError(f"{shown}: has split {name!r}; expected names of letters, digits and '_', a letter first")
-    asked = set(config.shares)
-    if names - asked and (not config.asks_for_shares or not names & asked):
-        expected = f"expected --splits with shares for new inputs, such as {sorted(names)[0]}=…"
+    others = sorted(names.difference(config.shares))
+    if others and not config.source.divide:  # else the inputs may name them, as is seen later
+        expected = f"expected --splits with a share for each, such as {others[0]}=…, or other names there"
         raise UserError(f"{shown}: has the splits {', '.join(sorted(names))}, and new inputs would come into {', '.join(config.shares)}; {expected}")
 
 
@@ -69,6 +69,20 @@ def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
     """
     parts = () if path is None else read_earlier_splits(path)
     return [(digest_keys(keys), splits.dictionary_encode()) for keys, splits in parts]
+
+
+def find_earlier_splits(path: str | None, keys: Texts) -> list[str]:
+    """The split that each of a few keys has there, empty where it has none: little is held, however much is there.
+
+    Raises:
+        UserError: As `read_earlier_splits`.
+    """
+    found = [""] * len(keys)
+    for of_keys, splits in () if path is None or not found else read_earlier_splits(path):
+        places = pc.index_in(of_keys, value_set=keys.to_arrow())
+        for place, split in zip(places.drop_null().to_pylist(), splits.filter(places.is_valid()).to_pylist()):
+            found[place] = split
+    return found
 
 
 def digest_keys(keys: pa.Array) -> pa.Array:

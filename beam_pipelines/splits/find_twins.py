@@ -6,7 +6,7 @@ by whoever has such a part. One worker puts together what was found: it holds ha
 
 import contextlib
 import dataclasses
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -28,7 +28,8 @@ from beam_pipelines.images.look_alikes import HASH_ROW, Edges, find_edges, find_
 from beam_pipelines.images.near_hashes import SearchPart, search_parts
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
-from beam_pipelines.splits.settle_twins import Changes, Renames, SettledTwins, apply_changes, key_ranks
+from beam_pipelines.splits.earlier_splits import find_earlier_splits
+from beam_pipelines.splits.settle_twins import Changes, SettledTwins, apply_changes, key_ranks
 from beam_pipelines.splits.twin_clusters import cluster_candidates, find_alike
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
@@ -92,18 +93,18 @@ class FindTwins(beam.PTransform):
             root
             | "AfterTheSearch" >> beam.Impulse()
             | "SettleTwins" >> beam.FlatMap(settle_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
-                "twins", "renames", main="runs"
+                "twins", "renames", "moved", main="runs"
             )
         )
         changed = (
             settled.runs
             | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))  # Beam's integers have 64 bits with a sign
             | "SpreadChanges" >> beam.GroupByKey()
-            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(settled.renames), config).with_outputs("counts", "moved", main="runs")
+            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(settled.renames), config).with_outputs("counts", main="runs")
         )
-        listing = self.listed.listing | "TakeTwins" >> beam.Map(take_twins, AsSingleton(settled.twins), AsIter(changed.moved))
+        listing = self.listed.listing | "TakeTwins" >> beam.Map(take_twins, AsSingleton(settled.twins))
         dead_letters = (self.listed.dead_letters, self.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
-        return Listed(changed.runs, changed.counts, listing, dead_letters)
+        return Listed(changed.runs, changed.counts, listing, dead_letters, settled.moved)
 
 
 def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
@@ -143,7 +144,8 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLoo
 
 
 def settle_found(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob) -> Iterator[Any]:
-    """What becomes of each image that is alike to another one: a `ChangedRun` for each run, one tagged `Twins`, one tagged `Renames`.
+    """What becomes of each image that is alike to another one: a `ChangedRun` for each run; and, tagged, the `Twins`, the
+    renames and the groups that are moved.
 
     Raises:
         UserError: No image can be read, or those that are alike are in different splits already.
@@ -164,12 +166,13 @@ def settle_found(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Writt
         bounds = np.searchsorted(places, starts)
         candidates = References.concatenate([_read_some(run.run, places[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])])
     clusters = cluster_candidates(looks, joined, config.duplicate_distance, places, key_ranks(candidates.keys), rows["content"][places])
-    settled = SettledTwins(candidates, clusters, config, listing)
+    settled = SettledTwins(candidates, clusters, config, listing, find_earlier_splits(config.splits_from, candidates.keys))
     members = places[settled.members]
     for run, start, stop in zip(runs, starts.tolist(), starts[1:].tolist()):
         if start < stop:
             yield ChangedRun(run.run, _changes_of(settled, members, start, stop))
     yield TaggedOutput("renames", settled.renames)
+    yield TaggedOutput("moved", settled.moved)
     near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
     with own_spool(config.spool_directory) as writer:
         data = looks.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
@@ -201,16 +204,15 @@ def _changes_of(settled: SettledTwins, members: np.ndarray, start: int, stop: in
     return Changes(members[dropped] - start, members[grouped] - start, Texts.of([settled.groups[place] for place in grouped.tolist()]))
 
 
-def apply(element: tuple[str, Iterable[ChangedRun]], renames: Renames, config: PrepareJob) -> Iterator[Any]:
-    """A run -> the same as it goes on; the counts of its keys; and how many of its images are in another split now."""
+def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
+    """A run -> the same as it goes on; and the counts of its keys."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
     changes = changed.changes
-    is_changed = bool(len(changes.dropped) or len(changes.grouped) or renames.groups or renames.moved)
+    is_changed = bool(len(changes.dropped) or len(changes.grouped) or renames)
     if is_changed:
-        references, num_moved = apply_changes(references, changes, renames, config.move_to)
-        yield TaggedOutput("moved", num_moved)
+        references = apply_changes(references, changes, renames)
     counts = KeyCounts()
     counts.add_references([references])
     if len(references):
@@ -218,10 +220,10 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Renames, config: P
     yield TaggedOutput("counts", counts.pack())
 
 
-def take_twins(listing: Listing, found: tuple[Twins, DeadLetterCount], nums_moved: Iterable[int]) -> Listing:
+def take_twins(listing: Listing, found: tuple[Twins, DeadLetterCount]) -> Listing:
     """What is known of the inputs, once their images were compared."""
     twins, refused = found
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
     dead_letters.merge(refused)
-    return dataclasses.replace(listing, dead_letters=dead_letters, twins=dataclasses.replace(twins, num_moved=sum(nums_moved)))
+    return dataclasses.replace(listing, dead_letters=dead_letters, twins=twins)

@@ -74,7 +74,8 @@ class SplitFacts:
         grouped: [:, 5]: group, stratum, split, whether that is settled: inputs with a group.
         bits: The number of bits of the hash in `singles`.
         num_kept: The number of inputs whose split was settled earlier.
-        moved: Those of them that have another split now, by what their source says, or by another row.
+        num_moved: The number of inputs that had a split, and came from there to that of `--move_to`.
+        in_two_splits: Inputs whose split was settled earlier and that have another one, by what their source says, or by another row.
     """
 
     strata: list[bytes]
@@ -85,19 +86,39 @@ class SplitFacts:
     grouped: np.ndarray
     bits: int
     num_kept: int
-    moved: FirstKeys
+    num_moved: int
+    in_two_splits: FirstKeys
 
 
-def mark_run(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()) -> tuple[MarkedRun, SplitFacts]:
-    """Reads a run, finds out what is settled of it, also by `earlier_splits.load_earlier_splits`, and counts the rest."""
+class _Settled(NamedTuple):
+    """What is settled of a run: for the others see `SplitFacts`."""
+
+    marked: Marked
+    num_kept: int
+    num_moved: int
+    in_two_splits: FirstKeys
+
+
+def mark_run(
+    run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = (), moved: frozenset[bytes] = frozenset()
+) -> tuple[MarkedRun, SplitFacts]:
+    """Reads references, finds out what is settled of them, and counts the rest.
+
+    Args:
+        run: The references.
+        config: Of all.
+        earlier: See `earlier_splits.load_earlier_splits`.
+        moved: Groups whose inputs come to the split of `--move_to`.
+    """
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = _read_all(run, spool)
-    marked, num_kept, moved = _settle(references, config, earlier)
+    settled = _settle(references, config, earlier, moved)
+    marked = settled.marked
     marks = np.zeros(len(references), _MARK)
     marks["hash"], marks["split"] = marked.hashes, marked.settled
     with own_spool(config.spool_directory) as writer:
         stretch = SpoolStretch(writer.spool, writer.append(marks.tobytes()), marks.nbytes)
-    return MarkedRun(run, stretch, marked.splits), _count(marked, num_kept, moved)
+    return MarkedRun(run, stretch, marked.splits), _count(settled)
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
@@ -120,13 +141,13 @@ def codes_of(texts: Texts) -> tuple[list[bytes], np.ndarray]:
 
 
 def _settle(
-    references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]]
-) -> tuple[Marked, int, FirstKeys]:
-    """What is settled, how much of it by earlier splits, and what these say otherwise than others."""
+    references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]
+) -> _Settled:
+    """What is settled: by the source, by earlier splits, and by `--move_to`, which goes before both."""
     names = [name for name in references.splits if name and name not in config.source.divide]
     places = [names.index(name) if name in names else OPEN for name in references.splits]
     settled = np.array(places, np.uint16)[references.rows["split"]]
-    num_kept, moved = 0, FirstKeys()
+    is_kept, in_two_splits = np.zeros(len(references), bool), FirstKeys()
     keys = digest_keys(references.keys.to_arrow()) if earlier else None
     for of_keys, splits in earlier:
         found = pc.index_in(of_keys, value_set=keys)
@@ -137,9 +158,20 @@ def _settle(
         before = settled[positions]
         settled[positions] = theirs
         differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)  # the second of a key that comes twice at once
-        moved.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
-        num_kept += len(np.unique(positions))
-    return Marked(references, _hash_groups(references), settled, tuple(names)), num_kept, moved
+        in_two_splits.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
+        is_kept[positions] = True
+    num_moved = 0
+    if moved:
+        names += [config.move_to] * (config.move_to not in names)
+        place = names.index(config.move_to)
+        is_moved = np.array([group in moved for group in references.groups], bool)
+        is_divided = np.array([name not in ("", config.move_to) for name in references.splits], bool)[references.rows["split"]]
+        from_elsewhere = is_moved & np.where(settled == OPEN, is_divided, settled != place)
+        is_kept &= ~from_elsewhere
+        num_moved = int(np.count_nonzero(from_elsewhere))
+        settled[is_moved] = place if config.move_to in config.shares or config.move_to not in config.source.divide else OPEN
+    marked = Marked(references, _hash_groups(references), settled, tuple(names))
+    return _Settled(marked, int(np.count_nonzero(is_kept)), num_moved, in_two_splits)
 
 
 def _hash_groups(references: References) -> np.ndarray:
@@ -153,8 +185,8 @@ def _hash_groups(references: References) -> np.ndarray:
     return hashes
 
 
-def _count(marked: Marked, num_kept: int, moved: FirstKeys) -> SplitFacts:
-    references = marked.references
+def _count(found: _Settled) -> SplitFacts:
+    marked, references = found.marked, found.marked.references
     strata, stratum = codes_of(references.strata)
     bits = max(_MIN_BITS, min(_MAX_BITS, _CELL_BITS - len(strata).bit_length()))
     single, settled, grouped = marked.is_single, marked.settled != OPEN, np.flatnonzero(references.groups.lengths)
@@ -169,8 +201,9 @@ def _count(marked: Marked, num_kept: int, moved: FirstKeys) -> SplitFacts:
         count_rows([stratum[settled], said[settled]]).astype(np.uint32),
         count_rows([groups.indices.to_numpy(), stratum[grouped], said[grouped], settled[grouped]]).astype(np.uint32),
         bits,
-        num_kept,
-        moved,
+        found.num_kept,
+        found.num_moved,
+        found.in_two_splits,
     )
 
 
@@ -220,15 +253,16 @@ def _merge(parts: Sequence[SplitFacts]) -> SplitFacts:
     splits, of_splits = _merge_names([part.splits for part in parts])
     groups, of_groups = _merge_groups([part.groups for part in parts])
     singles, settled, grouped = [np.zeros((0, 3), np.int64)], [np.zeros((0, 3), np.int64)], [np.zeros((0, 5), np.int64)]
-    moved = FirstKeys()
+    in_two_splits = FirstKeys()
     for part, stratum, split, group in zip(parts, of_strata, of_splits, of_groups):
-        moved.merge(part.moved)
+        in_two_splits.merge(part.in_two_splits)
         singles.append(np.stack([stratum[part.singles[:, 0]], part.singles[:, 1] >> (part.bits - bits), part.singles[:, 2]], axis=1))
         settled.append(np.stack([stratum[part.settled[:, 0]], split[part.settled[:, 1]], part.settled[:, 2]], axis=1))
         columns = [group[part.grouped[:, 0]], stratum[part.grouped[:, 1]], split[part.grouped[:, 2]], *part.grouped[:, 3:].T]
         grouped.append(np.stack(columns, axis=1))
     tables = [_sum_up(np.concatenate(some)) for some in (singles, settled, grouped)]
-    return SplitFacts(strata, splits, groups, *tables, bits, sum(part.num_kept for part in parts), moved)
+    num_kept, num_moved = (sum(getattr(part, name) for part in parts) for name in ("num_kept", "num_moved"))
+    return SplitFacts(strata, splits, groups, *tables, bits, num_kept, num_moved, in_two_splits)
 
 
 def _sum_up(table: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from beam_pipelines.config.prepare_config import MAX_SPLITS, REST
+from beam_pipelines.config.prepare_config import REST
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import SpoolStretch
@@ -26,18 +26,6 @@ _NUM_SHOWN = 10  # clusters whose labels are in conflict
 _NUM_IMAGES_SHOWN = 3  # of each
 
 
-class Renames(NamedTuple):
-    """What happens to groups, wherever they are.
-
-    Attributes:
-        groups: Name -> that of the group that it becomes part of.
-        moved: Groups whose images come to the split that was asked for.
-    """
-
-    groups: Mapping[bytes, bytes]
-    moved: frozenset[bytes]
-
-
 class Changes(NamedTuple):
     """What happens to the images of one run.
 
@@ -52,27 +40,34 @@ class Changes(NamedTuple):
     groups: Texts
 
 
-def apply_changes(references: References, changes: Changes, renames: Renames, move_to: str | None) -> tuple[References, int]:
-    """A run's references as they go on, and how many of them are in another split now."""
-    num_moved = 0
+class _Split(NamedTuple):
+    """A split that an image has already.
+
+    Attributes:
+        name: Empty: none.
+        is_settled: Whether it stays there; else that split is divided.
+        is_earlier: Whether it had it earlier; else its source says it.
+    """
+
+    name: str
+    is_settled: bool
+    is_earlier: bool
+
+
+def apply_changes(references: References, changes: Changes, renames: Mapping[bytes, bytes]) -> References:
+    """A run's references as they go on. Of groups that become part of others the names of these are given."""
     if not references.groups.blob and len(changes.grouped):  # only those that come into a group have one
         lengths = np.zeros(len(references), np.uint32)
         lengths[changes.grouped] = changes.groups.lengths
         references = dataclasses.replace(references, groups=Texts(lengths, changes.groups.blob))
-    elif len(changes.grouped) or renames.groups:
-        groups = [renames.groups.get(group, group) for group in references.groups]
+    elif len(changes.grouped) or renames:
+        groups = [renames.get(group, group) for group in references.groups]
         for place, group in zip(changes.grouped.tolist(), changes.groups):
             groups[place] = group
         references = dataclasses.replace(references, groups=Texts.of(groups))
-    if renames.moved:
-        splits = references.splits if move_to in references.splits else (*references.splits, move_to)
-        rows, place = references.rows.copy(), splits.index(move_to)
-        moves = np.array([group in renames.moved for group in references.groups]) & (rows["split"] != place)
-        rows["split"][moves], num_moved = place, int(np.count_nonzero(moves))
-        references = dataclasses.replace(references, rows=rows, splits=splits)
     if len(changes.dropped):
         references = references.take(np.setdiff1d(np.arange(len(references)), changes.dropped))
-    return references, num_moved
+    return references
 
 
 class SettledTwins:
@@ -83,18 +78,21 @@ class SettledTwins:
         clusters: The clusters of these images.
         config: The job of the run.
         listing: The listing of all inputs.
+        earlier: The split that each candidate had earlier; empty where it had none.
 
     Attributes:
         members: Places among the candidates of those that are in a cluster with another one, cluster after cluster, by their keys.
-        is_dropped: Whether each member is left out, bool [num_members].
+        is_dropped: Whether each member is left out, bool [num_members]: all but the first that was placed earlier, or, where none was, but
+            the first.
         groups: The group of each member; none where they are not grouped.
-        renames: The groups that become part of others, and those that move to a split.
+        renames: The groups that become part of others: the group's name -> that of the other.
+        moved: The names of groups whose images come to the split that was asked for.
 
     Raises:
         UserError: Some are in different splits already.
     """
 
-    def __init__(self, candidates: References, clusters: Clusters, config: PrepareJob, listing: Listing) -> None:
+    def __init__(self, candidates: References, clusters: Clusters, config: PrepareJob, listing: Listing, earlier: Sequence[str]) -> None:
         self._candidates, self._clusters, self._config = candidates, clusters, config
         ranks = key_ranks(candidates.keys)
         _, numbers, sizes = np.unique(clusters.of_images, return_inverse=True, return_counts=True)
@@ -106,14 +104,19 @@ class SettledTwins:
         self._starts = np.flatnonzero(np.diff(clusters.of_images[self.members], prepend=-1))
         self._numbers = np.repeat(np.arange(len(self._starts)), np.diff(np.append(self._starts, len(self.members))))
         self._keys = list(candidates.keys.take(self.members))
-        is_first = np.isin(np.arange(len(self.members)), self._starts)
-        self.is_dropped = ~is_first if config.duplicates == "drop" else np.zeros(len(self.members), bool)
+        self._earlier = [earlier[place] for place in self.members.tolist()]
+        self.is_dropped = np.zeros(len(self.members), bool)
         self.groups: list[bytes] = []
-        self.renames = Renames({}, frozenset())
+        self.renames: Mapping[bytes, bytes] = {}
+        self.moved: frozenset[bytes] = frozenset()
+        if config.duplicates == "drop":
+            is_new = [not split for split in self._earlier]
+            self.is_dropped[:] = True
+            self.is_dropped[np.lexsort((is_new, self._numbers))[self._starts]] = False  # of equal ones the first stays the first
         if config.duplicates == "group":
-            names, renamed = self._unite()
+            names, self.renames = self._unite()
             self.groups = [names[number] for number in self._numbers.tolist()]
-            self.renames = Renames(renamed, self._find_moved(names, listing))
+            self.moved = self._find_moved(names, listing)
 
     @property
     def _names(self) -> list[bytes]:
@@ -138,38 +141,51 @@ class SettledTwins:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Groups whose images the source has in different splits, of which one at least is not divided."""
-        config, candidates = self._config, self._candidates
+        """Groups whose images are in different splits already, of which one at least is not divided."""
+        config = self._config
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})
-            if listing.fractions is not None:
+            if listing.fractions is not None and config.splits_from is None:
                 raise UserError(f"--move_to={config.move_to}: the inputs name no splits; expected no --move_to, since each cluster comes into one anyway")
             if config.move_to not in known:
                 raise UserError(f"--move_to={config.move_to}: there is no such split; expected one of {', '.join(known)}{did_you_mean(config.move_to, known)}")
-        splits = candidates.rows["split"][self.members].astype(np.int64)
-        found = np.unique(self._numbers * MAX_SPLITS + splits)
+        splits, places = self._splits()
         torn = []
-        for number, theirs in itertools.groupby(found.tolist(), lambda one: one // MAX_SPLITS):
-            theirs = {candidates.splits[one % MAX_SPLITS] for one in theirs} - {""}
-            settled = theirs.difference(config.source.divide)
-            if len(settled) > 1 or (settled < theirs and not settled <= set(config.shares)):
+        found = np.unique(self._numbers * len(splits) + places)
+        for number, theirs in itertools.groupby(found.tolist(), lambda one: one // len(splits)):
+            theirs = [splits[one % len(splits)] for one in theirs]
+            settled = {split.name for split in theirs if split.is_settled}
+            is_divided = any(split.name and not split.is_settled for split in theirs)
+            if len(settled) > 1 or (is_divided and not settled <= set(config.shares)):
                 torn.append(number)
         if torn and config.move_to is None:
-            raise UserError(self._describe_torn(torn))
+            raise UserError(self._describe_torn(torn, [splits[place] for place in places[self._numbers == torn[0]].tolist()]))
         return frozenset(names[number] for number in torn)
 
-    def _describe_torn(self, torn: Sequence[int]) -> str:
-        places = np.flatnonzero(self._numbers == torn[0]).tolist()
-        of_splits = {self._split_of(place): printable(self._keys[place].decode()) for place in reversed(places)}
-        shown = " and ".join(f"{key!r} in {split}" for split, key in sorted(of_splits.items(), key=lambda item: item[1])[:2])
+    def _splits(self) -> tuple[list[_Split], np.ndarray]:
+        """The splits that members have already, by their source or earlier, and the place of each member's among them, int64."""
+        earlier = sorted({*self._earlier} - {""})
+        of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
+        places = self._candidates.rows["split"][self.members].astype(np.int64)
+        if earlier:
+            positions = {name: place for place, name in enumerate(earlier, len(of_source))}
+            places = np.array([positions.get(name, place) for name, place in zip(self._earlier, places.tolist())])
+        return [*of_source, *(_Split(name, True, True) for name in earlier)], places
+
+    def _describe_torn(self, torn: Sequence[int], splits: Sequence[_Split]) -> str:
+        """What to say of clusters that are in different splits; of the first of them there is the split of each member."""
+        of_splits: dict[str, str] = {}
+        for split, place in zip(splits, np.flatnonzero(self._numbers == torn[0]).tolist()):
+            if split.name:
+                of_splits.setdefault(split.name, printable(self._keys[place].decode()))
+        shown = " and ".join(f"{key!r} in {split}" for split, key in list(of_splits.items())[:2])
+        are_earlier = all(split.is_earlier for split in splits if split.name)
+        where = f"splits of --splits_from={printable(self._config.splits_from)}" if are_earlier else "splits already"
         clusters = "1 cluster of images that are alike is" if len(torn) == 1 else f"{len(torn):,} clusters of images that are alike are"
         return (
-            f"--duplicates=group: {clusters} in different splits already, such as {shown}; expected --move_to SPLIT, which brings each of them "
+            f"--duplicates=group: {clusters} in different {where}, such as {shown}; expected --move_to SPLIT, which brings each of them "
             "there, --duplicates=drop, or keep, which counts them"
         )
-
-    def _split_of(self, place: int) -> str:
-        return self._candidates.splits[int(self._candidates.rows["split"][self.members[place]])] or "none"
 
     def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> Twins:
         """What there is to tell of them; each one's line is in the spool from now on. The arguments are `Twins`'."""
@@ -190,7 +206,7 @@ class SettledTwins:
             num_clusters=len(self._starts),
             num_images=len(self.members),
             num_dropped=int(np.count_nonzero(self.is_dropped)),
-            num_joined=len(self.renames.groups),
+            num_joined=len(self.renames),
             num_cut=len(clusters.cut),
             largest_cut=list(keys.take(np.array(clusters.cut[:1], np.int64)))[0].decode() if clusters.cut else "",
             num_pairs_cut=clusters.num_pairs_cut,

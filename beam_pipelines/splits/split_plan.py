@@ -16,7 +16,7 @@ import pyarrow as pa
 from beam_pipelines.config.prepare_config import MAX_SPLITS
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.division import Division, Excess
-from beam_pipelines.elements.listing import Listing, empty_split, order_splits
+from beam_pipelines.elements.listing import Listing, empty_split, torn_groups
 from beam_pipelines.elements.split_hashes import hash_bounds, split_hashes
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.splits.apportion import apportion
@@ -54,6 +54,7 @@ class SplitPlan:
         groups: The names of groups that go elsewhere than their hash says, large_binary, ascending.
         group_splits: The place of the split of each, uint16 [num_groups].
         division: The division of the inputs that comes of it.
+        num_moved: The number of inputs that had a split, and came from there to that of `--move_to`.
     """
 
     names: tuple[str, ...]
@@ -65,6 +66,7 @@ class SplitPlan:
     groups: pa.Array
     group_splits: np.ndarray
     division: Division
+    num_moved: int
 
 
 def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
@@ -77,23 +79,35 @@ def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
     Raises:
         UserError: The inputs cannot be divided so.
     """
-    _check_moved(facts, config)
+    _check_earlier(facts, config)
     planner = _Planner(facts, config)
     return planner.plan_strata() if config.stratify else planner.plan_hashes()
 
 
+def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
+    """UserError where an earlier data set has inputs in splits that neither the source nor the options name."""
+    if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
+        expected = "expected a share for each in --splits, or these splits there"
+        raise UserError(f"{_shown(config)}: has inputs in {', '.join(others)}, and the splits are {', '.join(listing.splits)}; {expected}")
+
+
 def settled_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """What is known of the inputs, once each has a split: there may be more than the source and the options named."""
-    return dataclasses.replace(listing, splits=order_splits(listing.splits, plan.names[plan.num_shares :]), division=plan.division)
+    """What is known of the inputs, once each has a split."""
+    twins = listing.twins and dataclasses.replace(listing.twins, num_moved=plan.num_moved)
+    return dataclasses.replace(listing, division=plan.division, twins=twins)
 
 
-def _check_moved(facts: SplitFacts, config: PrepareJob) -> None:
-    shown = f"--splits_from={printable(config.splits_from or '')}"
-    if facts.moved.num:
-        inputs = "1 input has" if facts.moved.num == 1 else f"{facts.moved.num:,} inputs have"
-        raise UserError(f"{shown}: {inputs} two splits, one there and another there or here: {facts.moved.describe()}; expected one")
-    if config.splits_from and not facts.num_kept:
-        raise UserError(f"{shown}: none of the inputs has its key there; expected what was prepared of some of them")
+def _shown(config: PrepareJob) -> str:
+    return f"--splits_from={printable(config.splits_from or '')}"
+
+
+def _check_earlier(facts: SplitFacts, config: PrepareJob) -> None:
+    unclear = facts.in_two_splits
+    if unclear.num:
+        inputs = "1 input has" if unclear.num == 1 else f"{unclear.num:,} inputs have"
+        raise UserError(f"{_shown(config)}: {inputs} two splits, one there and another there or here: {unclear.describe()}; expected one")
+    if config.splits_from and not facts.num_kept and not facts.num_moved:
+        raise UserError(f"{_shown(config)}: none of the inputs has its key there; expected what was prepared of some of them")
 
 
 class _Planner:
@@ -144,9 +158,9 @@ class _Planner:
         numbers = sorted(of_groups)
         groups = self._facts.groups.take(pa.array(numbers, pa.int64()))
         places = np.array([of_groups[number] for number in numbers], np.uint16)
-        return SplitPlan(
-            self.names, len(self._shares), tuple(self._facts.strata), self._facts.bits, bounds, hashes, groups, places, division
-        )
+        facts, num_shares = self._facts, len(self._shares)
+        strata = tuple(facts.strata)
+        return SplitPlan(self.names, num_shares, strata, facts.bits, bounds, hashes, groups, places, division, facts.num_moved)
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
@@ -168,16 +182,8 @@ class _Planner:
                 torn.setdefault(group, {names[followers[group]]}).add(facts.splits[place])
         if torn:
             first = min(torn)
-            groups = "1 group is" if len(torn) == 1 else f"{len(torn):,} groups are"
-            raise UserError(
-                f"--input={printable(self._config.input)}: {groups} in several splits already, such as {self._show(first)} in "
-                f"{' and '.join(order_splits(torn[first]))}; expected each in one: other groups, or other splits"
-                + (", or --duplicates=drop or keep, which make no groups" if self._config.duplicates == "group" else "")
-            )
+            raise torn_groups(self._config, len(torn), facts.groups[first].as_py().decode(), torn[first])
         return followers
-
-    def _show(self, group: int) -> str:
-        return repr(printable(self._facts.groups[group].as_py().decode()))
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
         """(stratum, split, number) of inputs that have a split, or follow those that have one."""
@@ -223,12 +229,14 @@ class _Planner:
         for split, num in zip(shares, reached):
             if not num and num_groups:
                 largest = max(np.add.reduceat(self._open[:, 2], np.unique(self._open[:, 0], return_index=True)[1]).tolist())
+                folds = self._config.folds
+                expected = f"fewer folds than --folds={folds}" if folds else "a larger share for it"
                 raise UserError(
                     f"split {split!r} would come out empty: {sum(reached):,} inputs are in {num_groups:,} group{'s' * (num_groups != 1)} of up to {largest:,}, of which "
-                    "none fits into its share; expected a larger share for it, or smaller groups"
+                    f"none fits into its share; expected {expected}, or smaller groups"
                 )
             if not num:
-                raise empty_split(split, sum(reached), self._config.folds, self._config.splits_from)
+                raise empty_split(split, sum(reached), self._config, facts.num_moved)
         units = self._singles + np.bincount(self._open[:, 1], minlength=len(facts.strata))
         for stratum, _, num in self._placed():
             units[stratum] += num

@@ -218,6 +218,60 @@ def test_twins_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
     assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would come out empty" in capfd.readouterr().err
 
 
+def test_where_twins_are_dropped_what_was_placed_stays_and_its_new_twin_goes_whatever_their_keys(source, tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        shutil.copytree(source, folder)
+    first = rows_of(prepare(old, tmp_path / "first", "--duplicates=drop"))
+    for seed in range(12, 24):
+        small = to_png(Image.fromarray(noise(seed, 8, 8)).resize((48, 36), Image.Resampling.BICUBIC))
+        write_files(new, {f"ant/{seed - 12:02d}_new.png" if seed % 2 else f"bee/{seed:02d}_new.png": small})
+    (new / "ant/00.jpg").unlink()  # of which a copy was left out
+    grown = rows_of(prepare(new, tmp_path / "grown", "--duplicates=drop", f"--splits_from={tmp_path / 'first'}"))
+    assert set(grown) == {*first, "ant/00_again.jpg"} - {"ant/00.jpg"}
+    assert all(grown[key]["split"] == first[key]["split"] for key in set(first) & set(grown))
+    dropped = {line["key"] for line in lines_of(tmp_path / "grown") if line["dropped"]}
+    assert dropped >= {f"ant/{seed - 12:02d}_new.png" for seed in range(13, 24, 2)}
+    (tmp_path / "last.csv").write_text("key,split\nant/02_poor.jpg,test\nant/02_mirror.jpg,train\n")  # only of these there is something
+    few = rows_of(prepare(new, tmp_path / "few", "--duplicates=drop", f"--splits_from={tmp_path / 'last.csv'}"))
+    assert few["ant/02_mirror.jpg"]["split"] == "train" and not {"ant/02.jpg", "ant/02_poor.jpg"} & set(few), "the first that was placed"
+
+
+def test_twins_that_were_placed_apart_are_refused_or_moved(source, tmp_path, capfd):
+    first = rows_of(prepare(source, tmp_path / "first"))
+    call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", SPLITS]
+    call += [f"--splits_from={tmp_path / 'first'}", "--duplicates=group"]
+    apart = [cluster for cluster in TWINS if len({first[key]["split"] for key in cluster}) > 1]
+    capfd.readouterr()
+    assert main(call) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1 and f"--duplicates=group: {len(apart)} cluster" in told and "expected --move_to SPLIT" in told, told
+    assert apart and f"in different splits of --splits_from={tmp_path / 'first'}, such as" in told, told
+    assert main([*call, "--move_to=tset"]) == 2 and "expected one of test, train; did you mean 'test'?" in capfd.readouterr().err
+    assert main([*call, "--move_to=test"]) == 0
+    moved = {key for cluster in apart for key in cluster if first[key]["split"] == "train"}
+    told = capfd.readouterr().out
+    assert f"{len(moved)} moved to another split" in told and f"{len(first) - len(moved)} inputs kept the split that they had" in told
+    rows = rows_of(tmp_path / "out")
+    assert {key for key, row in rows.items() if row["split"] != first[key]["split"]} == moved
+    assert all(rows[key]["split"] == "test" for key in moved)
+    assert leaks_of(tmp_path / "out")["now"]["num_pairs_apart"] == 0 and leaks_of(tmp_path / "out")["found"]["num_moved"] == len(moved)
+
+
+def test_a_split_whose_images_were_all_moved_is_told_of_with_what_helps(source, tmp_path, capfd):
+    for path in sorted((source / "ant").glob("0[0-4].jpg")):
+        for split in ("train", "validation") if path.name < "02" else ("train",):
+            write_files(tmp_path / "in" / split / "ant", {path.name: path.read_bytes()})
+    call = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert main([*call, "--duplicates=group", "--move_to=train"]) == 2
+    told = capfd.readouterr().err
+    why = "all of its images have twins in other splits, or groups in which one has, and --move_to=train took them away"
+    assert f"split 'validation' would come out empty: {why}; expected --move_to=validation, or --duplicates=keep\n" in told
+    assert told.count("\n") == 1
+    for advised in (["--duplicates=group", "--move_to=validation"], ["--duplicates=keep", "--overwrite"]):
+        assert main([*call, *advised]) == 0
+
+
 def test_images_that_cannot_be_compared_are_dead_letters_and_too_many_fail_the_run(source, tmp_path, capfd):
     call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--duplicates=drop", SPLITS]
     assert main([*call, "--max_bad_fraction=0"]) == 2

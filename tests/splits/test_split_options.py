@@ -24,6 +24,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     (folder / "rows.csv").write_text("\n".join(["image,label,age,patient,city", *rows]) + "\n")
     (folder / "other.csv").write_text("key,split\nelsewhere.jpg,train\n")
     (folder / "folds.csv").write_text("key,split\nant/000.jpg,fold0\n")
+    (folder / "third.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,val\nbee/000.jpg,validation\n")
     (folder / "twice.csv").write_text("key,split\nant/000.jpg,train\nant/000.jpg,validation\n")
     (folder / "half.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,\n")
     (folder / "odd.csv").write_text("key,split\nant/000.jpg,a split\n")
@@ -66,6 +67,11 @@ CASES = {
     "a distance of nothing": ("classes", ["--duplicate_distance=4"], "--duplicate_distance: nothing is done about duplicates; expected --duplicates keep, group or drop"),
     "exact and not exact": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=4"], "--exact_only and --duplicate_distance exclude each other"),
     "nothing to move": ("classes", ["--duplicates=drop", "--move_to=train"], "--move_to=train: is of --duplicates=group, which brings duplicates into one split; found --duplicates=drop"),
+    "a split too many": (
+        "classes",
+        ["--splits_from=third.csv", "--splits=train=0.9,validation=0.1"],
+        "has the splits train, val, validation, and new inputs would come into train, validation; expected --splits with a share for each, such as val=…",
+    ),
     "other splits": ("classes", ["--splits_from=folds.csv"], "has the splits fold0, and new inputs would come into train, validation; expected --splits"),
 }
 
