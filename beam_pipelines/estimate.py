@@ -127,7 +127,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     found, first = ListedPart(), []
     source = open_source(config, with_sizes=True)
     others = other_images(source)
-    groups, strata = GroupReader(config), StrataReader(source.features, config.stratify)
+    groups, strata = GroupReader(config), StrataReader(source.features, config)
     parts = source.parts()
     held = [held_bytes(source, part) for part in parts]
     for part in parts:

@@ -12,9 +12,10 @@ NUM_SHOWN = 5
 NUM_THUMBNAILS = 8  # of one stage and reason
 MAX_LINE_BYTES = 1 << 20  # of a line of JSON: keys and classes may be cells of text
 
-# The reasons where the column of the split, or of the group, has nothing for an input.
+# The reasons where the column of the split, or of the group, has nothing for an input, or that of a class no class.
 NO_SPLIT = "no_split"
 NO_GROUP = "no_group"
+BAD_LABEL = "bad_label"
 
 
 class DeadLetter(NamedTuple):

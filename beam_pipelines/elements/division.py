@@ -2,12 +2,17 @@
 
 import dataclasses
 from fractions import Fraction
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from beam_pipelines.errors import printable
 
 # Between the values of several features; in no text of one line.
 _SEPARATOR = "\x1f"
+
+# Of so many inputs a split may be one above its share where a hash decided, and nothing is said of its largest group.
+_ONE_OF = 100
 
 
 def join_stratum(values: Iterable[str]) -> str:
@@ -18,6 +23,20 @@ def join_stratum(values: Iterable[str]) -> str:
 def show_stratum(stratum: str) -> str:
     """A stratum as a message shows it."""
     return printable(stratum.replace(_SEPARATOR, ", "))[:80]
+
+
+def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, places: np.ndarray) -> dict[str, tuple[str, int]]:
+    """The largest group of each split that has any, and its inputs.
+
+    Args:
+        splits: Names.
+        groups: Names, ascending: of equal ones the first is taken.
+        nums: Inputs of each, int64.
+        places: Of the split of each among `splits`, int64.
+    """
+    order = np.argsort(-nums, kind="stable")
+    found, firsts = np.unique(places[order], return_index=True)
+    return {splits[place]: (groups[group].decode(), int(nums[group])) for place, group in zip(found.tolist(), order[firsts].tolist())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +67,16 @@ class Division:
     Attributes:
         by: Names of the features whose values are the strata.
         shares: Split name -> its share of the inputs.
-        num_inputs: Split name -> the number of inputs that are listed for it, where splits are stratified.
+        num_inputs: Split name -> the number of inputs that are listed for it, where splits are stratified, or there are groups.
         num_kept: The number of inputs that were placed earlier.
-        num_groups: The number of groups of the inputs that were placed by their strata.
+        num_groups: The number of groups of the inputs that were placed.
         num_strata: The number of strata.
         num_small: The number of strata that have fewer inputs, or groups, than there are splits.
         first_small: The first of these small strata.
         num_first_small: The number of inputs, or groups, of the first small stratum.
         first_small_lacks: Names of the splits that have nothing of the first small stratum.
         excess: What groups stood in the way of; None where every split has got its share of every stratum, give or take one.
+        largest: Split name -> its largest group, and how many inputs that has; where a hash of the group decided.
     """
 
     by: tuple[str, ...]
@@ -70,6 +90,28 @@ class Division:
     num_first_small: int = 0
     first_small_lacks: tuple[str, ...] = ()
     excess: Excess | None = None
+    largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
+
+    def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
+        """The same with what was reached, where a hash of the group decided.
+
+        A hash comes near the shares where there are many groups. A group is told of that alone brings its split above its share, by more
+        than one input in a hundred.
+
+        Args:
+            num_listed: Split name -> its inputs.
+        """
+        if self.by or not self.num_groups:
+            return self
+        num_inputs = {split: num_listed.get(split, 0) for split in self.shares}
+        total = sum(num_inputs.values())
+        split = max(self.shares, key=lambda split: num_inputs[split] - total * self.shares[split])
+        target = total * self.shares[split]
+        group, num_group = self.largest.get(split, ("", 0))
+        above = num_inputs[split] - target
+        is_told = num_group >= above >= max(1, Fraction(total, _ONE_OF))
+        excess = Excess("", split, num_inputs[split], target, group, num_group) if is_told else None
+        return dataclasses.replace(self, num_inputs=num_inputs, excess=excess)
 
     def to_json(self) -> dict[str, Any]:
         """The division as `statistics.json` has it."""
@@ -78,11 +120,12 @@ class Division:
             "shares": {split: float(share) for split, share in self.shares.items()},
             "num_kept": self.num_kept,
         }
-        if not self.by:
+        if not self.num_inputs:
             return facts
         total = sum(self.num_inputs.values())
         facts["reached"] = {split: self.num_inputs[split] / total for split in self.shares}
-        facts |= {"num_groups": self.num_groups, "num_strata": self.num_strata, "num_small_strata": self.num_small, "largest_excess": None}
+        of_strata = {"num_strata": self.num_strata, "num_small_strata": self.num_small} if self.by else {}
+        facts |= {"num_groups": self.num_groups, **of_strata, "largest_excess": None}
         if self.excess:
             excess = {"stratum": show_stratum(self.excess.stratum), "target": float(self.excess.target)}
             facts["largest_excess"] = {**dataclasses.asdict(self.excess), **excess}

@@ -32,6 +32,7 @@ class Listing:
         division: How inputs were divided among splits, where more than a hash of the group decided.
         twins: The images that are alike, where that was asked for.
         left_out: Names of fields of objects that are not kept.
+        warnings: What may not be what the user expects, a line each.
     """
 
     source: str
@@ -49,6 +50,7 @@ class Listing:
     division: Division | None = None
     twins: Twins | None = None
     left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def label_names(self) -> tuple[str, ...]:

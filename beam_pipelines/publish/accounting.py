@@ -64,6 +64,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             f"{found} turned by EXIF, and nothing says whether these were drawn before; they were turned with it: --drawn_on=file says "
             "that they were, and --drawn_on=upright that they were not"
         )
+    lines += listing.warnings
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
 
 

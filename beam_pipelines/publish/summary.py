@@ -109,11 +109,11 @@ def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Map
 def _division(division: dict[str, Any]) -> Iterator[str]:
     """The lines on how near the splits came to what was asked for."""
     told = [f"{division['num_kept']:,} inputs kept the split that they had"] if division["num_kept"] else []
-    if division["stratified_by"]:
-        shares = ", ".join(
-            f"{split} {reached:.2%} (asked: {division['shares'][split]:.4g})" for split, reached in division["reached"].items()
-        )
-        told = [f"stratified by {', '.join(division['stratified_by'])}: {shares}", *told]
+    if "reached" in division:
+        how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of each group"
+        asked = division["shares"]
+        shares = ", ".join(f"{split} {reached:.2%} (asked: {asked[split]:.4g})" for split, reached in division["reached"].items())
+        told = [f"{how}: {shares}", *told]
         told += [f"{division['num_groups']:,} groups kept whole"] if division["num_groups"] else []
     if told:
         yield f"splits:       {'; '.join(told)}"

@@ -184,4 +184,7 @@ def finish(
     num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:
         raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
+    if listing.division:
+        division = listing.division.with_inputs({split: one.num_inputs for split, one in splits.items()})
+        listing = dataclasses.replace(listing, division=division)
     write_plan(Plan(config, listing, splits, tuple(dead_letters), version))

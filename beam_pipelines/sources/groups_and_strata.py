@@ -22,14 +22,22 @@ class GroupReader:
     """
 
     def __init__(self, config: PrepareConfig) -> None:
+        self._config = config
         self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
 
     def read(self, images: Sequence[LabeledImage], keys: Sequence[bytes], found: ListedPart) -> Sequence[bytes]:
         """The group of each input, empty where it is one by itself; nothing at all where all of them are."""
         if self._pattern is None:
-            return [image.group.encode() for image in images] if any(image.group for image in images) else ()
-        groups = self._pattern.find(keys)
-        found.unmatched.add(image.key for image, group in zip(images, groups) if not group)
+            groups = [image.group.encode() for image in images]
+            if self._config.source.can.has_columns:
+                found.ungrouped.add(image.key for image in images if not image.group)
+        else:
+            groups = self._pattern.find(keys)
+            found.unmatched.add(image.key for image, group in zip(images, groups) if not group)
+        if not any(groups):
+            return ()
+        if not self._config.settles_splits:  # else it is known of all of them when splits are settled
+            found.groups.add(groups, [image.split for image in images])
         return groups
 
 
@@ -38,21 +46,23 @@ class StrataReader:
 
     Args:
         features: The features that a source gives.
-        names: The names of the features that make a stratum; empty: there are none.
+        config: The configuration of the run, with the names of the features that make a stratum.
 
     Raises:
         UserError: There is no such feature, or its values are not such that inputs share one.
     """
 
-    def __init__(self, features: Sequence[Feature], names: Sequence[str]) -> None:
+    def __init__(self, features: Sequence[Feature], config: PrepareConfig) -> None:
+        names = config.stratify
         by_name = {feature.name: feature for feature in features}
         fit = [name for name, feature in by_name.items() if _is_fit(feature)]
         for name in names:
             if name not in by_name:
-                some = (
-                    f"expected one of {', '.join(fit)}, or --feature {printable(name)}" if fit else f"expected --feature {printable(name)}"
-                )
-                raise UserError(f"--stratify={printable(name)}: there is no such label or feature; {some}{did_you_mean(name, fit)}")
+                expected = [f"--stratify {fit[0]}" if len(fit) == 1 else f"one of {', '.join(fit)}"] if fit else []
+                expected += [f"--feature {printable(name)}"] if config.source.can.has_columns else []
+                some = ", or ".join(expected) or f"no --stratify: of {config.source.kind} there is nothing here that inputs share"
+                shown = f"--stratify={printable(name)}"
+                raise UserError(f"{shown}: there is no such label or feature; expected {some}{did_you_mean(name, fit)}")
             if name not in fit:
                 raise UserError(f"--stratify={name}: is of kind {by_name[name].kind}; expected a class, an integer or a text")
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]

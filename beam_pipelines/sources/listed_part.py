@@ -9,10 +9,12 @@ import numpy as np
 from beam_pipelines.config.prepare_config import MAX_SPLITS, REST
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
-from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.division import Division, largest_groups
 from beam_pipelines.elements.first_keys import FirstKeys
 from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
-from beam_pipelines.elements.listing import Listing, order_splits
+from beam_pipelines.elements.listing import Listing, order_splits, torn_groups
+from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
@@ -20,6 +22,7 @@ from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.folders.other_files import Strays
+from beam_pipelines.sources.group_counts import GroupCounts
 from beam_pipelines.sources.source import Source, other_images
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import describe_fact
@@ -30,6 +33,13 @@ _MAX_FIRST_ARRAYS = 8  # of which one at least is no dead letter
 
 # Inputs that are learned of, and become references, at once.
 BATCH_IMAGES = 4096
+
+# What a column must have, of which more than a few inputs have nothing: what that is, and what would do where it has not.
+_LACKS = {
+    NO_SPLIT: ("split", "--divide rest to place those without one, or --split_column='' to leave it aside"),
+    NO_GROUP: ("group", "or no --group"),
+    BAD_LABEL: ("fit class", "or a larger --max_bad_fraction, which leaves out those without one"),
+}
 
 _Collector = tuple[str, Callable[[LabeledImage], Collection[str]] | None]
 
@@ -45,8 +55,9 @@ class ListedPart:
         reference_bytes: The size of the references in memory, in bytes.
         num_ignored: The number of files that are no inputs.
         dead_letters: The inputs that were refused.
-        without_split: The refused inputs for which the column of the split has nothing.
-        without_group: The refused inputs for which the column of the group has nothing.
+        lacking: Reason -> the refused inputs for which the column of the split, or of the group, has nothing, or that of a class no fit one.
+        ungrouped: The inputs for which the column of the group has nothing, where they may lack one, or where there is no such column.
+        groups: The groups, where no later stage learns of them.
         unmatched: The inputs in whose key there is no group of `--group_pattern`.
         without_stratum: The inputs that have no value of what splits are stratified by.
         splits: The splits that the source puts images in; None for those that it leaves open.
@@ -67,8 +78,9 @@ class ListedPart:
     reference_bytes: int = 0
     num_ignored: int = 0
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
-    without_split: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
-    without_group: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    lacking: dict[str, DeadLetterCount] = dataclasses.field(default_factory=lambda: {reason: DeadLetterCount() for reason in _LACKS})
+    ungrouped: FirstKeys = dataclasses.field(default_factory=FirstKeys)
+    groups: GroupCounts = dataclasses.field(default_factory=GroupCounts)
     unmatched: FirstKeys = dataclasses.field(default_factory=FirstKeys)
     without_stratum: FirstKeys = dataclasses.field(default_factory=FirstKeys)
     splits: set[str | None] = dataclasses.field(default_factory=set)
@@ -93,8 +105,10 @@ class ListedPart:
         self.reference_bytes += other.reference_bytes
         self.num_ignored += other.num_ignored
         self.dead_letters.merge(other.dead_letters)
-        self.without_split.merge(other.without_split)
-        self.without_group.merge(other.without_group)
+        for reason, dead_letters in other.lacking.items():
+            self.lacking[reason].merge(dead_letters)
+        self.ungrouped.merge(other.ungrouped)
+        self.groups.merge(other.groups)
         self.unmatched.merge(other.unmatched)
         self.without_stratum.merge(other.without_stratum)
         self.add_splits(other.splits)
@@ -155,8 +169,8 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
     while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
         refused = [one for one in listed if isinstance(one, DeadLetter)]
         found.dead_letters.add(refused)
-        found.without_split.add([one for one in refused if one.reason == NO_SPLIT])
-        found.without_group.add([one for one in refused if one.reason == NO_GROUP])
+        for reason in _LACKS if refused else ():
+            found.lacking[reason].add([one for one in refused if one.reason == reason])
         yield from refused
         images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
         if images:
@@ -220,15 +234,17 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         UserError: What was found makes no data set.
     """
     found.refuse_strays(source)
-    _check_column(
-        config, found, "split", found.without_split, "--divide rest to place those without one, or --split_column='' to leave it aside"
-    )
-    _check_column(config, found, "group", found.without_group, "or no --group")
+    for reason in (NO_SPLIT, NO_GROUP):
+        _check_column(config, found, reason)
     if not found.num_images:
         refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
         raise UserError(f"--input={config.input}: no {'readable image' if config.source.has_images else 'example'} in it{refused}")
+    _check_column(config, found, BAD_LABEL)
     _check_strata(config, found)
     splits = _name_splits(config, found)
+    num_torn, group, in_splits = found.groups.torn()
+    if num_torn:
+        raise torn_groups(config, num_torn, group.decode(), in_splits)
     return Listing(
         source=config.source.kind,
         root=source.root,
@@ -246,15 +262,39 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         num_ignored=found.num_ignored,
         dead_letters=found.dead_letters,
         left_out=tuple(sorted(found.left_out.names)),
+        division=_division_by_hash(config, found),
+        warnings=tuple(_warnings(found)),
     )
 
 
-def _check_column(config: PrepareJob, found: ListedPart, column: str, missing: DeadLetterCount, advice: str) -> None:
-    """More rows without a split, or a group, than the run may lose: it would end in as many dead letters."""
+def _division_by_hash(config: PrepareJob, found: ListedPart) -> Division | None:
+    """How groups come into splits by their hash, where nothing else is to decide, and there are groups."""
+    groups, nums = found.groups.sizes()
+    if not groups or found.splits != {None}:
+        return None
+    by_group = SplitByGroup(config.shares)
+    largest = largest_groups(by_group.names, groups, nums, by_group(groups))
+    return Division((), config.shares, {}, num_groups=len(groups), largest=largest)
+
+
+def _warnings(found: ListedPart) -> Iterator[str]:
+    """What may not be what the user expects, a line each."""
+    if 0 < found.ungrouped.num < found.num_images:
+        have = "1 input has" if found.ungrouped.num == 1 else f"{found.ungrouped.num:,} inputs have"
+        yield (
+            f"group: {have} nothing in the column of the group, and each is one by itself: {found.ungrouped.describe()}; "
+            "--group=group refuses such, --group='' leaves the column aside"
+        )
+
+
+def _check_column(config: PrepareJob, found: ListedPart, reason: str) -> None:
+    """More rows without a split, a group or a class than the run may lose: it would end in as many dead letters."""
+    missing, (column, advice) = found.lacking[reason], _LACKS[reason]
     if missing.num > config.max_bad_fraction * found.num_inputs:
         example = missing.first[0]
+        rows = "rows" if config.source.can.has_columns else "inputs"
         raise UserError(
-            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} rows have no {column}, as {printable(example.path)}: "
+            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} {rows} have no {column}, as {printable(example.path)}: "
             f"{example.message}; expected one for all rows, {advice}"
         )
 

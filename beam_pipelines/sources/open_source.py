@@ -52,6 +52,6 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
             if feature.kind in ("mask", "bbox"):
                 raise UserError(f"--image=none: {feature.name!r} belongs to an image; expected images, or numbers, classes and texts")
     class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
-    StrataReader(opened.features, config.stratify)
+    StrataReader(opened.features, config)
     check_heads(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets])
     return opened

@@ -53,7 +53,7 @@ class ReferenceMaker:
         self._seed = config.seed
         self._by_group = None if config.settles_splits else SplitByGroup(config.shares)
         self._groups = GroupReader(config)
-        self._strata = StrataReader(features, config.stratify)
+        self._strata = StrataReader(features, config)
 
     def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
         """Makes the references of some inputs.

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from beam_pipelines.config.prepare_config import MAX_SPLITS
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.division import Division, Excess
+from beam_pipelines.elements.division import Division, Excess, largest_groups
 from beam_pipelines.elements.listing import Listing, empty_split, torn_groups
 from beam_pipelines.elements.split_hashes import hash_bounds, split_hashes
 from beam_pipelines.errors import UserError, printable
@@ -132,8 +132,14 @@ class _Planner:
 
     def plan_hashes(self) -> SplitPlan:
         """Where each group goes by its hash, but for those with inputs that have a split."""
-        division = Division((), self._shares, {}, self._facts.num_kept)
-        return self._make_plan(self.followers, (), hash_bounds(self._shares), division)
+        facts, bounds = self._facts, hash_bounds(self._shares)
+        division = Division((), self._shares, {}, facts.num_kept)
+        if len(facts.groups) and (len(facts.singles) or len(self._open)):
+            groups, sizes = facts.groups.to_pylist(), count_rows([facts.grouped[:, 0]], facts.grouped[:, 4])[:, 1]
+            places = np.searchsorted(bounds, split_hashes(groups), side="right")
+            places[[*self.followers]] = [*self.followers.values()]
+            division = dataclasses.replace(division, num_groups=len(groups), largest=largest_groups(self.names, groups, sizes, places))
+        return self._make_plan(self.followers, (), bounds, division)
 
     def plan_strata(self) -> SplitPlan:
         """Where each split gets its share of each stratum."""

@@ -24,6 +24,8 @@ def write_inputs(folder: pathlib.Path) -> None:
     for name, splits in (("column", ["train", "test"]), ("plain", None)):
         rows = [f"images/{index:02d}.jpg,{'ab'[index % 2]}" + (f",{splits[index % 3 == 0]}" if splits else "") for index in range(40)]
         (folder / f"{name}.csv").write_text("\n".join(["image,label" + (",split" if splits else ""), *rows]) + "\n")
+    grouped = ["image,label,split,group", "images/00.jpg,a,train,p1", "images/01.jpg,a,test,p1", "images/02.jpg,a,test,p2"]
+    (folder / "grouped.csv").write_text("\n".join(grouped) + "\n")
     (folder / "lists").mkdir()
     for name, half in (("train", range(20)), ("val", range(20, 40))):
         (folder / f"lists/{name}.csv").write_text("image,label\n" + "".join(f"../images/{index:02d}.jpg,a\n" for index in half))
@@ -54,6 +56,14 @@ CASES = {
     "no split is given": ("classes", ["--divide=train"], "no input names a split 'train'; expected no --divide, since they name none", [[]]),
     "nothing without a split": ("splits", ["--divide=rest"], "every input names its split (train, test)", [[DIVIDE]]),
     "divided into what is there": ("splits", ["--splits=train=0.5,test=0.5", DIVIDE], "there is a split 'test' already", [["--splits=train=0.5,test=0.5", "--divide=train,test"]]),
+    "a group in two folders": (
+        "splits",
+        [r"--group_pattern=([0-9][0-9])\."],
+        "--input=splits: 20 groups are in several splits already, such as '00' in train and test; expected each in one: other groups",
+        [["--group_pattern=.*"]],
+    ),
+    "a column's group in two splits": ("column.csv", ["--group=label"], "2 groups are in several splits already, such as", [["--group="]]),
+    "a usual group in two splits": ("grouped.csv", [], "1 group is in several splits already, such as 'p1' in train", [["--group="]]),
     "given splits and strata": ("splits", ["--stratify"], "so that there is none to place; expected --divide train", [["--stratify", DIVIDE], ["--stratify", NO]]),
 }
 

@@ -1,5 +1,6 @@
 """What a listing says of a data set: its schema, class names and splits, from what its parts have found."""
 
+import pickle
 import random
 from typing import Any, Iterator
 
@@ -14,6 +15,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources import group_counts
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from tf_input.dataset_format import Feature
 
@@ -194,3 +196,19 @@ def test_of_sizes_no_more_is_kept_than_that_they_differ():
         second.add_raws({raw})
     second.merge(first)
     assert first.raws == second.raws == {None, *raws[:4]}
+
+
+def test_groups_are_counted_alike_however_they_come(monkeypatch):
+    monkeypatch.setattr(group_counts, "_NUM_WAITING", 5)
+    rows = [(f"p{index % 7}".encode(), "test" if index in (3, 10, 12) else "train") for index in range(40)] + [(b"", "train")] * 3
+    found = []
+    for order in (rows, rows[::-1]):
+        merged = group_counts.GroupCounts()
+        for start in range(0, len(order), 4):
+            part = group_counts.GroupCounts()
+            part.add(*zip(*order[start : start + 4]))
+            merged.merge(pickle.loads(pickle.dumps(part)))
+        groups, nums = merged.sizes()
+        found.append((groups, nums.tolist(), merged.torn()))
+    assert found[0] == found[1] == ([f"p{number}".encode() for number in range(7)], [6] * 5 + [5] * 2, (2, b"p3", {"train", "test"}))
+    assert group_counts.GroupCounts().torn()[0] == 0 and group_counts.GroupCounts().sizes()[0] == []

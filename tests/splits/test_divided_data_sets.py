@@ -72,6 +72,27 @@ def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path, capsys):
     assert re.search(told, capsys.readouterr().out)
 
 
+def test_a_group_that_is_larger_than_a_share_and_inputs_without_a_group_are_told_of(tmp_path, capsys):
+    write_files(tmp_path / "in", {f"{index:03d}.jpg": jpeg(index) for index in range(60)})
+    rows = [f"{index:03d}.jpg,a,{'large' if index < 50 else index // 3 if index < 58 else ''}" for index in range(60)]
+    (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,label,group", *rows]) + "\n")
+    found = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--splits=one=0.5,two=0.5")
+    told = capsys.readouterr()
+    nums = Counter(split for split, *_ in found.values())
+    shares = f"one {nums['one'] / 60:.2%} (asked: 0.5), two {nums['two'] / 60:.2%} (asked: 0.5)"
+    assert f"by a hash of each group: {shares}; 5 groups" in told.out
+    largest = found["000.jpg"][0]
+    assert f"  {largest} has {nums[largest]} inputs, where its share is 30.0: group 'large' has 50 of them\n" in told.out
+    assert division(tmp_path / "out")["largest_excess"]["group"] == "large" and division(tmp_path / "out")["num_groups"] == 5
+    warned = "2 inputs have nothing in the column of the group, and each is one by itself: '058.jpg', '059.jpg'; --group=group refuses such"
+    assert f"warning: group: {warned}" in told.err
+    assert main(["prepare", "--input", str(tmp_path / "in" / "rows.csv"), "--output", str(tmp_path / "none"), "--group=group"]) == 2
+    assert "2 of 60 rows have no group" in capsys.readouterr().err
+    prepare(tmp_path / "in" / "rows.csv", tmp_path / "plain", "--group=", "--splits=one=0.5,two=0.5")
+    told = capsys.readouterr()
+    assert "warning" not in told.err and "splits: " not in told.out
+
+
 def test_a_validation_split_is_cut_from_train_and_a_damaged_shard_of_it_is_made_again(tmp_path, capsys):
     write_class_folders(tmp_path / "in", {"train/ant": 40, "train/bee": 20, "test/ant": 9, "test/bee": 9})
     found = prepare(tmp_path / "in", tmp_path / "out", "--divide=train", "--stratify")

@@ -1,6 +1,7 @@
 """Options on splits that do not go together, or not with the inputs: one line each, before any work."""
 
 import errno
+import json
 import pathlib
 import re
 
@@ -24,6 +25,12 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     (folder / "rows.csv").write_text("\n".join(["image,label,age,patient,city", *rows]) + "\n")
     (folder / "other.csv").write_text("key,split\nelsewhere.jpg,train\n")
     (folder / "folds.csv").write_text("key,split\nant/000.jpg,fold0\n")
+    unlabelled = [f"images/{index:02d}.jpg,{'' if index < 4 else 'a'}" for index in range(40)]
+    (folder / "unlabelled.csv").write_text("\n".join(["image,label", *unlabelled]) + "\n")
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "area": 4, "iscrowd": 0}
+    images = [{"id": 1, "file_name": "00.jpg", "width": 8, "height": 8}]
+    of_coco = {"images": images, "annotations": [box], "categories": [{"id": 1, "name": "ant"}]}
+    (folder / "images" / "coco.json").write_text(json.dumps(of_coco))
     (folder / "third.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,val\nbee/000.jpg,validation\n")
     (folder / "twice.csv").write_text("key,split\nant/000.jpg,train\nant/000.jpg,validation\n")
     (folder / "half.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,\n")
@@ -48,10 +55,16 @@ CASES = {
     "a bad pattern": ("classes", ["--group_pattern=("], "--group_pattern=(: missing ), unterminated subpattern"),
     "keys without a group": ("classes", ["--group_pattern=ant"], "finds no group in 12 of 24 keys: 'bee/000.jpg', 'bee/001.jpg', 'bee/002.jpg' and 9 more"),
     "no such feature": ("rows.csv", ["--feature=city", "--stratify=ctiy"], "--stratify=ctiy: there is no such label or feature; expected one of label, city, or --feature ctiy; did you mean 'city'?"),
-    "no feature that is fit": ("rows.csv", ["--feature=ages=age:float", "--stratify=age"], "expected one of label, or --feature age\n"),
-    "no label": ("classes", ["--label=none", "--stratify"], "--stratify=label: there is no such label or feature; expected --feature label"),
+    "no feature that is fit": ("rows.csv", ["--feature=ages=age:float", "--stratify=age"], "expected --stratify label, or --feature age\n"),
+    "no label": ("classes", ["--label=none", "--stratify"], "expected no --stratify: of image_folder there is nothing here that inputs"),
     "a number": ("rows.csv", ["--feature=age:float", "--stratify=age"], "--stratify=age: is of kind float; expected a class, an integer or a text"),
     "rows without a value": ("rows.csv", ["--feature=city", "--stratify=label,city"], "1 of 40 inputs have no value of it: 'images/05.jpg'"),
+    "rows without a class": ("unlabelled.csv", ["--stratify"], "4 of 40 rows have no fit class, as unlabelled.csv:2: column 'label' is"),
+    "objects without a label": (
+        "images/coco.json",
+        ["--source=coco", "--stratify"],
+        "--stratify=label: there is no such label or feature; expected --stratify objects/label\n",
+    ),
     "twice": ("classes", ["--stratify=label,label"], "--stratify=label,label: expected names of features, each once"),
     "nothing to divide": ("classes", ["--divide="], "--divide=: expected names with commas between them"),
     "no earlier splits": ("classes", ["--splits_from=nowhere"], "nowhere: is no data set, and not named .csv or .parquet; expected"),

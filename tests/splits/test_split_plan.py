@@ -208,6 +208,21 @@ def test_how_near_the_shares_came_and_what_stood_in_the_way_is_said():
     assert plan.division.to_json()["largest_excess"]["target"] == 20 and Counter(found.values())[excess.split] == 40
 
 
+def test_what_a_hash_of_the_groups_gave_is_said_with_the_group_that_is_too_large():
+    options = {"splits": {"one": Fraction(1, 2), "two": Fraction(1, 2)}, "duplicates": "group"}
+    images = [image(number, "a", "large" if number < 50 else "") for number in range(60)]
+    found, plan = settle(images, 3, **options)
+    division = plan.division.with_inputs(Counter(found.values()))
+    assert (division.excess.split, division.excess.group, division.excess.num_group) == (found[images[0].key], "large", 50)
+    assert division.num_inputs == Counter(found.values()) and division.excess.target == 30 and division.to_json()["num_groups"] == 1
+    given = [image(number, "a", f"p{number}", "one" if number % 2 else "two") for number in range(20)]
+    found, plan = settle(given, **options)
+    assert plan.division.with_inputs(Counter(found.values())) == plan.division, "nothing is placed"
+    # Of many groups none stands in the way.
+    found, plan = settle([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
+    assert plan.division.with_inputs(Counter(found.values())).excess is None
+
+
 def test_equal_hashes_are_told_apart_by_their_keys(monkeypatch):
     images = [image(number, "a") for number in range(20)]
     monkeypatch.setattr(run_facts, "split_hashes", lambda texts: SplitByGroup.__call__.__globals__["split_hashes"]([b"one"] * len(texts)))

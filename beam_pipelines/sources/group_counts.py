@@ -1,0 +1,66 @@
+"""How large groups are, and in which splits their source puts them: what there is to say of them where no stage settles splits."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Sequence
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KEYS = ("group", "split")
+_NUM_WAITING = 1 << 16
+
+
+class GroupCounts:
+    """The inputs of each group in each split that the source names; of those without one in a split without a name."""
+
+    def __init__(self) -> None:
+        self._tables: list["pa.Table"] = []
+        self._num_waiting = 0
+
+    def add(self, groups: Sequence[bytes], splits: Sequence[str | None]) -> None:
+        """Takes inputs in: the group of each, empty where it has none, and its split."""
+        import pyarrow as pa  # only where there are groups
+
+        counts = Counter((group, split or "") for group, split in zip(groups, splits) if group)
+        names, of_splits = zip(*counts) if counts else ((), ())
+        columns = (pa.array(names, pa.large_binary()), pa.array(of_splits, pa.string()), pa.array(list(counts.values()), pa.int64()))
+        self._take([pa.table(columns, [*_KEYS, "num"])])
+
+    def merge(self, other: "GroupCounts") -> None:
+        """Takes those of another part in."""
+        self._take(other._tables)
+
+    def sizes(self) -> tuple[list[bytes], np.ndarray]:
+        """The groups, ascending, and the inputs of each, int64."""
+        if not self._tables:
+            return [], np.zeros(0, np.int64)
+        self._sum_up()
+        of_groups = self._tables[0].group_by("group").aggregate([("num", "sum")]).sort_by("group")
+        return of_groups["group"].to_pylist(), of_groups["num_sum"].to_numpy()
+
+    def torn(self) -> tuple[int, bytes, set[str]]:
+        """How many groups are in several named splits, the first of them, and its splits."""
+        import pyarrow.compute as pc
+
+        if not self._tables:
+            return 0, b"", set()
+        self._sum_up()
+        named = self._tables[0].filter(pc.field("split") != "")
+        of_groups = named.group_by("group").aggregate([("split", "count")])
+        found = of_groups.filter(pc.field("split_count") > 1)["group"]
+        first = min(found.to_pylist(), default=b"")
+        return len(found), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
+
+    def _take(self, tables: Sequence["pa.Table"]) -> None:
+        self._tables += [table for table in tables if len(table)]
+        self._num_waiting += sum(map(len, tables))
+        if self._num_waiting > max(_NUM_WAITING, len(self._tables[0]) if self._tables else 0):
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        import pyarrow as pa
+
+        summed = pa.concat_tables(self._tables).group_by(list(_KEYS)).aggregate([("num", "sum")])
+        self._tables, self._num_waiting = [summed.select([*_KEYS, "num_sum"]).rename_columns([*_KEYS, "num"])], 0
