@@ -143,14 +143,15 @@ class ReadConfig:
         memory_budget: Bytes. A split whose images, decoded, take no more, with all that is read beside them, is read once and held in
             memory; if it is shuffled, the order is exact. For images of one size. 0: never.
         read_buffer: Bytes. What is read ahead of the model takes no more: half of it is a window, whose records are mixed, and which
-            the order depends on. What is decoded ahead takes as much.
+            the order depends on. What is decoded ahead, or made of that by functions, takes as much.
         transform: Whether examples pass through the graph that `recordmill analyze` wrote, the one that `export_serving` serves:
             inputs, targets and weight are then features that it gives (`PreparedDataset.transform` says which). What is seen of
             images is the graph's business: `image_size`, `fit` and `augment` are refused, unless it passes `image` on as stored. A
             graph gives the same each time, so `memory_budget` applies to images that it gives.
         map_example: A function of one example, before batching: of `x`, `(x, y)` or `(x, y, weight)`, as `Dataset.map` calls it.
             If it has a parameter `seed`, it gets an int64 [2] that depends on the seed, the epoch and the example's place.
-        map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch and the step.
+        map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch, the step and the host. Of several
+            hosts each gives it the rows that it has, so that what becomes of them depends on how many there are, as that of `map_example` does not.
     """
 
     batch_size: int
@@ -192,7 +193,7 @@ class ReadConfig:
         is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
         is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size)
         is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
-        is_seed = isinstance(seed, Integral) and -(2**63) <= seed < 2**63
+        is_seed = _is_integer(seed) and -(2**63) <= seed < 2**63
         is_augment = isinstance(self.augment, (bool, Augmentation))
         is_names = self.targets is None or _is_names(self.targets)
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
@@ -212,9 +213,9 @@ class ReadConfig:
         is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
         _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
-        _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "above 0, or None")
+        _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "an integer above 0, or None")
         _require(_is_one_of(self.ragged, *RAGGED), "ragged", self.ragged, f"one of {', '.join(RAGGED)}")
-        _require(self.max_length is None or _is_count(self.max_length), "max_length", self.max_length, "above 0, or None")
+        _require(self.max_length is None or _is_count(self.max_length), "max_length", self.max_length, "an integer above 0, or None")
         is_cut = self.ragged == "ragged" and self.max_length is not None
         _require(not is_cut, "max_length", self.max_length, "None with ragged='ragged', which pads nothing")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
@@ -233,10 +234,12 @@ class ReadConfig:
         _require(self.take is None or _is_count(self.take), "take", self.take, "an integer above 0, or None")
         is_balance = self.balance is None or _is_one_of(self.balance, *get_args(Balancing)) or _is_shares(self.balance)
         _require(is_balance, "balance", self.balance, "'oversample', 'undersample', or class name -> share, which sum to 1, or None")
-        _require(_is_count(self.read_buffer), "read_buffer", self.read_buffer, "bytes, above 0")
-        for name in ("start_epoch", "start_step", "memory_budget"):
+        for name, least in (("memory_budget", 0), ("read_buffer", 1)):
+            is_bytes = _is_whole(getattr(self, name)) and least <= getattr(self, name) < 2**63
+            _require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
+        for name in ("start_epoch", "start_step"):
             value = getattr(self, name)
-            _require(_is_integer(value) and 0 <= value < 2**63, name, value, "0 or more")
+            _require(_is_integer(value) and 0 <= value < 2**63, name, value, "an integer, 0 or more")
         _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
         _require(self.hosts is None or is_one_of_several(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
         is_address = isinstance(self.service, str) and self.service != ""
@@ -252,7 +255,7 @@ class ReadConfig:
         )
         for name in integers:
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
+                object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with; bytes may be a float
         for name in ("drop_remainder", "use_weights"):
             object.__setattr__(self, name, bool(getattr(self, name)))
         if self.subset is not None:  # all of it is no choice
@@ -359,6 +362,11 @@ def _is_count(value: Any) -> bool:
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    """A whole number, also as a float, such as 1e9."""
+    return _is_integer(value) or _is_number(value) and math.isfinite(value) and value == int(value)
 
 
 def _is_number(value: Any) -> bool:

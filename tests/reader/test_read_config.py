@@ -38,11 +38,16 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "inputs=('image', 'image'): expected": {"inputs": ("image", "image")},
         "inputs=3: expected": {"inputs": 3},
         "targets=('label', 1): expected names of features, each once, or None": {"targets": ("label", 1)},
-        "max_objects=0: expected above 0, or None": {"max_objects": 0},
+        "max_objects=0: expected an integer above 0, or None": {"max_objects": 0},
         "use_weights=None: expected True or False": {"use_weights": None},
-        "start_epoch=-1: expected 0 or more": {"start_epoch": -1},
-        "start_step=1.5: expected 0 or more": {"start_step": 1.5},
-        "memory_budget=True: expected 0 or more": {"memory_budget": True},
+        "start_epoch=-1: expected an integer, 0 or more": {"start_epoch": -1},
+        "start_step=1.5: expected an integer, 0 or more": {"start_step": 1.5},
+        "memory_budget=True: expected a whole number of bytes, 0 or more": {"memory_budget": True},
+        "memory_budget=1.5: expected a whole number of bytes, 0 or more": {"memory_budget": 1.5},
+        "memory_budget=nan: expected a whole number of bytes, 0 or more": {"memory_budget": float("nan")},
+        "read_buffer=inf: expected a whole number of bytes, 1 or more": {"read_buffer": float("inf")},
+        "read_buffer=0.0: expected a whole number of bytes, 1 or more": {"read_buffer": 0.0},
+        "seed=True: expected an integer of 64 bits, or None": {"seed": True},
         "on_error='ignore': expected 'raise' or 'skip'": {"on_error": "ignore"},
         "hosts=(2, 2): expected (number of hosts, index below it), or None": {"hosts": (2, 2)},
         "hosts=4: expected (number of hosts, index below it), or None": {"hosts": 4},
@@ -83,6 +88,11 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         with pytest.raises(ValueError) as caught:
             ReadConfig(**{"batch_size": 8, **options})
         assert str(caught.value).startswith(message)
+
+
+def test_bytes_may_be_a_float():
+    config = ReadConfig(8, memory_budget=1e9, read_buffer=np.float32(1 << 20))
+    assert [(type(one), one) for one in (config.memory_budget, config.read_buffer)] == [(int, 10**9), (int, 1 << 20)]
 
 
 def test_a_wrong_augmentation_is_refused():

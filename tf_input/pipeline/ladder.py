@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import random
 from typing import Any, Callable, Iterator, Sequence
 
@@ -67,26 +68,37 @@ def read_batches(
         note, inputs, rows = unpack(packed, are_held)
         inputs = [tf.ensure_shape(one, [plan.static_size]) for one in inputs]
         outputs = decode_batch(inputs, note, None if plan.has_all_rows else rows)
-        return (outputs, note, plan.batch_decoder.join_rows(rows)) if config.has_functions else outputs
+        return apply_functions(outputs, note, plan.batch_decoder.join_rows(rows), config)
 
     let_go_at_exit()
     at_once = config.read_buffer >> 8  # 1 MiB, if nothing else is said, beside what is held
     data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held))
     data = data.flat_map(_plain(tf.data.Dataset.from_tensor_slices))  # `unbatch` would copy what comes alone too
     data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * count))
-    # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
-    batch_bytes = max(1, share.local_size * plan.batch_decoder.num_output_bytes)
-    num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_AHEAD))
+    num_calls = _num_calls(config.read_buffer, share.local_size * plan.batch_decoder.num_output_bytes)
     # What is ahead are more calls: to go through a `prefetch` too takes each batch as long as to read twenty tiny records.
-    num_calls += _NUM_AHEAD * (prefetch and not config.has_functions)
-    data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
-    if config.has_functions:
-        data = apply_functions(data, config.map_example, config.map_batch, config.keys)
-        data = data.prefetch(_NUM_AHEAD) if prefetch else data
-    data = _note_ends(data, position, begun, share.num_batches, count, num_passes)
+    num_ahead = _NUM_AHEAD * prefetch
+    batches = data.map(_plain(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
+    # What functions give is known only now, and may be larger.
+    num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
+    if config.has_functions and num_fewer < num_calls:
+        batches = data.map(_plain(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
+    data = _note_ends(batches, position, begun, share.num_batches, count, num_passes)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # which would hold more and more, whatever `read_buffer` says
     return data.with_options(options)
+
+
+def _num_calls(read_buffer: int, batch_bytes: int) -> int:
+    """How many batches are made at a time: as many as there are cores, from the first one on, where AUTOTUNE takes a while to find that out and
+    counts cores that this process may not use; but no more than the buffer holds beside those that are ahead."""
+    return max(1, min(num_cores(), read_buffer // max(1, batch_bytes) - _NUM_AHEAD))
+
+
+def _bytes_of_one(spec: Any) -> int:
+    """What an example of a batch takes in memory, as far as shapes tell."""
+    leaves = [one for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank]
+    return sum(one.dtype.size * math.prod(size or 1 for size in one.shape[1:]) for one in leaves)
 
 
 def _note_ends(
@@ -236,10 +248,9 @@ def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: Rea
 
     def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
         outputs = decode_batch(batch, seed if config.augment else None)
-        return (outputs, seed, tf.range(tf.size(batch, tf.int64))) if config.has_functions else outputs
+        return apply_functions(outputs, seed, tf.range(tf.size(batch, tf.int64)), config)
 
-    data = data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
-    return apply_functions(data, config.map_example, config.map_batch, config.keys) if config.has_functions else data
+    return data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
 
 
 def _plain(function: Callable) -> Callable:

@@ -6,68 +6,63 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
+from tf_input.read_config import ReadConfig
+
 # Folded into a batch's seed, so that the functions draw other numbers than the augmentation does, and than each other.
 _OF_EXAMPLES, _OF_BATCHES = 2, 3
 _NUM_PARALLEL = 4  # examples of one batch at a time; batches are parallel as well
 _ARGUMENTS = ("x", "y", "weight")
 
 
-def apply_functions(
-    data: tf.data.Dataset, map_example: Callable[..., Any] | None, map_batch: Callable[..., Any] | None, has_keys: bool = False
-) -> tf.data.Dataset:
-    """Passes examples, then batches, through a user's functions.
+def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: ReadConfig) -> Any:
+    """Passes the examples of a batch, then the batch, through the functions of a config: to be called where a batch is made, in its graph.
 
-    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced with AutoGraph, not called for
-    each: what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
-    random numbers: that of a batch depends on the batch's seed alone, that of an example also on its place in the batch.
+    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced with AutoGraph, not called for each:
+    what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
+    random numbers. That of an example depends on the batch's seed and on its place in the batch of all hosts; that of a batch on the batch's
+    seed and on the host, which has rows of its own: those of the first one are drawn as if it were alone, and no other repeats them.
 
     Args:
-        data: The data set of (outputs, seed, rows): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2]; int64 [batch], the examples'
-            places in their batch.
-        map_example: The function of one example. What it returns has one shape in all examples of a batch; where the data set has features
-            of any length, which are batched as ragged tensors, others may be so too.
-        map_batch: The function of a batch, called after that.
-        has_keys: Whether outputs are a pair of what functions are given, and keys, which stay with it.
+        outputs: `x`, `(x, y)` or `(x, y, weight)`, batched; with `keys`, a pair of that and keys, which stay with it.
+        seed: The seed of the batch, int64 [2].
+        rows: int64 [batch], the examples' places in the batch.
+        config: With `map_example`, a function of one example, or `map_batch`, one of a batch after that, or both. What an example becomes has
+            one shape in all of a batch; where the data set has features of any length, which are batched as ragged tensors, others may
+            be so too.
 
     Returns:
-        The data set of what they return, in as many batches, of as many examples.
+        What they return, of as many examples.
 
     Raises:
         TypeError: A function can't be called with these arguments.
         ValueError: A function returns nothing.
     """
-    if map_example is not None:
-        call_example = _caller("map_example", map_example, data.element_spec[0], has_keys)
-
-        def map_examples(outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> tuple[Any, ...]:
-            return _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), rows), seed, rows
-
-        data = data.map(_plain(map_examples), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    if map_batch is None:
-        return data.map(_plain(lambda outputs, seed, rows: outputs))
-    call_batch = _caller("map_batch", map_batch, data.element_spec[0], has_keys)
-
-    def map_batches(outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> Any:
-        return call_batch(outputs, _fold_in(seed, _OF_BATCHES))
-
-    return data.map(_plain(map_batches), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if config.map_example is not None:
+        call_example = _caller("map_example", config.map_example, outputs, config.keys)
+        outputs = _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), rows)
+    if config.map_batch is not None:
+        _, host = config.hosts or (1, 0)
+        of_batch = _fold_in(seed, _OF_BATCHES)
+        call_batch = _caller("map_batch", config.map_batch, outputs, config.keys)
+        outputs = call_batch(outputs, _fold_in(of_batch, host) if host else of_batch)
+    return outputs
 
 
-def _caller(name: str, function: Callable[..., Any], spec: Any, has_keys: bool = False) -> Callable[[Any, tf.Tensor], Any]:
+def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: bool = False) -> Callable[[Any, tf.Tensor], Any]:
     """From a user's function to one of outputs and a seed.
 
     Args:
         name: The name of the function in errors.
         function: The function of the user's.
-        spec: The spec of the outputs.
-        has_keys: Whether outputs are a pair of what functions are given, and keys.
+        example: Outputs of the structure that it will be given.
+        has_keys: Whether outputs are a pair of what the function is given, and keys.
     """
     if has_keys:
-        call_without = _caller(name, function, spec[0])
+        call_without = _caller(name, function, example[0])
         return lambda outputs, seed: (call_without(outputs[0], seed), outputs[1])
     signature = _signature(function)
     with_seed = signature is not None and "seed" in signature.parameters and not _has_seed(function)
-    num_arguments = len(spec) if isinstance(spec, tuple) else 1
+    num_arguments = len(example) if isinstance(example, tuple) else 1
     names = ", ".join([*_ARGUMENTS[:num_arguments], *["seed"] * with_seed])
     if signature is not None:
         try:

@@ -49,6 +49,7 @@ class Sequence(keras.utils.PyDataset):
     Args:
         dataset: A data set, or its directory; or a `Mixture`.
         split: One of its splits; None of a mixture, which has its own.
+        config: As in `PreparedDataset.batches`.
         workers: How many batches are made at a time, before they are asked for.
         use_multiprocessing: Whether `workers` are processes that decode, each with a TensorFlow of its own on the CPU, rather than
             threads; for user functions in Python. Records are read, and splits held in memory, by this process alone. Processes are
@@ -68,6 +69,7 @@ class Sequence(keras.utils.PyDataset):
         self,
         dataset: PreparedDataset | Mixture | str | os.PathLike[str],
         split: str | None = None,
+        config: ReadConfig | None = None,
         *,
         workers: int = 1,
         use_multiprocessing: bool = False,
@@ -78,19 +80,19 @@ class Sequence(keras.utils.PyDataset):
         # it keeps the batches that it looked at, on JAX and torch, and trains with them a second time.
         super().__init__()
         check_fork()
-        config = make_config(None, options)
+        given, config = config, make_config(config, options)
         if config.start_step:
             raise ValueError(f"start_step={config.start_step}: expected 0; `position.go_to` begins in the middle of an epoch")
         if config.service is not None:
             raise ValueError(f"service={config.service!r}: expected None; `batches` can read through a service")
         how = {"workers": workers, "max_queue_size": max_queue_size}
         for name, value in how.items():
-            if not isinstance(value, Integral) or value < 1:
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected an integer above 0")
         if not isinstance(dataset, (PreparedDataset, Mixture)):
             dataset = open_dataset(dataset)
         how |= {"use_multiprocessing": use_multiprocessing, **options}
-        self._remake = functools.partial(type(self), dataset, split, **how)
+        self._remake = functools.partial(type(self), dataset, split, given, **how)
         reader = dataset.split_reader(split)
         config = reader.settle(config)
         self.reading = Reading(dataset, split, config)
@@ -204,12 +206,11 @@ def _make_decode(
 
     def decode(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
         outputs = decode_batch(inputs, seed, rows)
-        return (outputs, seed, decode_batch.join_rows(rows)) if config.has_functions else outputs
+        return apply_functions(outputs, seed, decode_batch.join_rows(rows), config)
 
     def make(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
         # As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
         data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
-        data = apply_functions(data, config.map_example, config.map_batch, config.keys) if config.has_functions else data
         return data.get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)

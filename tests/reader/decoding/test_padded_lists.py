@@ -180,7 +180,7 @@ def test_a_model_of_lists_behind_a_transform_is_served(data, tmp_path):
 def test_what_does_not_fit_is_one_line(data):
     cases = [
         ({"ragged": "dense"}, "ragged='dense': expected one of pad, mask, ragged"),
-        ({"max_length": 0}, "max_length=0: expected above 0, or None"),
+        ({"max_length": 0}, "max_length=0: expected an integer above 0, or None"),
         ({"ragged": "ragged", "max_length": 3}, "max_length=3: expected None with ragged='ragged'"),
         ({"inputs": "key", "max_length": 3}, "max_length=3: no feature that is asked for has lists"),
         ({"inputs": "ids", "targets": "words"}, "targets='words': lists of any length of kind text can't be weighed"),

@@ -127,7 +127,7 @@ def test_loops_end_with_the_epoch(mixed):
         assert len(loops) == len(expected)
         next(iter(loops))  # a look is no pass
         assert [b"".join(part.tobytes() for part in batch) for batch in loops] == expected
-    with pytest.raises(ValueError, match="start_step=1.5: expected 0 or more"):
+    with pytest.raises(ValueError, match="start_step=1.5: expected an integer, 0 or more"):
         mixed.as_numpy("train", **OPTIONS, start_step=1.5)
 
 

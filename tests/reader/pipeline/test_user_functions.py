@@ -2,6 +2,7 @@
 
 import functools
 import json
+import time
 
 import keras
 import numpy as np
@@ -12,7 +13,9 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from prepared import picture, prepare_images
+from tf_input.pipeline import ladder
 from tf_input.pipeline.user_functions import apply_functions
+from tf_input.read_config import ReadConfig
 
 SIZE, COUNT, BATCH = 12, 50, 16
 
@@ -57,6 +60,12 @@ def assert_same(found, expected) -> None:
     assert len(found) == len(expected)
     for one, other in zip(found, expected):
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+def each_mapped(data: tf.data.Dataset, function) -> tf.data.Dataset:
+    """Batches, of which each example has passed a function."""
+    config = ReadConfig(BATCH, map_example=function)
+    return data.map(tf.autograph.experimental.do_not_convert(lambda *batch: apply_functions(*batch, config)))
 
 
 SEED = np.array([1, 2], np.int64)
@@ -108,7 +117,7 @@ def test_each_example_passes_the_function(images, case):
         spec = tf.TensorSpec((length, SIZE, SIZE, 3), tf.uint8), tf.TensorSpec((length,), tf.int64)
         parts = slice(0, BATCH), slice(BATCH, 2 * BATCH)
         data = batches_of(parts, lambda part: (images[0][part], images[1][part]), spec)
-        mapped = apply_functions(data, function, None)
+        mapped = each_mapped(data, function)
         found = arrays(mapped)
         for start, batch in zip((0, BATCH), found, strict=True):
             wanted = expected(*(one[start : start + BATCH] for one in images))
@@ -175,6 +184,44 @@ def test_seeds_depend_on_seed_epoch_step_and_place_alone(flowers):
     assert abs(examples.mean() - 0.5) < 0.1
 
 
+@pytest.mark.slow
+def test_hosts_draw_the_same_for_examples_and_each_its_own_for_batches(flowers):
+    """A batch function sees the rows of its host alone, so that what it draws for these can be none of what one host would draw."""
+
+    def draw_rows(x, y, seed):
+        return x, tf.random.stateless_uniform(tf.shape(y), seed)
+
+    options = {"batch_size": 10, "map_example": draw, "map_batch": draw_rows}
+    alone = arrays(read(flowers, hosts=(1, 0), **options))
+    hosts = [arrays(read(flowers, hosts=(2, index), **options)) for index in range(2)]
+    for (whole, _), (first, of_first), (second, of_second) in zip(alone, *hosts, strict=True):
+        np.testing.assert_array_equal(np.sort(np.concatenate([first, second]), axis=0), np.sort(whole, axis=0))
+        assert not np.isin(of_second, of_first).any()
+    assert_same(arrays(read(flowers, hosts=(2, 1), **options, start_step=2)), hosts[1][2:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grown, most", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
+def test_what_functions_make_ahead_is_bounded_by_the_buffer(flowers, monkeypatch, grown, most):
+    """As many batches as four cores make at a time, two more, and the one that was taken; or fewer where functions make them larger."""
+    monkeypatch.setattr(ladder, "num_cores", lambda: 4)
+    batch_bytes, calls = 4 * SIZE * SIZE * 3, []
+
+    def count(x, y):
+        return tf.numpy_function(lambda one: calls.append(0) or one, [x], tf.uint8), y
+
+    def grow(x, y):
+        return tf.ensure_shape(tf.tile(x, [1, 1, 1, grown]), [None, SIZE, SIZE, 3 * grown]), y
+
+    batches = iter(read(flowers, batch_size=4, map_example=count, map_batch=grow, read_buffer=10 * batch_bytes))
+    next(batches)
+    num_calls = None
+    while num_calls != len(calls):  # until nothing goes on
+        num_calls = len(calls)
+        time.sleep(0.5)
+    assert num_calls <= 4 * most < COUNT, "examples, four in a batch"
+
+
 def test_a_seed_that_is_bound_stays(flowers):
     bound = functools.partial(draw, seed=tf.constant([1, 2], tf.int64))
     (x, _), *_ = arrays(read(flowers, map_example=bound))
@@ -202,7 +249,7 @@ def test_a_batch_that_damaged_records_left_short_stays_by_itself():
         "unknown": (lambda x: {"x": tf.numpy_function(np.copy, [x], tf.float32)}, [(3, 4), (0,), (2, 4)]),
     }
     for case, (function, shapes) in functions.items():
-        assert [batch["x"].shape for batch in apply_functions(data, function, None)] == shapes, case
+        assert [batch["x"].shape for batch in each_mapped(data, function)] == shapes, case
 
 
 def test_features_of_any_length_are_vectors_in_an_example_and_ragged_in_a_batch():
@@ -211,9 +258,9 @@ def test_features_of_any_length_are_vectors_in_an_example_and_ragged_in_a_batch(
 
     spec = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int32)
     data = batches_of([3, 0, 2], make_batch, spec)
-    same = [batch.to_list() for batch in apply_functions(data, lambda x: x + 1, None)]
+    same = [batch.to_list() for batch in each_mapped(data, lambda x: x + 1)]
     assert same == [[[1], [2, 3], [4, 5, 6]], [], [[1], [2, 3]]]
-    padded = apply_functions(data, lambda x: tf.ensure_shape(tf.pad(x, [[0, 4 - tf.shape(x)[0]]]), [4]), None)
+    padded = each_mapped(data, lambda x: tf.ensure_shape(tf.pad(x, [[0, 4 - tf.shape(x)[0]]]), [4]))
     expected = [[[0, 0, 0, 0], [1, 2, 0, 0], [3, 4, 5, 0]], [], [[0, 0, 0, 0], [1, 2, 0, 0]]]
     assert [batch.numpy().tolist() for batch in padded] == expected
 

@@ -132,9 +132,21 @@ def test_it_is_made_of_a_directory_too(mixed):
     assert_same(tf_input.Sequence(mixed.directory, "train", **OPTIONS)[1], tf_input.Sequence(mixed, "train", **OPTIONS)[1])
 
 
+def test_a_config_is_given_whole_or_with_changes(mixed):
+    config = tf_input.ReadConfig(**{**OPTIONS, "batch_size": 2})
+    whole = tf_input.Sequence(mixed, "train", tf_input.ReadConfig(**OPTIONS))
+    changed = tf_input.Sequence(mixed, "train", config=config, batch_size=OPTIONS["batch_size"])
+    expected = tf_input.Sequence(mixed, "train", **OPTIONS)[1]
+    for case, sequence in {"whole": whole, "changed": changed, "pickled": pickle.loads(pickle.dumps(changed))}.items():
+        assert_same(sequence[1], expected, case)
+    with pytest.raises(TypeError, match="^config=8: expected a ReadConfig"):
+        tf_input.Sequence(mixed, "train", 8)
+
+
 def test_wrong_values_are_refused(mixed):
     cases = [
         ({"workers": 0}, "workers=0: expected an integer above 0"),
+        ({"workers": True}, "workers=True: expected an integer above 0"),
         ({"max_queue_size": 0}, "max_queue_size=0: expected an integer above 0"),
         ({"start_step": 3}, "start_step=3: expected 0"),
         ({"service": "grpc://a:1"}, "service='grpc://a:1': expected None"),
@@ -154,7 +166,7 @@ def test_wrong_values_are_refused(mixed):
 def test_its_signature_has_all_options(mixed):
     shown = inspect.signature(tf_input.Sequence).parameters
     expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step", "service"}
-    assert {*shown} == expected | {"dataset", "split", "workers", "use_multiprocessing", "max_queue_size"}
+    assert {*shown} == expected | {"dataset", "split", "config", "workers", "use_multiprocessing", "max_queue_size"}
     assert shown["seed"].annotation == int | None and shown["batch_size"].default is inspect.Parameter.empty
     with pytest.raises(TypeError, match="Sequence.. has no option 'batchsize'; did you mean 'batch_size'?"):
         tf_input.Sequence(mixed, "train", batchsize=8)
