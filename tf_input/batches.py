@@ -74,7 +74,16 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dat
 @functools.cache
 def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Batches(plain):
-        __doc__ = plain.__doc__
+        """The batches of a split, or of a mix; a `tf.data.Dataset`, with all that has.
+
+        Each pass over it is an epoch, or what is left of one, and `len` counts its batches.
+
+        Attributes:
+            position: Where the next pass begins, for `BackupAndRestore` and `Backup`; `position.go_to(epoch, step)` says another place.
+            reading: The data set, the split and the config that it was made of, for `export_serving`.
+
+        What a tf.data service reads has no `position`, and what is read of TFRecords that others wrote, or made by `repeat`, neither.
+        """
 
         def __iter__(self) -> Iterator[Any]:
             check_fork()

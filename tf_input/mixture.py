@@ -91,6 +91,7 @@ def mix(
     return Mixture(parts, stop=stop, class_names=class_names).batches(config, **options)
 
 
+@named_options()
 class Mixture:
     """Several data sets, or splits of one, read as if they were one.
 

@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import inspect
-import os
 import pathlib
 import pydoc
 import re
@@ -99,6 +98,9 @@ def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
             tf_input.Augmentation(colour=1)
         ),
         "Augmentation() has no option 'flips'; did you mean 'flip'?": lambda: tf_input.Augmentation(flips=True),
+        "Backup() has no option 'save_frq'; did you mean 'save_freq'?": lambda: tf_input.Backup("out", None, None, save_frq=1),
+        "BackupAndRestore() has no option 'save_frq'; did you mean 'save_freq'?": lambda: tf_input.BackupAndRestore("out", None, save_frq=1),
+        "Mixture() has no option 'clas_names'; did you mean 'class_names'?": lambda: tf_input.Mixture({}, clas_names=[]),
         "ReadConfig() has no option 'sed'; did you mean 'seed'?": lambda: dataclasses.replace(ReadConfig(8), sed=1),
     }
     for message, call in calls.items():
@@ -173,10 +175,9 @@ WRONG = {
 def test_a_type_checker_sees_options_and_names(tmp_path):
     pytest.importorskip("mypy", reason="needs mypy: pip install 'recordmill[test]'")
     (tmp_path / "user.py").write_text(RIGHT + "\n".join(WRONG))
-    # On the path as an installed package is, of which mypy reads the types because it has `py.typed`.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    # From a folder of its own: what is installed here, with `-e` as `make` does it, is all that it is told of.
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "user.py"]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     errors: dict[str, str] = {}  # the first of each line: what may be of two classes has one of each
     for line in run.stdout.splitlines():
         place, is_error, message = line.partition(": error: ")
@@ -328,6 +329,13 @@ def test_batches_say_what_they_are(flowers, others):
     assert repr(others.batches(**options)).startswith("<TFRecords, train: an unknown number of batches of 8, element_spec=")
     assert repr(flowers.skipped) == "<0 damaged records>"
     assert repr(others) == "<RecordFiles, 3 of train; layout mapping: image=image,label=label>"
+
+
+def test_what_batches_returns_is_told_by_help(flowers):
+    data = flowers.batches("train", batch_size=8, image_size=SIZE)
+    shown = pydoc.render_doc(data, renderer=pydoc.plaintext)
+    assert "The batches of a split, or of a mix" in shown and "position: Where the next pass begins" in shown
+    assert "identity" not in type(data).__doc__
 
 
 def test_class_names(flowers, others):

@@ -10,9 +10,11 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 import keras
 import numpy as np
 
+from tf_input.options import named_options
 from tf_input.training.backup_files import STATE, check_identity, file_name, find_backups, read_backup
 
 
+@named_options()
 class Backup:
     """Saves a training while it runs; the same script, started again, goes on with the same batches and the same weights.
 

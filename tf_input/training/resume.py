@@ -6,6 +6,7 @@ from typing import Any, Mapping
 
 import keras
 
+from tf_input.options import named_options
 from tf_input.training.backup import Backup, check_options
 
 # What `stop_training` is where an epoch that was resumed has had the batches that were left. Keras knows one number of batches for
@@ -13,6 +14,7 @@ from tf_input.training.backup import Backup, check_options
 _EPOCH_IS_OVER = "the epoch is over"
 
 
+@named_options()
 class BackupAndRestore(keras.callbacks.Callback):
     """Saves a training while it runs; the same script, started again, goes on with the same batches and the same weights.
 
