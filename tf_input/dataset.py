@@ -29,6 +29,7 @@ from tf_input.storage.cache import CachedFiles
 from tf_input.storage.damaged import DamagedRecords
 from tf_input.storage.files import Files
 from tf_input.storage.open_files import open_manifest
+from tf_input.storage.paths import is_url
 from tf_input.transform.transform_format import TransformInfo
 
 if TYPE_CHECKING:
@@ -472,6 +473,8 @@ def open(
     for name, path in (("directory", directory), ("cache_directory", cache_directory)):
         if not isinstance(path, (str, os.PathLike)) and (path is not None or name == "directory"):
             raise ValueError(f"{name}={path!r}: expected a path{' or a URL' if name == 'directory' else ', or None'}")
+    if cache_directory is not None and is_url(cache_directory):
+        raise ValueError(f"cache_directory={os.fspath(cache_directory)!r}: expected a local directory")
     if cache_bytes is not None and (cache_directory is None or not _is_bytes(cache_bytes)):
         raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
     fold = None if fold is None else plain_fold(fold)

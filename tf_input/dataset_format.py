@@ -476,6 +476,9 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
 
 def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
     """What to raise where a directory has no manifest."""
+    folder, _, name = os.fspath(directory).rpartition("/")
+    if name == MANIFEST:
+        return FileNotFoundError(f"{directory} is not a data set, but a file of one: expected the folder in which it lies, {folder or '.'}")
     return FileNotFoundError(
         f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)"
     )

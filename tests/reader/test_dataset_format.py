@@ -91,6 +91,14 @@ def test_a_directory_without_a_manifest_is_not_a_data_set(place, tmp_path):
         read_manifest(tmp_path / place)
 
 
+def test_in_place_of_a_manifest_its_folder_is_meant(tmp_path):
+    write_manifest(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        read_manifest(tmp_path / "manifest.json")
+    path = tmp_path / "manifest.json"
+    assert str(caught.value) == f"{path} is not a data set, but a file of one: expected the folder in which it lies, {tmp_path}"
+
+
 def test_a_field_of_another_type_is_refused_by_name(tmp_path):
     fields = json.loads(MANIFEST.to_json())
     shard = fields["splits"]["train"]["shards"][0]

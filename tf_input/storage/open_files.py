@@ -4,7 +4,7 @@ import os
 
 from tf_input.dataset_format import MANIFEST, Manifest, decode_manifest, not_a_data_set
 from tf_input.storage.files import NOT_THERE, Files
-from tf_input.storage.paths import join, scheme_of
+from tf_input.storage.paths import bucket_and_key, join, scheme_of
 
 
 def open_manifest(directory: str | os.PathLike[str]) -> tuple[Files, Manifest, bytes]:
@@ -26,7 +26,7 @@ def open_files(directory: str | os.PathLike[str]) -> Files:
     """Who reads the files of a directory.
 
     Raises:
-        ValueError: Nobody knows its scheme.
+        ValueError: Nobody knows its scheme, or it names no bucket or server.
         ImportError: The package that reads it is not installed.
     """
     # A local data set needs none of the packages of the others.
@@ -38,6 +38,9 @@ def open_files(directory: str | os.PathLike[str]) -> Files:
     from tf_input.storage.object_stores import SCHEMES, ObjectStoreFiles
 
     if scheme in SCHEMES:
+        if not bucket_and_key(os.fspath(directory))[0].partition("://")[2]:
+            what = "server" if scheme in ("http", "https") else "bucket"
+            raise ValueError(f"{directory}: names no {what}; expected such as {scheme}://{what}/folder")
         return ObjectStoreFiles()
     from tf_input.storage.other_files import OtherFiles
 

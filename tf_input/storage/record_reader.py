@@ -282,7 +282,7 @@ class RecordReader:
         self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
-            raise ValueError(f"{damaged}; on_error='skip' leaves such records out")
+            raise ValueError(f"{damaged}; batches(..., on_error='skip') leaves such records out")
         self._damaged.add(damaged)
         return None
 

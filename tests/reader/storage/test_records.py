@@ -177,7 +177,7 @@ def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
         read(own, kind)
     message = str(error.value)
     assert message.startswith(f"{folder / 'shard-2'}: record 2, at byte {offset}: {expected}"), message
-    assert message.endswith("; on_error='skip' leaves such records out")
+    assert message.endswith("; batches(..., on_error='skip') leaves such records out")
 
     damaged = DamagedRecords()
     assert read(own, kind, damaged=damaged) == [*RECORDS[:10], *RECORDS[11:]], "all others are there, and it alone is not"

@@ -196,6 +196,21 @@ def test_what_is_no_place_is_refused(directory):
             tf_input.open(place)
     with pytest.raises(ValueError, match="^cache_directory=3: expected a path, or None$"):
         tf_input.open(directory, cache_directory=3)
+    for cache in ("gs://bucket/cache", "file:///cache"):
+        with pytest.raises(ValueError, match=f"^cache_directory='{cache}': expected a local directory$"):
+            tf_input.open(directory, cache_directory=cache)
+
+
+def test_a_url_without_a_bucket_is_refused_before_anybody_is_asked():
+    cases = {
+        "gs://": "gs://: names no bucket; expected such as gs://bucket/folder",
+        "gs:///a/b": "gs:///a/b: names no bucket; expected such as gs://bucket/folder",
+        "S3://": "S3://: names no bucket; expected such as s3://bucket/folder",
+        "https:///a": "https:///a: names no server; expected such as https://server/folder",
+    }
+    for url, message in cases.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            tf_input.open(url)
 
 
 def test_an_exact_order_needs_a_disk_with_room_for_the_split_and_says_how_much(directory, web, tmp_path):
