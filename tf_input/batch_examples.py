@@ -55,12 +55,12 @@ def find_examples(
     Raises:
         OSError, ValueError: A record or a catalog can't be read, or is damaged.
     """
-    read = reader.read(numbers)
+    with reader.users:
+        read = reader.read(numbers)
+        paths = {reader.place(number)[0] for number in numbers.tolist()}
     is_sound = np.array([record is not None for record in read], bool)
     records = [record for record in read if record is not None]
     keys = [key.decode("utf-8", "backslashreplace") for key in parse_keys(tf.constant(records, tf.string)).numpy()]
-    paths = {reader.place(number)[0] for number in numbers.tolist()}
-    reader.release()
     columns, wanted = catalog.row_columns(), set(keys)
     told = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}
     if missing := [key for key in keys if key not in told]:

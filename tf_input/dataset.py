@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import pickle
+import weakref
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Callable, Iterator, KeysView, Mapping, Unpack, overload
 
@@ -51,6 +52,8 @@ class PreparedDataset(Mapping[str, Examples]):
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
         self.files = files = DatasetFiles(directory, manifest, source, fold)
         self.directory, self.manifest, self.fold = files.directory, manifest, fold
+        # TensorFlow never lets go of what a generator calls, which opens files again should anybody still read on.
+        weakref.finalize(self, files.store.close).atexit = False
         self._readers: dict[str, SplitReader] = {}
         self._examples: dict[str, Examples] = {}
 
@@ -455,7 +458,8 @@ def open(
             for them; without any, public data are read.
         cache_directory: The local directory where copies are kept: filled while the first epoch is read, and read from in those that
             follow. All processes of a machine, and all data sets, may share it, and others' files in it stay. An exact order, which reads
-            records one by one, needs one where the data set is not on this machine.
+            records one by one, needs one where the data set is not on this machine, with room for the split beside what is in use;
+            what is read of other splits before the first epoch has ended takes room too.
         cache_bytes: The number of bytes that may lie in the cache directory: where they are taken, those of data sets that nobody has open
             go, the oldest first, and if there are none the rest is read without being kept. None: as many as the disk has room for, with a
             twentieth of it left free.

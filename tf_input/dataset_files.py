@@ -13,7 +13,7 @@ from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, defaul
 from tf_input.decoding.schema import SIDES, is_map
 from tf_input.folds import Fold, choose_statistics
 from tf_input.selection.catalog import Catalog
-from tf_input.storage.cache import CachedFiles
+from tf_input.storage.cache import CachedFiles, kept_bytes
 from tf_input.storage.files import Files
 from tf_input.storage.paths import is_url, join
 from tf_input.storage.store import Store
@@ -50,11 +50,15 @@ class DatasetFiles:
         return self.manifest.features
 
     @functools.cached_property
+    def _statistics_file(self) -> bytes:
+        return self.source.read(join(self.directory, STATISTICS))
+
+    @functools.cached_property
     def statistics(self) -> dict[str, Any]:
         """What `statistics.json` says, of the splits that are read; OSError or ValueError if it can't be read."""
         path = join(self.directory, STATISTICS)
         try:
-            found = json.loads(self.source.read(path))
+            found = json.loads(self._statistics_file)
             return found if self.fold is None else choose_statistics(found, self.fold)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
@@ -73,6 +77,31 @@ class DatasetFiles:
         # It may be made anew while the data set stays the same, and so is not read from what is kept of that.
         source = self.source.source if isinstance(self.source, CachedFiles) else self.source
         return Transform(self.directory, source, self.cache, self.manifest)
+
+    def check_room(self, split: str, has_catalog: bool) -> None:
+        """That records of a split can be read one by one: it is on a disk of this machine, or will be, with what else is read of the data set.
+
+        Args:
+            split: Its name.
+            has_catalog: Whether its catalog is read too.
+
+        Raises:
+            ValueError: It can't be.
+        """
+        shards = self.manifest.splits[split]
+        found = {shard.name: shard.num_bytes for shard in shards} | {shard.index: shard.index_bytes for shard in shards}
+        found |= {shard.catalog: shard.catalog_bytes for shard in shards if has_catalog and shard.catalog}
+        sizes = {join(self.directory, name): num_bytes for name, num_bytes in {**found, STATISTICS: len(self._statistics_file)}.items()}
+        if self.source.can_hold(sizes):
+            return
+        if isinstance(self.source, CachedFiles):
+            cache, room = f"more cache_bytes, or free space, for {self.cache}", self.source.room_for(sizes)
+        else:
+            cache, room = "tf_input.open(..., cache_directory=...)", sum(map(kept_bytes, sizes.values()))
+        raise ValueError(
+            f"shuffle='exact': {self.directory} is not on a disk of this machine, from where records can be read one by one; expected "
+            f"'window', or {cache} with room for {room:,} bytes: {split}, its indexes, and what else is in use there"
+        )
 
     def catalog(self, split: str) -> Catalog:
         """The catalog of the examples of a split."""

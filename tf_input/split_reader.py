@@ -94,14 +94,8 @@ class SplitReader:
             if holds or config.on_error == "skip":  # how many are damaged is known once all were read
                 held = self._hold(decoder, config, num_bytes, selection)
                 return Plan.of(self.split, config, kind, decoder, held=held)
-        split_bytes = sum(shard.num_bytes for shard in self.shards)
-        if holds and kind == "exact" and not files.source.can_hold(split_bytes):
-            there = f"more cache_bytes, or free space, for {files.cache}"
-            cache = "tf_input.open(..., cache_directory=...)" if files.cache is None else there
-            raise ValueError(
-                f"shuffle='exact': {files.directory} is not on a disk of this machine, from where records can be read one by one; expected "
-                f"'window', or {cache} with room for the split, {split_bytes:,} bytes"
-            )
+        if holds and kind == "exact":
+            files.check_room(self.split, config.selects)
         return Plan.of(self.split, config, kind, decoder, self.open_records(config, selection))
 
     def make_decoder(self, config: ReadConfig) -> ExampleDecoder:

@@ -143,13 +143,14 @@ class RecordInputs:
         self._window_bytes = window_bytes(read_buffer)
         self._windows = WindowReader(reader, self._order_of, share.hosts, read_buffer)
         self._next: tuple[int, int] | None = None
+        reader.users.__enter__()
 
     def __enter__(self) -> "RecordInputs":
         return self
 
     def __exit__(self, *unused: Any) -> None:
         self._windows.close()
-        self._reader.release()
+        self._reader.users.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Reads the records of a step, bytes as objects, with the rows of the batch that they fill.

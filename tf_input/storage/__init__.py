@@ -11,6 +11,7 @@ ranges of them, any number of threads at a time, and say how large files are. A 
     other_files       what else fsspec reads
     cache, cache_room    blocks of remote files on a local disk, and how many of them
     store             the shards and indexes of a data set, opened
+    users             who reads what is open
     index, frames     the number of a record -> its bytes in a shard; what is written around a record
     record_reader, window_reader    records in long runs; the windows of an epoch, read ahead
     damaged           what is said of records that cannot be read

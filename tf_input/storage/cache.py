@@ -5,7 +5,7 @@ import itertools
 import os
 import pathlib
 import struct
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, Sequence
 
 import google_crc32c
 
@@ -79,8 +79,20 @@ class CachedFiles:
     def release(self) -> None:
         self._local.release()
 
-    def can_hold(self, num_bytes: int) -> bool:
-        return self.source.can_hold(num_bytes) or self._room.can_hold(num_bytes)  # what is on a disk already need not be kept
+    def can_hold(self, sizes: Mapping[str, int]) -> bool:
+        return self.source.can_hold(sizes) or self._room.can_hold(self._blocks_of(sizes))  # what is on a disk already need not be kept
+
+    def room_for(self, sizes: Mapping[str, int]) -> int:
+        """How many bytes the cache directory must have room for to hold these files, and what else is in use there."""
+        return self._room.needed(self._blocks_of(sizes))
+
+    def _blocks_of(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The blocks of files, and what each takes."""
+        return {
+            self._block(path, index): _HEADER.size + min(BLOCK_BYTES, num_bytes - index * BLOCK_BYTES)
+            for path, num_bytes in sizes.items()
+            for index in _blocks(0, num_bytes)
+        }
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         return any([self._forget(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])
@@ -187,6 +199,11 @@ class _Part:
         self.index = index
         self.begin, self.end = max(begin, origin), min(end, origin + BLOCK_BYTES)
         self.first, self.stop = self.begin - origin, self.end - origin
+
+
+def kept_bytes(num_bytes: int) -> int:
+    """What a file of so many bytes takes in a cache."""
+    return num_bytes + _HEADER.size * len(_blocks(0, num_bytes))
 
 
 def _header(data: bytes) -> bytes:

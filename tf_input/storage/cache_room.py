@@ -7,12 +7,13 @@ import os
 import pathlib
 import shutil
 import threading
-from typing import Iterator, NamedTuple
+from typing import Iterator, Mapping, NamedTuple
 
 BLOCK, PART = ".block", ".part"  # what a file in a cache is called that is whole, or not yet
 
 _MARK = ".recordmill-cache"  # in a folder that is ours; locked while a data set is open, shared by those who have it open
 _LEDGER = ".recordmill-cache-bytes"  # beside these folders: how many bytes they hold, about; itself the lock of who changes it
+_DISK_BYTES = 4096  # of which a file takes whole ones
 _FREE = 20  # a twentieth of the disk is left free where there is no limit
 
 _logger = logging.getLogger("tf_input")
@@ -61,11 +62,23 @@ class CacheRoom:
             self.close("a twentieth of its disk stays free" if self._cache_bytes is None else taken)
         return found
 
-    def can_hold(self, num_bytes: int) -> bool:
-        """Whether a whole data set of so many bytes would fit."""
+    def can_hold(self, blocks: Mapping[str, int]) -> bool:
+        """Whether blocks, by their paths and what each takes, are there all together once each was asked for."""
+        missing = [num_bytes for path, num_bytes in blocks.items() if not os.path.exists(path)]
+        if not missing or self.is_full:
+            return not missing
         if self._cache_bytes is not None:
-            return num_bytes <= self._cache_bytes
-        return self._disk_has(num_bytes - sum(one.num_bytes for one in _kept(self._directory)))
+            return self.needed(blocks) <= self._cache_bytes
+        with _unused(self._directory) as removable:
+            unused = sum(one.num_bytes for one in removable)
+        return self._disk_has(sum(-(-num_bytes // _DISK_BYTES) * _DISK_BYTES for num_bytes in missing) - unused)
+
+    def needed(self, blocks: Mapping[str, int]) -> int:
+        """How many bytes blocks take, and with them all else in the directory that is in use and stays."""
+        with _unused(self._directory) as removable:
+            unused = {one.path for one in removable}
+        others = [one for one in _kept(self._directory) if one.path not in unused and one.path.removesuffix(PART) not in blocks]
+        return sum(one.num_bytes for one in others) + sum(blocks.values())
 
     def close(self, reason: str) -> None:
         """Keeps no more, and says so once."""

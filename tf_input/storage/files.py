@@ -1,6 +1,6 @@
 """What is asked of files, wherever they lie."""
 
-from typing import Protocol, Sequence
+from typing import Mapping, Protocol, Sequence
 
 NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # a fact about the file; any other OSError is none
 
@@ -40,5 +40,6 @@ class Files(Protocol):
     def release(self) -> None:
         """Closes what is open, which is opened again for who reads on."""
 
-    def can_hold(self, num_bytes: int) -> bool:
-        """Whether so many bytes are, or will be once they were read, on a disk of this machine, where single records are at hand."""
+    def can_hold(self, sizes: Mapping[str, int]) -> bool:
+        """Whether files, by their paths and lengths, are, or will be once they were read, on a disk of this machine, where single records are at
+        hand."""

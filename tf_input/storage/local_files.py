@@ -6,7 +6,7 @@ import os
 import resource
 import shutil
 import threading
-from typing import Callable, Sequence
+from typing import Callable, Mapping, Sequence
 
 from tf_input.storage.files import NOT_THERE
 from tf_input.storage.paths import join, local_path
@@ -23,7 +23,7 @@ class LocalFiles:
 
     def __init__(self) -> None:
         self._open: collections.OrderedDict[str, _OpenFile] = collections.OrderedDict()
-        self._num_open_files = _num_open_files()
+        self._num_open_files = num_open_files()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type["LocalFiles"], tuple[()]]:
@@ -68,7 +68,7 @@ class LocalFiles:
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         return False
 
-    def can_hold(self, num_bytes: int) -> bool:
+    def can_hold(self, sizes: Mapping[str, int]) -> bool:
         return True
 
     def release(self) -> None:
@@ -113,9 +113,10 @@ class _OpenFile:
         close(self.descriptor)
 
 
-def _num_open_files() -> int:
-    """A fourth of what this process may have open beyond the usual: there may be several data sets."""
+def num_open_files() -> int:
+    """How many shards of a data set stay open, and as many indexes: together a fourth of what this process may have open beyond the usual, as
+    there may be several data sets."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return _MOST_OPEN_FILES
-    return min(_MOST_OPEN_FILES, max(_FEW_OPEN_FILES, (limit - _USUAL_LIMIT) // 4))
+    return min(_MOST_OPEN_FILES, max(_FEW_OPEN_FILES, (limit - _USUAL_LIMIT) // 8))

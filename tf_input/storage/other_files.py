@@ -56,6 +56,7 @@ class OtherFiles(RemoteFiles):
         with _os_errors(path):
             self._filesystem.get(f"{path}/", f"{copy}/", recursive=True)
 
+
 @contextlib.contextmanager
 def _os_errors(path: str) -> Iterator[None]:
     """The errors of fsspec's file systems as OSErrors: each has kinds of its own for a refused key or a silent server."""

@@ -18,6 +18,7 @@ from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.stretches import RecordStretch, find_edges
+from tf_input.storage.users import Users
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 _NEAR_BYTES = 256 << 10  # a request more takes about as long
@@ -64,10 +65,11 @@ class RecordReader:
         open_index: A function that opens the index of a shard, by the shard's place in the split.
         run_bytes: The length of the runs that `read_runs` knows, in bytes.
         damaged: The place where damaged records are noted; None: they are errors.
-        release: A function that closes what is open of files and indexes; who reads on opens it again.
+        users: The users of the files, one of whom is who reads and wants them to stay open.
         selection: The selection of the records that an epoch has; None: each of them once.
 
     Attributes:
+        users: The users of the files.
         runs: The runs of the split.
         num_examples: The number of records of an epoch.
         selection: The selection of the records that an epoch has; None: each of them once.
@@ -80,14 +82,14 @@ class RecordReader:
         open_index: Callable[[int], ShardIndex],
         run_bytes: int,
         damaged: DamagedRecords | None = None,
-        release: Callable[[], None] = lambda: None,
+        users: Users | None = None,
         selection: Selection | None = None,
     ) -> None:
         self._files = files
         self._shards = shards
         self._index = open_index
         self._damaged = damaged
-        self.release = release
+        self.users = Users(files.release) if users is None else users
         self._looking = threading.Lock()
         self._cuts: dict[int, dict[int, int]] = {}  # of shards that are more than one run: where runs begin
         self._cut_locks: collections.defaultdict[int, threading.Lock] = collections.defaultdict(threading.Lock)
@@ -111,7 +113,7 @@ class RecordReader:
         if self.selection is None:
             return self
         selection = Selection(self.selection.numbers)
-        return RecordReader(self._files, self._shards, self._index, self._run_bytes, self._damaged, self.release, selection)
+        return RecordReader(self._files, self._shards, self._index, self._run_bytes, self._damaged, self.users, selection)
 
     def of_epoch(self, epoch: int) -> "RecordReader | SelectedRecords":
         """Who reads the records of an epoch, in runs."""

@@ -1,7 +1,9 @@
 """The files of a data set: shards and their indexes."""
 
+import collections
 import functools
 import os
+import threading
 from typing import Sequence
 
 import numpy as np
@@ -11,15 +13,17 @@ from tf_input.epochs.selection import Selection
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import Files
 from tf_input.storage.index import ShardIndex
+from tf_input.storage.local_files import num_open_files
 from tf_input.storage.paths import join, local_path, scheme_of
 from tf_input.storage.record_reader import RecordReader, ShardFile
+from tf_input.storage.users import Users
 
-_NUM_INDEXES, _NUM_HELD = 128, 16  # that are kept open; where a row takes a request, and so small ones are held
 _MAX_MAPPED_BYTES = 512 << 20  # of all indexes of a data set: what is mapped counts as memory that is used
+_MAX_HELD_BYTES, _NUM_HELD = 16 << 20, 16  # of all, where a row takes a request and they are held; of larger ones the last so many
 
 
 class Store:
-    """Opens shards, and indexes once a data set.
+    """Opens shards, and indexes once a data set: these stay open with it, and files as long as anybody reads.
 
     Args:
         directory: The directory of the data set.
@@ -29,17 +33,30 @@ class Store:
     Attributes:
         skipped: The damaged records that were left out.
         files: The files, which shards and indexes are read from.
-        index: A function from a shard to its index; the last used stay open.
+        users: The users of the files, while of whom there is any these stay open.
     """
 
     def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
         self.skipped = DamagedRecords()
         self.files = files
         self._directory = directory
+        self.users = Users(files.release)
         self._sizes: dict[str, int | None] = {}
-        index_bytes = sum(shard.index_bytes for shards in manifest.splits.values() for shard in shards)
-        open_index = functools.partial(_open_index, directory, files, index_bytes)  # of nothing that holds the store itself
-        self.index = functools.lru_cache(_NUM_INDEXES if files.can_hold(index_bytes) else _NUM_HELD)(open_index)
+        all_shards = [shard for shards in manifest.splits.values() for shard in shards]
+        sizes = {join(directory, shard.index): shard.index_bytes for shard in all_shards}
+        index_bytes = sum(sizes.values())
+        # One that is mapped has a descriptor of its own, and others are read through the files that are open.
+        is_mapped = files.is_local and index_bytes <= _MAX_MAPPED_BYTES and len(sizes) <= num_open_files()
+        is_held = not files.can_hold(sizes)
+        kind = "mapped" if is_mapped else "held" if is_held else "read"
+        open_index = functools.partial(_open_index, directory, files, kind)  # of nothing that holds the store itself
+        self._indexes = functools.lru_cache(_NUM_HELD if is_held and index_bytes > _MAX_HELD_BYTES else None)(open_index)
+        self._index_locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
+
+    def index(self, shard: ShardInfo) -> ShardIndex:
+        """The index of a shard, which is opened by the first who asks for it."""
+        with self._index_locks[shard.name]:
+            return self._indexes(shard)
 
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
         """Records of each shard; of shards that are missing or cut short, and are to be read all the same, those that are there."""
@@ -111,7 +128,7 @@ class Store:
         if selection is not None and not all(file.is_whole for file in found):
             selection = selection.keep_first([shard.num_examples for shard in shards], [file.num_examples for file in found])
         damaged = self.skipped if on_error == "skip" else None
-        return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.release, selection)
+        return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.users, selection)
 
     def labels(self, shards: Sequence[ShardInfo]) -> np.ndarray:
         """The label of each record by the indexes: int64 [n], `NO_LABEL` where it has not one class.
@@ -121,11 +138,10 @@ class Store:
         """
         return np.concatenate([np.zeros(0, np.int64), *(self.index(shard).labels() for shard in shards)])
 
-    def release(self) -> None:
-        """Closes files and mapped indexes, which are opened again for who reads on."""
+    def close(self) -> None:
+        """Closes files and indexes, which are opened again for who reads on."""
         self.files.release()
-        if self.files.is_local:
-            self.index.cache_clear()
+        self._indexes.cache_clear()
 
     def _find_sizes(self, shards: Sequence[ShardInfo]) -> list[int | None]:
         found = self.files.sizes(self._directory, [shard.name for shard in shards])
@@ -133,11 +149,9 @@ class Store:
         return found
 
 
-def _open_index(directory: str | os.PathLike[str], files: Files, index_bytes: int, shard: ShardInfo) -> ShardIndex:
-    """One of those that have so many bytes together."""
+def _open_index(directory: str | os.PathLike[str], files: Files, kind: str, shard: ShardInfo) -> ShardIndex:
+    """An index that is "mapped", "held" if it is small, or of which rows are "read" as they are looked up."""
     path = join(directory, shard.index)
-    if files.is_local and index_bytes <= _MAX_MAPPED_BYTES:
+    if kind == "mapped":
         return ShardIndex(local_path(path), shard)
-    if files.can_hold(index_bytes):
-        return ShardIndex(path, shard, files=files)
-    return ShardIndex.read(path, shard, files)
+    return ShardIndex.read(path, shard, files) if kind == "held" else ShardIndex(path, shard, files=files)

@@ -293,10 +293,30 @@ def test_a_place_that_cannot_be_written_is_refused(server, tmp_path):
 
 
 def test_whether_a_data_set_would_fit(server, tmp_path):
-    assert not open_files(server.url).can_hold(1)
-    assert open_files(tmp_path).can_hold(10**18)
-    limited = open_cached(server, tmp_path / "a", 1000)
-    assert limited.can_hold(1000) and not limited.can_hold(1001)
+    path = path_of(server)
+    assert not open_files(server.url).can_hold({path: 1})
+    assert open_files(tmp_path).can_hold({path: 10**18})
+    limited = open_cached(server, tmp_path / "a", 1012)
+    assert limited.can_hold({path: 1000}) and not limited.can_hold({path: 1001}), "with its header"
     disk = shutil.disk_usage(tmp_path)
     free = open_cached(server, tmp_path / "b")
-    assert free.can_hold(1000) and not free.can_hold(disk.total)
+    assert free.can_hold({path: 1000}) and not free.can_hold({path: disk.total})
+
+
+def test_what_would_fit_beside_what_is_in_use(server, tmp_path):
+    """Of open data sets, this one among them, all stays; what nobody has open makes room."""
+    sizes = {path_of(server): len(LARGE), path_of(server, "index/small"): len(SMALL)}
+    alone = open_cached(server, tmp_path).room_for(sizes)
+    assert alone == len(LARGE) + len(SMALL) + 5 * 12
+    other = open_cached(server, tmp_path, name="other")
+    other.read_range(path_of(server), 0, 10)
+    files = open_cached(server, tmp_path, 1 << 40)
+    files.read_range(path_of(server), BLOCK_BYTES, 10)  # some of it is there already
+    room = files.room_for(sizes)
+    assert room == alone + BLOCK_BYTES + 12
+    assert open_cached(server, tmp_path, room).can_hold(sizes) and not open_cached(server, tmp_path, room - 1).can_hold(sizes)
+    del other
+    assert files.room_for(sizes) == alone and open_cached(server, tmp_path, alone).can_hold(sizes)
+    for path in sizes:
+        files.read(path)
+    assert open_cached(server, tmp_path, 1).can_hold(sizes), "all is there"

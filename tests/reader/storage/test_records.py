@@ -46,7 +46,7 @@ def make_reader(folder: pathlib.Path, shards: list[ShardInfo], damaged: DamagedR
         return ShardIndex.read(str(folder / shards[shard].index), shards[shard], open_files(folder))
 
     files = [ShardFile(str(folder / shard.name), shard.num_bytes, count) for shard, count in zip(shards, COUNTS)]
-    return RecordReader(open_files(folder), files, index_of, run_bytes or 1, damaged, lambda: None, selection)
+    return RecordReader(open_files(folder), files, index_of, run_bytes or 1, damaged, selection=selection)
 
 
 def read(made: tuple[pathlib.Path, list[ShardInfo]], kind: str, numbers: Any = None, damaged: DamagedRecords | None = None) -> list[bytes]:

@@ -16,7 +16,7 @@ from beam_pipelines.runners.job_servers import reserve_port
 from forked_python import ForkedPython
 from made_shards import flip
 from object_stores import request, store_server
-from prepared import prepare_images
+from prepared import mixed_images, prepare_images
 from range_server import RangeServer
 from tf_input.storage import object_stores
 
@@ -24,6 +24,7 @@ pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[re
 
 SHARDS = {"train": 4, "validation": 1}
 OPTIONS = {"batch_size": 8, "image_size": 16, "shuffle": False}
+EXACT = {**OPTIONS, "shuffle": "exact", "memory_budget": 0, "seed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -213,18 +214,41 @@ def test_a_url_without_a_bucket_is_refused_before_anybody_is_asked():
             tf_input.open(url)
 
 
-def test_an_exact_order_needs_a_disk_with_room_for_the_split_and_says_how_much(directory, web, tmp_path):
-    options = {**OPTIONS, "shuffle": "exact", "memory_budget": 0}
-    num_bytes = sum(shard.num_bytes for shard in tf_input.open(directory).manifest.splits["train"])
-    small = {"cache_directory": tmp_path, "cache_bytes": num_bytes - 1}
-    cases = {
-        "expected 'window', or tf_input.open(..., cache_directory=...) with room": {},
-        f"expected 'window', or more cache_bytes, or free space, for {tmp_path}": small,
-    }
-    for message, cache in cases.items():
-        with pytest.raises(ValueError) as caught:
-            tf_input.open(web, **cache).batches("train", **options)
-        assert message in str(caught.value) and str(caught.value).endswith(f" with room for the split, {num_bytes:,} bytes")
+def room_that_is_asked_for(url: str, where: str, **cache: object) -> int:
+    """Bytes, as the message has them where an exact order is refused."""
+    with pytest.raises(ValueError) as caught:
+        tf_input.open(url, **cache).batches("train", **EXACT)
+    found = re.search(r"expected 'window', or (.*) with room for ([\d,]+) bytes: train, its indexes, and", str(caught.value))
+    assert found[1].startswith(where)
+    return int(found[2].replace(",", ""))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", [{}, {"where": "label != 'ant'"}])
+def test_an_exact_order_needs_a_disk_and_the_room_that_it_asks_for_is_enough(served, web, tmp_path, tmp_path_factory, monkeypatch, choice):
+    if choice:
+        pytest.importorskip("pyarrow", reason="needs pyarrow, which reads catalogs: pip install pyarrow")
+    monkeypatch.setitem(EXACT, "where", choice.get("where"))
+    room = room_that_is_asked_for(web, "tf_input.open(..., cache_directory=...)")
+    cached = f"more cache_bytes, or free space, for {tmp_path}"
+    assert room_that_is_asked_for(web, cached, cache_directory=tmp_path / "small", cache_bytes=room - 1) == room
+    data = tf_input.open(web, cache_directory=tmp_path / "cache", cache_bytes=room).batches("train", **EXACT)
+    first = len(list(data))
+    served.reset()
+    assert len(list(data)) == first and not served.requests
+    # Another data set that is open takes room of its own.
+    shared = {"cache_directory": tmp_path / "shared", "cache_bytes": 1 << 30}
+    other = tf_input.open(mixed_images(tmp_path_factory), **shared)
+    list(other.batches("train", **OPTIONS))
+    shared["cache_bytes"] = room
+    more = room_that_is_asked_for(web, "more cache_bytes", **shared)
+    kept = sum(path.stat().st_size for path in (tmp_path / "shared").rglob("*.block"))
+    assert more > room and kept <= more
+    shared["cache_bytes"] = more
+    data = tf_input.open(web, **shared).batches("train", **EXACT)
+    list(data)
+    served.reset()
+    assert len(list(data)) == first and not served.requests
 
 
 def test_a_local_directory_with_a_cache_that_is_too_small_has_an_exact_order(directory, tmp_path):
