@@ -79,7 +79,7 @@ class DatasetFiles:
         return Transform(self.directory, source, self.cache, self.manifest)
 
     def check_room(self, split: str, has_catalog: bool) -> None:
-        """That records of a split can be read one by one: it is on a disk of this machine, or will be, with what else is read of the data set.
+        """That records of a split can be read one by one: it is on a disk of this machine, or will be, with what else is read.
 
         Args:
             split: Its name.

@@ -141,7 +141,8 @@ class ReadConfig:
             `tf_input.find_hosts`.
         service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050".
         memory_budget: Bytes. A split whose images, decoded, take no more, with all that is read beside them, is read once and held in
-            memory; if it is shuffled, the order is exact. For images of one size. 0: never.
+            memory; if it is shuffled, the order is exact. For images of one size. 0: never. Each of several hosts holds all of it, as an
+            epoch deals all examples anew.
         read_buffer: Bytes. What is read ahead of the model takes no more: half of it is a window, whose records are mixed, and which
             the order depends on. What is decoded ahead, or made of that by functions, takes as much.
         transform: Whether examples pass through the graph that `recordmill analyze` wrote, the one that `export_serving` serves:
@@ -150,8 +151,9 @@ class ReadConfig:
             graph gives the same each time, so `memory_budget` applies to images that it gives.
         map_example: A function of one example, before batching: of `x`, `(x, y)` or `(x, y, weight)`, as `Dataset.map` calls it.
             If it has a parameter `seed`, it gets an int64 [2] that depends on the seed, the epoch and the example's place.
-        map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch, the step and the host. Of several
-            hosts each gives it the rows that it has, so that what becomes of them depends on how many there are, as that of `map_example` does not.
+        map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch, the step and the host. Of
+            several hosts each gives it the rows that it has, so that what becomes of them depends on how many hosts there are; what
+            `map_example` makes does not.
     """
 
     batch_size: int

@@ -99,7 +99,9 @@ def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
         ),
         "Augmentation() has no option 'flips'; did you mean 'flip'?": lambda: tf_input.Augmentation(flips=True),
         "Backup() has no option 'save_frq'; did you mean 'save_freq'?": lambda: tf_input.Backup("out", None, None, save_frq=1),
-        "BackupAndRestore() has no option 'save_frq'; did you mean 'save_freq'?": lambda: tf_input.BackupAndRestore("out", None, save_frq=1),
+        "BackupAndRestore() has no option 'save_frq'; did you mean 'save_freq'?": lambda: (
+            tf_input.BackupAndRestore("out", None, save_frq=1)
+        ),
         "Mixture() has no option 'clas_names'; did you mean 'class_names'?": lambda: tf_input.Mixture({}, clas_names=[]),
         "ReadConfig() has no option 'sed'; did you mean 'seed'?": lambda: dataclasses.replace(ReadConfig(8), sed=1),
     }

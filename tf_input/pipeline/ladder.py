@@ -90,8 +90,8 @@ def read_batches(
 
 
 def _num_calls(read_buffer: int, batch_bytes: int) -> int:
-    """How many batches are made at a time: as many as there are cores, from the first one on, where AUTOTUNE takes a while to find that out and
-    counts cores that this process may not use; but no more than the buffer holds beside those that are ahead."""
+    """How many batches are made at a time: as many as there are cores, from the first one on, where AUTOTUNE takes a while to find that out
+    and counts cores that this process may not use; but no more than the buffer holds beside those that are ahead."""
     return max(1, min(num_cores(), read_buffer // max(1, batch_bytes) - _NUM_AHEAD))
 
 

@@ -19,16 +19,16 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
 
     They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced with AutoGraph, not called for each:
     what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
-    random numbers. That of an example depends on the batch's seed and on its place in the batch of all hosts; that of a batch on the batch's
-    seed and on the host, which has rows of its own: those of the first one are drawn as if it were alone, and no other repeats them.
+    random numbers. That of an example depends on the batch's seed and on its place in the batch of all hosts; that of a batch on the
+    batch's seed and on the host, which has rows of its own: those of the first one are drawn as if it were alone, and no other repeats them.
 
     Args:
         outputs: `x`, `(x, y)` or `(x, y, weight)`, batched; with `keys`, a pair of that and keys, which stay with it.
         seed: The seed of the batch, int64 [2].
         rows: int64 [batch], the examples' places in the batch.
-        config: With `map_example`, a function of one example, or `map_batch`, one of a batch after that, or both. What an example becomes has
-            one shape in all of a batch; where the data set has features of any length, which are batched as ragged tensors, others may
-            be so too.
+        config: With `map_example`, a function of one example, or `map_batch`, one of a batch after that, or both. What an example becomes
+            has one shape in all of a batch; where the data set has features of any length, which are batched as ragged tensors, others
+            may be so too.
 
     Returns:
         What they return, of as many examples.

@@ -41,5 +41,5 @@ class Files(Protocol):
         """Closes what is open, which is opened again for who reads on."""
 
     def can_hold(self, sizes: Mapping[str, int]) -> bool:
-        """Whether files, by their paths and lengths, are, or will be once they were read, on a disk of this machine, where single records are at
-        hand."""
+        """Whether files, by their paths and lengths, are on a disk of this machine, where single records are at hand, or will be once they
+        were read."""

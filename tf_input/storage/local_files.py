@@ -114,8 +114,8 @@ class _OpenFile:
 
 
 def num_open_files() -> int:
-    """How many shards of a data set stay open, and as many indexes: together a fourth of what this process may have open beyond the usual, as
-    there may be several data sets."""
+    """How many shards of a data set stay open, and as many indexes: together a fourth of what this process may have open beyond the usual,
+    as there may be several data sets."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return _MOST_OPEN_FILES

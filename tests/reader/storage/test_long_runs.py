@@ -55,10 +55,6 @@ def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(made, monkeypatch,
         num_images = sum(len(labels) for _, labels in dataset.batches("train", **read))
         assert num_images == 420 and server.num_bytes <= 1.05 * split_bytes
         assert len(server.requests) <= 1.2 * split_bytes / UNIT, server.requests
-        # Two hosts ask for it once together.
-        server.reset()
-        parts = [sum(len(batch[1]) for batch in dataset.batches("train", hosts=(2, index), **read)) for index in range(2)]
-        assert parts == [210, 210] and server.num_bytes <= (1.1 if is_larger_than_the_buffer(split_bytes) else 2.1) * split_bytes
         # Of a part of it, what is chosen, with what lies between two that are near.
         data = dataset.batches("train", **read, subset=0.1)
         server.reset()
@@ -67,9 +63,31 @@ def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(made, monkeypatch,
         assert len(server.requests) <= num_chosen + len(shards), server.requests
 
 
-def is_larger_than_the_buffer(num_bytes: int) -> bool:
-    """What fits into one window is read whole by each host, so that it is mixed as a whole."""
-    return num_bytes > tf_input.ReadConfig.read_buffer
+# Options, hosts, how often they ask for the split together, and for each 8 MB of it.
+HOSTS = {
+    "two": ({}, 2, 1, 1.2),
+    "four": ({}, 4, 1, 1.5),
+    "three, whose stretches are shorter": ({}, 3, 1, 20),
+    "some that do not divide the lanes": ({}, 5, 5, 5),
+    "a split within the first window": ({"read_buffer": 2 << 30}, 2, 2, 2.4),
+    "a split that is not shuffled": ({"shuffle": False}, 2, 2, 2.4),
+}
+
+
+@pytest.mark.parametrize("case", HOSTS)
+def test_hosts_together_ask_for_each_byte_once_where_they_divide_the_lanes_of_more_than_one_window(made, monkeypatch, case):
+    options, num_hosts, times, most_requests = HOSTS[case]
+    with RangeServer(made("runs that are shards")) as server:
+        for name, value in server.environment("gs").items():
+            monkeypatch.setenv(name, value)
+        dataset = tf_input.open(server.root("gs"))
+        split_bytes = sum(shard.num_bytes for shard in dataset.manifest.splits["train"])
+        read = {"batch_size": 60, "inputs": "key", "memory_budget": 0, "seed": 0, **options}
+        parts = [dataset.batches("train", hosts=(num_hosts, index), **read) for index in range(num_hosts)]
+        server.reset()
+        assert [sum(len(labels) for _, labels in part) for part in parts] == [420 // num_hosts] * num_hosts
+        assert 0.95 * times <= server.num_bytes / split_bytes <= 1.05 * times
+        assert server.count("tfrecord") <= most_requests * split_bytes / UNIT
 
 
 def test_a_small_buffer_holds_no_more(made, monkeypatch):
