@@ -4,7 +4,7 @@ import dataclasses
 import re
 from decimal import Decimal
 from fractions import Fraction
-from typing import Mapping
+from typing import Any, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.group_pattern import GroupPattern
@@ -270,17 +270,7 @@ class PrepareConfig:
         require(
             0 <= self.duplicate_distance <= limit, "--duplicate_distance", self.duplicate_distance, f"a number of bits from 0 to {limit}"
         )
-        for option, is_given in (
-            ("duplicate_distance", self.duplicate_distance != limit),
-            ("exact_only", self.exact_only),
-            ("move_to", self.move_to),
-        ):
-            if is_given and self.duplicates is None:
-                raise UserError(
-                    f"--{option}: nothing is done about duplicates; expected --duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}"
-                )
-        if self.exact_only and self.duplicate_distance != limit:
-            raise UserError("--exact_only and --duplicate_distance exclude each other; expected one of them")
+        check_of_duplicates(self.duplicates, {"exact_only": self.exact_only, "move_to": self.move_to})
         if self.move_to is not None and self.duplicates != "group":
             raise UserError(
                 f"--move_to={self.move_to}: is of --duplicates=group, which brings duplicates into one split; "
@@ -307,6 +297,13 @@ class PrepareConfig:
             for name, option in names:
                 if getattr(config, name) != getattr(type(config), name):
                     raise UserError(f"--{option}: examples have no image (--image=none); expected no --{option}, or images")
+
+
+def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> None:
+    """Fails for an option that is given and needs `--duplicates`, where that is not given."""
+    for option, value in given.items():
+        if duplicates is None and value is not None and value is not False:
+            raise UserError(f"--{option}: nothing is done about duplicates; expected --duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}")
 
 
 def check_name(option: str, name: str, expected: str) -> None:

@@ -13,6 +13,7 @@ from beam_pipelines.config.prepare_config import (
     DUPLICATES,
     PrepareConfig,
     SourceConfig,
+    check_of_duplicates,
 )
 from beam_pipelines.config.source_kinds import SOURCES
 from beam_pipelines.errors import UserError
@@ -335,7 +336,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         descriptions=parse_descriptions(arguments.describe),
         has_report=not arguments.no_report,
         duplicates=arguments.duplicates,
-        duplicate_distance=arguments.duplicate_distance,
+        duplicate_distance=_duplicate_distance(arguments),
         exact_only=arguments.exact_only,
         move_to=arguments.move_to,
         about=parse_about(arguments.about),
@@ -343,6 +344,15 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         source=make_source_config(arguments),
         images=make_image_config(arguments),
     )
+
+
+def _duplicate_distance(arguments: argparse.Namespace) -> int:
+    """What was typed, also where it is what it would be anyway, has to be of use."""
+    distance = arguments.duplicate_distance
+    check_of_duplicates(arguments.duplicates, {"duplicate_distance": distance})
+    if arguments.exact_only and distance is not None:
+        raise UserError("--exact_only and --duplicate_distance exclude each other; expected one of them")
+    return MAX_DUPLICATE_DISTANCE if distance is None else distance
 
 
 def make_on_left(arguments: argparse.Namespace) -> OnLeft:

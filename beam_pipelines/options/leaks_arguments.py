@@ -33,15 +33,15 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
     add = parser.add_argument
     add("data_sets", nargs="+", metavar="OUT", help="a data set: a path or URL; of several also what is in two of them")
     add_duplicate_distance(parser)
+    parser.set_defaults(duplicate_distance=MAX_DUPLICATE_DISTANCE)
     add("--json", action="store_true", help="what is found as JSON")
 
 
 def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
-    """Adds how far images may be from each other that are alike."""
+    """Adds how far images may be from each other that are alike; without a default, so that a typed one is told from none."""
     parser.add_argument(
         "--duplicate_distance",
         type=int,
-        default=MAX_DUPLICATE_DISTANCE,
         metavar="BITS",
         help=f"of the 64 lowest of a perceptual hash, in which such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} "
         f"(default: {MAX_DUPLICATE_DISTANCE}); whatever it is, of the 192 others, which are looked at next, a third may",
