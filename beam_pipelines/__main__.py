@@ -4,6 +4,7 @@ Beam is imported only once our own flags are right: a typing error is answered a
 """
 
 import argparse
+import atexit
 import contextlib
 import gc
 import importlib
@@ -109,7 +110,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _import("runners.jobs").use_for_stores(beam_flags, "prepare")  # these are read with the options
     config = make_config(arguments)
     if arguments.estimate:
-        print(estimate(config, beam_flags))
+        _print(estimate(config, beam_flags))
         return
     if not is_remote(config.input) and not is_remote(config.output):
         check_paths(config, arguments.overwrite, make_on_left(arguments))
@@ -124,7 +125,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         wait=arguments.wait,
     )
     if job:
-        print(job)
+        _print(job)
         return
     summary = _import("publish.summary")
     _tell(summary.describe_data_set(config.output))
@@ -167,7 +168,7 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _import("runners.jobs").use_for_stores(beam_flags, "repair")
     for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # with pyarrow, which takes a while
         if config.is_dry or not log.is_quiet():  # what is damaged was asked for
-            print(line, flush=True)
+            _print(line)
 
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -177,7 +178,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _begin_here("verify.verify", beam_flags, config.report)
     module = _import("verify.verify")
     report = module.run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
-    print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe(), flush=True)
+    _print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe())
     if config.report:  # what was found is told, whether it can be written or not
         module.write_report(report, config.report)
     if report.damages:
@@ -196,7 +197,7 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
     # with pyarrow, which takes a while
-    print(importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page))
+    _print(importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page))
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -206,7 +207,7 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _import("runners.jobs").use_for_stores(beam_flags, "leaks")
     module = importlib.import_module("beam_pipelines.leaks.leaks")  # with pyarrow, which takes a while
     found = module.run_leaks(config)
-    print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found), flush=True)
+    _print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found))
     if error := module.failure(config, found):
         raise error
 
@@ -227,10 +228,7 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     module = importlib.import_module("beam_pipelines.quality.quality")  # with pyarrow, which takes a while
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
     found = [module.find_quality(path, config.label) for path in config.paths]
-    print(
-        json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found),
-        flush=True,
-    )
+    _print(json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found))
     if plot:
         write_file(config.plot, plot(found))
     if failure := module.failure(found):
@@ -243,7 +241,7 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     if beam_flags:
         _import("runners.jobs").use_for_stores(beam_flags, "status")
     found = find_status(directory)
-    print(json.dumps(found, indent=1) if arguments.json else describe_status(found))
+    _print(json.dumps(found, indent=1) if arguments.json else describe_status(found))
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
@@ -284,18 +282,33 @@ def _expand_home(found: re.Match[str]) -> str:
 def _tell(summary: str) -> None:
     """Prints what a command that was asked for a data set says of it in the end."""
     if not log.is_quiet():
-        print(summary)
+        _print(summary)
+
+
+def _print(text: str) -> None:
+    """Prints what a command was asked for."""
+    with _printing():
+        print(text)
+
+
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    """Ends output that nobody reads any more without a word: who did has seen enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for all that comes, and what waits to be flushed
 
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Raises the errors of the reader again, as errors that the command line tells in one line."""
+    """Prints what the reader prints, and raises its errors again as errors that the command line tells in one line."""
     try:
-        yield
+        with _printing():
+            yield
     except RuntimeError as error:
         raise RunError(printable(str(error))) from None
-    except BrokenPipeError:  # who reads the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or else its last flush says so
     except OSError as error:
         raise reading_error(error) from None
     except (ImportError, ValueError) as error:
@@ -339,11 +352,17 @@ def _import(name: str, *needed: str) -> ModuleType:
         interrupts.check()
 
 
+def _flush() -> None:
+    with _printing():
+        pass
+
+
 def run() -> NoReturn:
     """Runs the command: `main`, and the end of the process."""
     global _is_command
     _is_command = True
     interrupts.end_in_time()
+    atexit.register(_flush)  # what argparse prints is flushed in the end alone
     try:
         code = main()
     except Exception:

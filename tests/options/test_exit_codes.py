@@ -1,15 +1,19 @@
 """What a scheduler goes by, of every command: its exit code, and what `--error_json` says of a failure."""
 
 import json
+import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
+import subprocess
 from typing import Any, Callable
 
 import pytest
 
 import beam_pipelines.__main__ as command_line
+import forked_python
 from beam_pipelines.__main__ import main
 from prepared import mixed_images
 
@@ -75,6 +79,20 @@ def test_what_is_done_is_0_and_leaves_no_error(ends, tmp_path_factory, tmp_path)
     for command in GIVEN:
         if command not in ("prepare", "analyze", "transform", "benchmark"):
             assert ends(command, *given(command, made)) == (0, None), command
+
+
+@pytest.mark.slow(6)
+def test_output_that_nobody_reads_ends_without_a_word(tmp_path_factory, tmp_path):
+    """As that of `recordmill leaks OUT | head -1`, once `head` has seen enough."""
+    made = shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made")
+    program = shlex.split(forked_python.command_line("-m", "beam_pipelines"))
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    for arguments in (["--help"], *([command, *given(command, made)] for command in ("verify", "report", "leaks", "quality", "inspect", "status", "which"))):
+        ended = subprocess.run([*program, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, timeout=240)
+        assert (ended.returncode, "Error" in ended.stderr) == (0, False), (arguments, ended.stderr)
+    os.close(writer)
 
 
 @pytest.mark.slow(0.8)
