@@ -22,6 +22,7 @@ class ImageConfig:
         encoding: How an image is stored, one of `IMAGE_ENCODINGS`; `file`: as the bytes of an image file; `raw`: as uint8 pixels, all
             images having one size.
         keep_depth: Whether a PNG of 16 bits a channel keeps them for who reads it; else the upper 8 are read.
+        backdrop: The grey value that images with alpha lie on, for who looks at them; None: their colours count as they are.
     """
 
     size: tuple[str, int] | tuple[str, int, int] | None = None
@@ -29,6 +30,7 @@ class ImageConfig:
     quality: int = 95
     encoding: str = "file"
     keep_depth: bool = False
+    backdrop = None
 
     def __post_init__(self) -> None:
         formats = ", ".join(IMAGE_FORMATS)

@@ -121,6 +121,16 @@ def drop_alpha(image: "Image.Image") -> "Image.Image":
     return image.convert(image.mode[:-1]) if image.mode in ("LA", "RGBA") else image
 
 
+def lay_on(image: "Image.Image", grey: int | None) -> "Image.Image":
+    """What is seen of an image before a plain ground of that grey value, without alpha; None, or without alpha: the image."""
+    from PIL import Image
+
+    if grey is None or image.mode[0] == "I" or not image.has_transparency_data:
+        return image
+    ground = Image.new("RGBA", image.size, (grey, grey, grey, 255))
+    return Image.alpha_composite(ground, image.convert("RGBA")).convert("RGB")
+
+
 def to_image(pixels: np.ndarray) -> "Image.Image":
     """Makes an image of pixels, uint8 [height, width, 1, 3 or 4]."""
     from PIL import Image

@@ -50,6 +50,7 @@ from beam_pipelines.images.image_codecs import (
     drop_alpha,
     encode,
     expand,
+    lay_on,
     load,
     open_with_pillow,
     rgb,
@@ -165,7 +166,8 @@ def check_pixels(
     geometry = _plan((height, width), 1, images)
     image = to_image(pixels)
     if images.encoding == "raw" and geometry.stored == geometry.found and not raw.is_planar and not is_file:
-        return CheckedImage("raw", height, width, None, "", rgb(image) if full_scale else None, geometry, num_channels)
+        seen = rgb(lay_on(image, images.backdrop)) if full_scale else None
+        return CheckedImage("raw", height, width, None, "", seen, geometry, num_channels)
     return _store(image_format, image, geometry, image_format, images, full_scale)
 
 
@@ -282,6 +284,7 @@ def _store(
     kept_format, is_raw = _kept_format(image_format), images.encoding == "raw"
     stored_format = kept_format if images.format == "keep" else images.format
     is_resized = geometry.stored != geometry.upright
+    image = lay_on(image, images.backdrop)
     is_converted = is_raw or stored_format not in (image_format, kept_format)
     if is_resized or is_converted:
         image = expand(image)

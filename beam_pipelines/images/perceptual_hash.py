@@ -2,8 +2,10 @@
 
 The hash is akin to the one that is called pHash (https://www.phash.org/docs/design.html): which of the lowest frequencies of a small grey
 image are positive. To recompress or to resize an image, or to change its brightness or its colours, alters few of them; to mirror it
-alters just the signs of those that are odd from left to right. All is counted in whole numbers, so that an image has one hash on every
-machine; those that matrices are multiplied with are in floating point, which is exact as long as none exceeds 53 bits.
+alters just the signs of those that are odd from left to right. An image with alpha is seen before a middle grey, on which black shapes
+show as white ones do, and black before white has the same signs as black before grey. All is counted in whole numbers, so that an image
+has one hash on every machine; those that matrices are multiplied with are in floating point, which is exact as long as none exceeds 53
+bits.
 """
 
 import functools
@@ -30,11 +32,23 @@ _FLAT = 2
 _GREY_UNITS = 256  # of the small image, to a grey value
 _COSINE_UNITS = 1 << 15
 
+# So that a shape is seen whose colours behind the alpha are all one.
+_BACKDROP = 128
+
 # What a processor's cache holds at a time.
 _BLOCK_IMAGES = 32
 
 # A side that has twice as many pixels is made smaller by whole pixels before.
 _ENOUGH_PIXELS = 128
+
+
+class _AsSeen(ImageConfig):
+    """Images as they are looked at: uint8 pixels, before a plain ground."""
+
+    backdrop = _BACKDROP
+
+
+_AS_SEEN = _AsSeen(encoding="raw")
 
 
 def look_at(data: bytes, check: str) -> np.ndarray:
@@ -51,7 +65,7 @@ def look_at(data: bytes, check: str) -> np.ndarray:
         Refusal: The bytes are no image, or a damaged one.
     """
     if identify(data) != "jpeg":
-        return _grey(check_image(data, check, full_scale=True, images=ImageConfig(encoding="raw")).pixels)
+        return _grey(check_image(data, check, full_scale=True, images=_AS_SEEN).pixels)
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     side = min(header.height, header.width)
@@ -71,7 +85,7 @@ def look_at_pixels(data: bytes, raw: RawImage) -> np.ndarray:
     Raises:
         Refusal: There are more or fewer bytes than the layout says.
     """
-    return _grey(check_pixels(data, raw, ImageConfig(encoding="raw"), full_scale=True).pixels)
+    return _grey(check_pixels(data, raw, _AS_SEEN, full_scale=True).pixels)
 
 
 def perceptual_hashes(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

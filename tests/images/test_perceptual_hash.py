@@ -1,8 +1,12 @@
 """Perceptual hashes: near for what was recompressed, resized, recoloured, cut a little or mirrored; far for other pictures."""
 
+import io
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels, perceptual_hashes
 from beam_pipelines.images.raw_image import RawImage
@@ -46,6 +50,45 @@ def test_a_file_is_seen_upright_and_as_its_pixels_are() -> None:
     assert has_look.all() and hashes.shape == (4, 4)
     differing = np.bitwise_count(hashes[0] ^ hashes[[1, 3]])
     assert differing[0, 0] <= 8 and differing[0].sum() <= 64 < differing[1].sum()
+
+
+def draw_shape(colour: int, *, ground: int | None = None) -> np.ndarray:
+    """A shape of one colour: before a ground, or of four channels, before nothing."""
+    covered = np.zeros((70, 90), np.uint8)
+    covered[10:40, 15:30] = covered[30:60, 40:80] = covered[5:20, 60:70] = 255
+    if ground is None:
+        return np.dstack([np.full((70, 90, 3), colour, np.uint8), covered])
+    return np.where(covered[..., None], colour, ground).astype(np.uint8).repeat(3, axis=2)
+
+
+@pytest.mark.parametrize("colour", [0, 255])
+def test_a_shape_before_nothing_is_seen_as_before_a_plain_ground(colour: int) -> None:
+    shape, plain = Image.fromarray(draw_shape(colour)), draw_shape(colour, ground=255 - colour)
+    files = [encode(plain, "PNG"), encode(plain, "JPEG", quality=90)]
+    files += [to_file(image, "PNG") for image in (shape, shape.convert("LA"), shape.resize((180, 140), Image.Resampling.BICUBIC))]
+    files += [to_file(shape, "WEBP"), *(to_file(make_paletted(colour), kind, transparency=0) for kind in ("PNG", "GIF"))]
+    hashes, has_look = perceptual_hashes([*(look_at(data, "strict") for data in files), look_at_pixels(draw_shape(colour).tobytes(), RawImage(70, 90, 4))])
+    assert has_look.all()
+    differing = np.bitwise_count(hashes[0] ^ hashes[1:])
+    assert differing[:, 0].max() <= 8 and differing.sum(axis=1).max() <= 64
+
+
+def test_alpha_that_covers_all_changes_nothing() -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (50, 60, 3), dtype=np.uint8)
+    opaque = np.dstack([pixels, np.full((50, 60), 255, np.uint8)])
+    assert (look_at(encode(opaque, "PNG"), "strict") == look_at(encode(pixels, "PNG"), "strict")).all()
+
+
+def make_paletted(colour: int) -> Image.Image:
+    """The same shape: of two colours of a palette that are the same the second; the first is to be transparent."""
+    image = Image.fromarray(draw_shape(colour)[..., 3] // 255, "P")
+    image.putpalette([colour] * 6)
+    return image
+
+
+def to_file(image: Image.Image, image_format: str, **options: int) -> bytes:
+    image.save(file := io.BytesIO(), image_format, **options)
+    return file.getvalue()
 
 
 def test_what_shows_nothing_has_no_look_and_what_shows_something_has() -> None:
