@@ -16,6 +16,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.division import Division, Excess
+from beam_pipelines.elements.label_conflicts import Conflict, Conflicts
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
@@ -28,7 +29,7 @@ from tf_input.dataset_format import Feature, ShardInfo
 _CLASSES = {
     kind.__name__: kind
     for kind in (
-        *(Column, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics, LabelSequence, Listing),
+        *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics, LabelSequence, Listing),
         PixelSums,
         *(
             PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards,

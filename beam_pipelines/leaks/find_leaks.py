@@ -7,26 +7,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipelines.elements.label_conflicts import Label, as_label, find_conflicts, order_clusters
 from beam_pipelines.images.look_alikes import Looks, components
 from beam_pipelines.leaks.image_table import ImageTable
 
 _NUM_SHOWN = 5
 
-_BLOCK_EDGES = 1 << 16
+_BLOCK_CELLS = 1 << 20
 
 
-def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool) -> dict[str, Any]:
-    """Finds what is apart, as `leaks.json` has it under `now`.
+def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None) -> dict[str, Any]:
+    """What is apart, as `leaks.json` has it under `now`.
 
     Args:
         table: The table of all images, in their splits.
         looks: The looks of these images.
         edges: Pairs of looks that are alike, int64 [num_edges, 2].
-        counts_all_pairs: Whether the edges are all that there are: see `Edges`.
+        counts_all_pairs: Whether these are all: see `Edges`.
+        num_pairs_before: Pairs that were alike before any image was left out, of which splits at random would have torn some; None: those
+            that there are.
     """
     counts = _Counts(table, looks, edges)
     sizes = table.sizes.tolist()
     total = max(sum(sizes), 1)
+    num_pairs = counts.num_pairs if num_pairs_before is None else num_pairs_before
     return {
         "parts": dict(zip(table.parts, sizes)),
         "counts_all_pairs": counts_all_pairs,
@@ -34,7 +38,7 @@ def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pa
         "num_pairs": counts.num_pairs,
         "num_pairs_apart": int(np.triu(counts.pairs, 1).sum()),
         # A pair comes apart unless both of it fall into one part.
-        "num_pairs_apart_at_random": round(counts.num_pairs * (1 - sum((size / total) ** 2 for size in sizes)), 1),
+        "num_pairs_apart_at_random": round(num_pairs * (1 - sum((size / total) ** 2 for size in sizes)), 1),
         "apart": list(counts.describe()),
         "groups": _find_groups(table),
         "labels": _find_conflicts(table, looks, edges),
@@ -43,6 +47,8 @@ def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pa
 
 class _Counts:
     """Pairs of images that are alike, by the parts that they are in.
+
+    What is counted are cells, the images of one look in one part: a look is in few of many parts.
 
     Attributes:
         pairs: The number of pairs of each two parts, int64 [num_parts, num_parts], above the diagonal those that are apart.
@@ -57,50 +63,78 @@ class _Counts:
         places[known] = np.arange(len(known))
         of_images = places[looks.of_images]
         self._images = np.flatnonzero(of_images >= 0)
-        self._looks = of_images[self._images]
+        self._looks, self._num_looks = of_images[self._images], len(known)
         self._parts = table.of_images[self._images]
-        self._edges = places[edges]
-        self._of_looks = np.bincount(self._looks * num_parts + self._parts, minlength=len(known) * num_parts).reshape(-1, num_parts)
-        found = self._of_looks.T @ self._of_looks
-        found[np.diag_indices(num_parts)] = (found.diagonal() - self._of_looks.sum(axis=0)) // 2
-        for start in range(0, len(edges), _BLOCK_EDGES):
-            one, other = self._of_looks[self._edges[start : start + _BLOCK_EDGES].T]
-            across = one.T @ other
-            found += across + across.T - np.diag(across.diagonal())
-        self.pairs = found
-        self.num_pairs = int(np.triu(found).sum())
+        both = places[edges].astype(np.int32)  # of which there may be millions
+        itself = np.arange(len(known), dtype=np.int32)[:, None].repeat(2, axis=1)
+        both = np.concatenate([both, both[:, ::-1], itself])
+        self._edges = both[np.argsort(both[:, 0], kind="stable")]
+        self._first_edges = np.concatenate([[0], np.cumsum(np.bincount(both[:, 0], minlength=len(known)))])
+        cells, self._cell_sizes = np.unique(self._looks * num_parts + self._parts, return_counts=True)
+        self._cell_parts = cells % max(num_parts, 1)
+        self._first_cells = np.searchsorted(cells, np.arange(len(known) + 1) * num_parts)
+        self.pairs = self._count()
+        self.num_pairs = int(np.triu(self.pairs).sum())
+
+    def _count(self) -> np.ndarray:
+        num_parts = len(self._table.parts)
+        found = np.zeros(num_parts**2, np.int64)
+        for ones, others in self._near_cells():
+            products = self._cell_sizes[ones] * self._cell_sizes[others]
+            np.add.at(found, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
+        found = found.reshape(num_parts, num_parts)
+        diagonal = np.diag_indices(num_parts)
+        found[diagonal] = (found[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2  # each pair twice, and each image with itself
+        return found
+
+    def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Each two cells whose looks are near, or the same, both ways round."""
+        nums = np.diff(self._first_cells)
+        ends = np.cumsum(nums[self._edges].prod(axis=1))
+        starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
+        for start, stop in itertools.pairwise([*starts.tolist(), len(self._edges)]):
+            one, other = self._edges[start:stop].T
+            sizes = nums[one] * nums[other]
+            edge = np.repeat(np.arange(len(one)), sizes)
+            place = np.arange(len(edge)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            row, column = np.divmod(place, nums[other][edge])
+            yield self._first_cells[one][edge] + row, self._first_cells[other][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """A description of each two parts that have images which are alike."""
-        reached = self._of_looks > 0
-        near = reached.copy()
-        for one, other in ((0, 1), (1, 0)):
-            np.logical_or.at(near, self._edges[:, one], reached[self._edges[:, other]])
-        for one, other in itertools.combinations(range(len(self._table.parts)), 2):
-            if not self.pairs[one, other]:
-                continue
-            ours, theirs = (np.flatnonzero((self._parts == part) & near[self._looks, at]) for part, at in ((one, other), (other, one)))
+        """Each two parts that have images which are alike."""
+        num_parts = len(self._table.parts)
+        torn = np.argwhere(np.triu(self.pairs, 1)).tolist()
+        if not torn:
+            return
+        cell_looks = np.repeat(np.arange(self._num_looks), np.diff(self._first_cells))
+        near = [np.zeros(0, np.int64), *(np.unique(cell_looks[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells())]
+        reaches = np.unique(np.concatenate(near))  # look * num_parts + a part in which is what is like it
+        ranks = _ranks(self._table.keys.take(pa.array(self._images)))
+        by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
+        for one, other in torn:
+            ours, theirs = (by_part[at][_is_among(self._looks[by_part[at]] * num_parts + part, reaches)] for at, part in ((one, other), (other, one)))
             yield {
                 "parts": [self._table.parts[one], self._table.parts[other]],
                 "num_pairs": int(self.pairs[one, other]),
                 "num_images": [len(ours), len(theirs)],
-                "first": [self._name_pair(place, theirs) for place in self._first(ours)[:_NUM_SHOWN]],
+                "first": [self._name_pair(place, theirs, ranks) for place in ours[np.argsort(ranks[ours])][:_NUM_SHOWN].tolist()],
             }
 
-    def _keys(self, places: np.ndarray) -> list[str]:
-        return self._table.keys.take(pa.array(self._images[places])).to_pylist()
-
-    def _first(self, places: np.ndarray) -> list[int]:
-        """Puts places into the order of their keys."""
-        keys = self._table.keys.take(pa.array(self._images[places]))
-        return places[pc.sort_indices(keys).to_numpy()].tolist()
-
-    def _name_pair(self, place: int, theirs: np.ndarray) -> list[str]:
+    def _name_pair(self, place: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
         """The key of an image, and the first of those that are like it."""
-        look = self._looks[place]
-        edges = self._edges[(self._edges == look).any(axis=1)]
-        alike = theirs[np.isin(self._looks[theirs], np.append(edges, look))]
-        return [*self._keys(np.array([place])), min(self._keys(alike))]
+        start, stop = self._first_edges[[self._looks[place], self._looks[place] + 1]].tolist()
+        alike = theirs[np.isin(self._looks[theirs], self._edges[start:stop, 1])]
+        return [self._table.keys[int(self._images[one])].as_py() for one in (place, alike[np.argmin(ranks[alike])])]
+
+
+def _ranks(keys: pa.ChunkedArray) -> np.ndarray:
+    """The place of each key in their order, int64."""
+    return pc.rank(keys, tiebreaker="first").to_numpy().astype(np.int64) - 1
+
+
+def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Which values are among some that are ascending: bool [num_values]."""
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
 
 
 def _find_groups(table: ImageTable) -> dict[str, Any]:
@@ -123,18 +157,15 @@ def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _find_conflicts(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:
-    """Counts clusters of images that are alike and have different labels."""
-    encoded = table.labels.combine_chunks().dictionary_encode()
-    has_label = np.flatnonzero(encoded.is_valid().to_numpy(zero_copy_only=False))
-    codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_label].astype(np.int64)
-    clusters = components(looks.num, edges)[looks.of_images[has_label]]
-    torn = _with_several(clusters, codes)
-    is_torn = np.isin(clusters, torn)
-    places, clusters = has_label[is_torn], clusters[is_torn]
-    order = pc.sort_indices(table.keys.take(pa.array(places))).to_numpy()
-    shown: dict[int, dict[str, str]] = {}  # cluster -> label -> the first key
-    for place, cluster in zip(places[order].tolist(), clusters[order].tolist()):
-        if cluster in shown or len(shown) < _NUM_SHOWN:
-            shown.setdefault(cluster, {}).setdefault(table.labels[place].as_py(), table.keys[place].as_py())
-    first = [[{"key": key, "label": label} for label, key in images.items()] for images in shown.values()]
-    return {"num_conflicts": len(torn), "first": first}
+    """Images that are alike and have different labels."""
+    clusters = components(looks.num, edges)[looks.of_images]
+    candidates = np.flatnonzero(np.bincount(clusters, minlength=1)[clusters] > 1)
+    keys = table.keys.take(pa.array(candidates)).combine_chunks()
+    members, numbers = order_clusters(clusters[candidates], _ranks(keys))
+    places = pa.array(candidates[members])
+    labels = {name: list(map(_to_label, column.take(places).to_pylist())) for name, column in table.labels.items()}
+    return find_conflicts(numbers, lambda place: keys[int(members[place])].as_py(), labels).to_json()
+
+
+def _to_label(value: str | list[str] | None) -> Label | None:
+    return as_label(value) if isinstance(value, list) else value

@@ -5,6 +5,7 @@ from typing import NamedTuple, Sequence
 
 import numpy as np
 
+from beam_pipelines.elements.label_conflicts import Label, as_label
 from beam_pipelines.errors import Refusal, StorageError, UserError, printable
 from beam_pipelines.images.image_headers import identify
 from beam_pipelines.images.look_alikes import HASH_ROW, hash_rows
@@ -15,7 +16,7 @@ from beam_pipelines.storage.files import open_file
 from beam_pipelines.tfrecord.example_encoder import stored_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
-from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature
+from tf_input.dataset_format import IMAGE, KEY, Feature
 
 # Of images that are held decoded, though small; and the progress bar moves.
 _HASHED_TOGETHER = 256
@@ -25,13 +26,13 @@ class HashedRecords(NamedTuple):
     """The images of one file, in the order of its records.
 
     Attributes:
-        keys: The keys of the images, in a file of ours; else the file's name and the number of the record.
-        labels: The class names of the images; None where they are not known.
-        rows: The hashes of the images, `HASH_ROW` [num_images].
+        keys: Of a file of ours; else the file's name and the number of the record.
+        labels: Feature with classes -> the label of each; None where it is not known.
+        rows: `HASH_ROW` [num_images].
     """
 
     keys: list[str]
-    labels: list[str | None]
+    labels: dict[str, list[Label | None]]
     rows: np.ndarray
 
 
@@ -51,7 +52,8 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progres
     features = {feature.name: feature for feature in schema or ()}
     image = features.get(IMAGE)
     keys: list[str] = []
-    labels: list[str | None] = []
+    readers = [feature for feature in schema or () if feature.kind == "class_label"]
+    labels: dict[str, list[Label | None]] = {feature.name: [] for feature in readers}
     contents: list[bytes] = []
     looks: list[np.ndarray | None] = []
     rows = [np.zeros(0, HASH_ROW)]
@@ -67,7 +69,8 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progres
                 if len(values) != 1 or not isinstance(values[0], bytes):
                     raise UserError(f"{printable(path)}: record {len(keys)} has {len(values)} values of {image_name!r}; expected one image")
                 keys.append(_key(example, schema is not None) or f"{name}:{len(keys)}")
-                labels.append(_label(example, features.get(LABEL)))
+                for feature in readers:
+                    labels[feature.name].append(_label(example, feature))
                 contents.append(hashlib.blake2b(values[0], digest_size=16).digest())
                 looks.append(_look_at(values[0], image))
                 if len(looks) == _HASHED_TOGETHER:
@@ -99,11 +102,11 @@ def _key(example: ExampleReader, is_ours: bool) -> str:
     return values[0].decode(errors="replace") if values else ""
 
 
-def _label(example: ExampleReader, feature: Feature | None) -> str | None:
-    if feature is None or feature.kind != "class_label":
-        return None
-    names = [feature.label_names[label] for label in example.values(LABEL) if 0 <= label < len(feature.label_names)]
-    return "|".join(names) if names else None
+def _label(example: ExampleReader, feature: Feature) -> Label | None:
+    names = [feature.label_names[label] for label in example.values(feature.name) if 0 <= label < len(feature.label_names)]
+    if feature.shape:
+        return as_label(names)
+    return names[0] if names else None
 
 
 def _look_at(data: bytes, image: Feature | None) -> np.ndarray | None:

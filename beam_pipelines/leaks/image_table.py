@@ -1,16 +1,16 @@
 """What is known of the images of some data sets, as columns: where each is, what it is called, and its hashes."""
 
 import dataclasses
-from typing import Iterable, Mapping, Sequence
+from typing import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from beam_pipelines.elements.label_conflicts import Label
 from beam_pipelines.images.look_alikes import HASH_ROW
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.shards.catalog import read_catalog
-from tf_input.dataset_format import HASH_COLUMNS, LABEL, Manifest
+from tf_input.dataset_format import HASH_COLUMNS, Feature, Manifest, catalog_features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,19 +20,21 @@ class ImageTable:
     Attributes:
         parts: Names of splits, with that of their data set where there are several.
         of_images: The part of each image, int64 [num_images].
-        keys: The key of each image, string [num_images].
-        labels: The label of each image, string [num_images]; null where an example has not one class.
-        groups: The group of each image, string [num_images]; null where there is none.
-        hashes: The hashes of each image, `HASH_ROW` [num_images].
+        keys: string [num_images].
+        labels: Feature with classes -> string or list of string [num_images]; null where it is not known.
+        groups: string [num_images]; null where there is none.
+        hashes: `HASH_ROW` [num_images].
+        numbers: Names of those labels that are integers, which mean nothing in another data set.
         are_as_stored: Whether the contents of all that have no look are those of their bytes as stored. A catalog has those at the source.
     """
 
     parts: tuple[str, ...]
     of_images: np.ndarray
     keys: pa.ChunkedArray
-    labels: pa.ChunkedArray
+    labels: Mapping[str, pa.ChunkedArray]
     groups: pa.ChunkedArray
     hashes: np.ndarray
+    numbers: frozenset[str] = frozenset()
     are_as_stored: bool = True
 
     @property
@@ -44,21 +46,42 @@ class ImageTable:
 def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
     """Joins several tables into one, with the parts of all of them."""
     firsts = np.cumsum([0, *(len(table.parts) for table in tables)])
-    columns = ([getattr(table, name) for table in tables] for name in ("keys", "labels", "groups"))
-    joined = (pa.chunked_array([chunk for column in of_tables for chunk in column.chunks], pa.string()) for of_tables in columns)
+    names = dict.fromkeys(name for table in tables for name in table.labels)
     return ImageTable(
         tuple(part for table in tables for part in table.parts),
         np.concatenate([np.zeros(0, np.int64), *(table.of_images + first for table, first in zip(tables, firsts))]),
-        *joined,
+        _join([table.keys for table in tables]),
+        {name: _join([table.labels.get(name, _nothing(len(table.keys))) for table in tables]) for name in names},
+        _join([table.groups for table in tables]),
         np.concatenate([np.zeros(0, HASH_ROW), *(table.hashes for table in tables)]),
+        frozenset().union(*(table.numbers for table in tables)),
         all(table.are_as_stored for table in tables),
     )
 
 
-def make_table(part: str, columns: Mapping[str, Iterable[str | None]], hashes: np.ndarray) -> ImageTable:
-    """Makes a table of one part, from its `keys`, `labels` and `groups`, and its hashes, `HASH_ROW` [num_images]."""
-    texts = (pa.chunked_array([pa.array(columns[name], pa.string())]) for name in ("keys", "labels", "groups"))
-    return ImageTable((part,), np.zeros(len(hashes), np.int64), *texts, hashes)
+def _join(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Of texts, or of lists of texts where one is of lists."""
+    kind = next((column.type for column in columns if pa.types.is_list(column.type)), pa.string())
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    return pa.chunked_array([chunk if chunk.type == kind else _as_lists(chunk) for chunk in chunks], kind)
+
+
+def _as_lists(texts: pa.Array) -> pa.Array:
+    """Each text as a list of it; null where it is null."""
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1), pa.int32()), texts, mask=texts.is_null())
+
+
+def _nothing(num: int) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(num, pa.string())])
+
+
+def make_table(part: str, keys: Sequence[str], labels: Mapping[str, Sequence[Label | None]], groups: pa.ChunkedArray | None, hashes: np.ndarray) -> ImageTable:
+    """A table of one part."""
+    columns = {}
+    for name, values in labels.items():
+        has_lists = any(isinstance(value, tuple) for value in values)
+        columns[name] = pa.chunked_array([pa.array(values, pa.list_(pa.string()) if has_lists else pa.string())])
+    return ImageTable((part,), np.zeros(len(hashes), np.int64), pa.chunked_array([pa.array(keys, pa.string())]), columns, groups or _nothing(len(keys)), hashes)
 
 
 def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
@@ -76,7 +99,9 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
                 return None
             rows, is_other = _hash_rows(catalog), catalog.column("reencoded").is_valid().to_numpy()
             are_as_stored = not (is_other & ~rows["has_look"]).any()
-            tables.append(ImageTable((split,), np.zeros(catalog.num_rows, np.int64), *catalog_names(catalog), rows, are_as_stored))
+            tables.append(
+                ImageTable((split,), np.zeros(catalog.num_rows, np.int64), *catalog_names(catalog, manifest.schema), rows, are_as_stored=are_as_stored)
+            )
     return join_parts(tables)
 
 
@@ -88,13 +113,11 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
     return dataclasses.replace(joined, parts=names, of_images=places[joined.of_images])
 
 
-def catalog_names(catalog: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:
-    """The keys, labels and groups of a catalog."""
-    nothing = pa.chunked_array([pa.nulls(catalog.num_rows, pa.string())])
-    label = catalog.column(LABEL) if LABEL in catalog.column_names else nothing
-    if pa.types.is_list(label.type):  # several classes, which disagree as a whole
-        label = pc.binary_join(label, "|")
-    return catalog.column("key").cast(pa.string()), label.cast(pa.string()), catalog.column("group").cast(pa.string())
+def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.ChunkedArray, dict[str, pa.ChunkedArray], pa.ChunkedArray]:
+    """Keys, labels and groups of a catalog."""
+    columns = {one.name: catalog.column(name) for name, one in catalog_features(schema).items() if one.kind == "class_label"}
+    labels = {name: column.cast(pa.list_(pa.string()) if pa.types.is_list(column.type) else pa.string()) for name, column in columns.items()}
+    return catalog.column("key").cast(pa.string()), labels, catalog.column("group").cast(pa.string())
 
 
 def _hash_rows(catalog: pa.Table) -> np.ndarray:

@@ -1,6 +1,7 @@
 """`recordmill leaks`: what of some data sets lies apart and belongs together."""
 
 import dataclasses
+import json
 import os
 from typing import Any, Callable, Iterator, Sequence
 
@@ -8,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_pipelines.config.leaks_config import LeaksConfig
+from beam_pipelines.elements.label_conflicts import show_label
 from beam_pipelines.errors import FoundError, StorageError, UserError, printable
 from beam_pipelines.images.look_alikes import Looks, find_edges, find_looks, join_edges
 from beam_pipelines.images.near_hashes import search_parts
@@ -17,17 +19,19 @@ from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_par
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.light_processes import TaskWindow
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.publish.leaks_file import class_shares
+from beam_pipelines.publish.summary import describe_shares
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.storage.files import any_remote, files_at, is_remote
 from tf_input.cores import num_cores
-from tf_input.dataset_format import IMAGE, MANIFEST, Manifest, decode_manifest, not_a_data_set
+from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_data_set
 
 
 def run_leaks(config: LeaksConfig) -> dict[str, Any]:
     """Looks at data sets, and changes nothing.
 
     Returns:
-        The leaks that were found, as `find_leaks` gives them.
+        What was found: see `find_leaks`; and, of one data set, the shares of classes, as `leaks.json` has them.
 
     Raises:
         UserError: A directory is no data set, or is damaged.
@@ -47,7 +51,14 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         ]
     table = join_tables(tables)
     looks = find_looks(table.hashes)
-    return find_leaks(table, looks, *_search(looks, config.distance, num_processes))
+    found = find_leaks(table, looks, *_search(looks, config.distance, num_processes))
+    return {**found, "classes": _read(config.data_sets[0], _class_shares) if len(tables) == 1 else {}}
+
+
+def _class_shares(directory: str) -> dict[str, Any]:
+    """Of a data set of ours; of others nothing."""
+    manifest, path = _manifest_of(directory), f"{directory}/{STATISTICS}"
+    return class_shares(manifest.schema, json.loads(files_at(path).read(path))) if manifest else {}
 
 
 def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:
@@ -62,7 +73,7 @@ def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: An
     try:
         return read(directory, *arguments)
     except OSError as error:
-        raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
+        raise StorageError(f"{printable(str(error.filename or directory))} could not be read: {error.strerror or error}") from error
     except (ValueError, pa.ArrowException) as error:
         raise error if isinstance(error, UserError) else UserError(printable(f"{directory}: {' '.join(str(error).split())}")) from None
 
@@ -96,15 +107,12 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
     tables = []
     found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema) for _, shard in shards], num_processes)
     for (split, shard), records in zip(shards, found):
-        groups: Sequence[str | None] = [None] * len(records.keys)
+        groups = None
         if shard.catalog:
-            keys, _, of_catalog = catalog_names(read_catalog(f"{directory}/{shard.catalog}"))
+            keys, _, groups = catalog_names(read_catalog(f"{directory}/{shard.catalog}"), manifest.schema)
             if keys.to_pylist() != records.keys:
-                raise UserError(
-                    f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with"
-                )
-            groups = of_catalog.to_pylist()
-        tables.append(make_table(split, {"keys": records.keys, "labels": records.labels, "groups": groups}, records.rows))
+                raise UserError(f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with")
+        tables.append(make_table(split, records.keys, records.labels, groups, records.rows))
     return join_parts(tables)
 
 
@@ -117,11 +125,7 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
         raise UserError(f"{printable(str(not_a_data_set(path)))}, and no file in it is named like TFRecords")
     paths = [f"{path}/{name}" for name in names] if os.path.isdir(path) else [path]
     found = _hash_all([(one, name, None) for one, name in zip(paths, names)], num_processes)
-    tables = []
-    for name, records in zip(names, found):
-        nothing = [None] * len(records.keys)
-        tables.append(make_table(printable(name), {"keys": records.keys, "labels": nothing, "groups": nothing}, records.rows))
-    return join_parts(tables)
+    return join_parts([make_table(printable(name), records.keys, {}, None, records.rows) for name, records in zip(names, found)])
 
 
 def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iterator[HashedRecords]:
@@ -165,9 +169,12 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         )
         yield f"{_count(groups['num'], 'group')}, {apart}"
     if labels["num_conflicts"]:
-        yield f"{_count(labels['num_conflicts'], 'cluster')} of images that are alike with different labels, such as"
-        for images in labels["first"]:
-            yield "    " + ", ".join(f"{printable(one['key'])}: {printable(one['label'])}" for one in images)
+        of = ", ".join(f"{num:,} of {printable(name)}" for name, num in labels["num_conflicts_of"].items() if num)
+        yield f"{_count(labels['num_conflicts'], 'cluster')} of images that are alike with different labels ({of}), such as"
+        for one in labels["conflicts"]:
+            images = ", ".join(f"{printable(image['key'])}: {printable(show_label(image['label']))}" for image in one["images"])
+            yield f"    {printable(one['feature'])}: {images}"
+    yield from map(printable, describe_shares(found["classes"], list(found["parts"])))
 
 
 def _count(num: int, noun: str) -> str:

@@ -36,4 +36,5 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, twins: Twins) -> 
     of_images, of_near = np.split(looks.of_images, [len(table.hashes)])
     edges = of_near[edges.astype(np.int64).reshape(-1, 2)]
     is_written = np.bincount(of_images, minlength=looks.num) > 0
-    return find_leaks(table, looks._replace(of_images=of_images), edges[is_written[edges].all(axis=1)], twins.counts_all_pairs)
+    edges = edges[is_written[edges].all(axis=1)]
+    return find_leaks(table, looks._replace(of_images=of_images), edges, twins.counts_all_pairs, twins.num_pairs)

@@ -246,17 +246,6 @@ def statistics(
     return facts
 
 
-def class_shares(statistics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Class -> split -> the share of its examples that the split has, as `leaks.json` has it; of classes without an example nothing."""
-    counts = {split: facts["label_counts"] for split, facts in statistics["splits"].items()}
-    shares: dict[str, dict[str, float]] = {}
-    for name in next(iter(counts.values()), ()):
-        total = sum(of_split[name] for of_split in counts.values())
-        if total:
-            shares[name] = {split: of_split[name] / total for split, of_split in counts.items()}
-    return shares
-
-
 def _split_statistics(split: SplitStatistics, listing: Listing, qualities: ShuffleQualities) -> dict[str, Any]:
     facts: dict[str, Any] = {"num_examples": split.num_examples}
     if listing.has_images:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 from beam_pipelines.elements.quality import proves_nothing
 from beam_pipelines.errors import printable
@@ -136,21 +136,19 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
         yield f"  {found['num_moved']:,} moved to another split than the inputs name"
     if found["num_joined"]:
         yield f"  {_count(found['num_joined'], 'group')} became part of others, since images of theirs are alike"
-    sizes = now["parts"].values()
-    torn = found["num_pairs"] * (1 - sum((size / sum(sizes)) ** 2 for size in sizes))  # as many come into one split by chance
-    apart = (
-        f"{_count(now['num_pairs_apart'], 'pair')} (splits at random would tear about {torn:,.1f} apart) "
-        f"and {now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
-    )
+    at_random = f"splits at random would tear about {now['num_pairs_apart_at_random']:,.1f} apart"
+    apart = f"{_count(now['num_pairs_apart'], 'pair')} ({at_random}) and {now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
     yield f"apart now:    {apart} (see {directory}/{dataset_format.LEAKS})"
-    if leaks["classes"] and len(now["parts"]) > 1:
-        yield f"class shares: {', '.join(_extremes(split, leaks['classes']) for split in now['parts'])}"
+    yield from describe_shares(leaks["classes"], list(now["parts"]))
 
 
-def _extremes(split: str, classes: Mapping[str, Mapping[str, float]]) -> str:
-    """The classes of which a split has the smallest and the largest share."""
-    low, high = (choose(classes, key=lambda name: classes[name][split]) for choose in (min, max))
-    return f"{split} {classes[low][split]:.1%} ({low}) to {classes[high][split]:.1%} ({high})"
+def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
+    """Of each feature the classes of which a split has the smallest and the largest share; of one split there is nothing to tell."""
+    for feature, shares in classes.items():
+        if shares and len(splits) > 1:
+            ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
+            told = (f"{split} {shares[low][split]:.1%} ({low}) to {shares[high][split]:.1%} ({high})" for split, (low, high) in zip(splits, ends))
+            yield f"class shares of {feature}: {', '.join(told)}"
 
 
 def _count(num: int, noun: str) -> str:

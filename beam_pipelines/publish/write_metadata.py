@@ -19,11 +19,12 @@ from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.publish import metadata
 from beam_pipelines.publish.accounting import check_sums
+from beam_pipelines.publish.leaks_file import encode_leaks
 from beam_pipelines.publish.left_run import is_in_place
 from beam_pipelines.publish.publishing import finish_publishing, publish_files
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
-from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo, to_json
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo
 
 # From a run, its manifest and the duplicates that it has found to what `leaks.json` says of what is there now.
 FindLeaks = Callable[[PrepareJob, Manifest, Twins], Mapping[str, Any]]
@@ -96,9 +97,7 @@ def write_metadata(
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     twins = plan.listing.twins
     if twins and not is_in_place(config):  # where all is published already, nothing is to be written
-        files[LEAKS] = to_json(
-            {"found": twins.to_json(), "now": find_leaks(config, manifest, twins), "classes": metadata.class_shares(statistics)}
-        )
+        files[LEAKS] = encode_leaks(twins, find_leaks(config, manifest, twins), manifest.schema, statistics)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
         if twins:

@@ -3,6 +3,7 @@
 import itertools
 from typing import Iterator, NamedTuple
 
+from beam_pipelines.elements.label_conflicts import show_label
 from beam_pipelines.report.album import Album, Shown
 from beam_pipelines.report.contents import Leaks, Twin
 from beam_pipelines.report.find_keys import find_keys
@@ -58,23 +59,26 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     yield "clusters with different labels", f"{found['num_conflicts']:,}"
     yield "images compared by bytes alone", f"{now.get('num_by_bytes', 0):,}"
     yield "pairs in different splits now", f"{now['num_pairs_apart']:,} of {now['num_pairs']:,}"
-    yield "the same, of splits at random", f"about {now['num_pairs_apart_at_random']:,.1f}"
+    yield "the same of all that were alike, of splits at random", f"about {now['num_pairs_apart_at_random']:,.1f}"
     yield "groups in different splits now", f"{now['groups']['num_apart']:,} of {now['groups']['num']:,}"
-    for name, shares in itertools.islice(leaks.facts["classes"].items(), _MAX_CLASSES):
-        yield (
-            f"share of {name}"[:_MAX_NAME],
-            ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT],
-        )
+    features = leaks.facts["classes"]
+    classes = ((f"{feature} " * (len(features) > 1) + name, shares) for feature, of_classes in features.items() for name, shares in of_classes.items())
+    for name, shares in itertools.islice(classes, _MAX_CLASSES):
+        yield f"share of {name}"[:_MAX_NAME], ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT]
 
 
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
     """First what leaks, then what may be mislabelled, and the others, with their pictures wherever in the data set they are."""
     found, now = leaks.facts["found"], leaks.facts["now"]
     apart = [[Twin(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
-    torn = [[Twin(str(one["key"]), str(one["label"])) for one in images] for images in found["conflicts"]]
+    several = len(found["num_conflicts_of"]) > 1
+    torn = [
+        [Twin(str(image["key"]), f"{one['feature']} {show_label(image['label'])}" if several else show_label(image["label"])) for image in one["images"]]
+        for one in found["conflicts"]
+    ]
     kinds = [
         ("Alike, and in different splits: leaks", now["num_pairs_apart"], "pairs", apart[:_NUM_CLUSTERS]),
-        ("Alike, with different labels: perhaps mislabelled", found["num_conflicts"], "clusters", torn[:_NUM_CLUSTERS]),
+        ("Alike, with different labels: perhaps mislabelled", sum(found["num_conflicts_of"].values()), "conflicts", torn[:_NUM_CLUSTERS]),
         ("Alike", found["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
     ]
     keys = {twin.key for *_, clusters in kinds for twins in clusters for twin in twins[:_NUM_TWINS]}

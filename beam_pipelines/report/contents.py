@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES
+from beam_pipelines.elements.label_conflicts import show_label
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, open_file
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, RUN, STATISTICS, TWINS, Feature, Manifest
@@ -146,11 +147,18 @@ def _decode(directory: str, thumbnail: str) -> bytes:
 def _read_leaks(directory: str) -> Leaks:
     """`leaks.json`, the first clusters, and the keys of images that were left out, which nobody looks for where there are none."""
     facts = _read_object(directory, LEAKS)
-    lines = _read_lines(directory, TWINS, ("cluster", "key", "label", "dropped"), _MAX_LINES)
+    lines = _read_lines(directory, TWINS, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
     first = list(itertools.islice(lines, _MAX_TWINS))
     clusters = [[Twin(key, label) for _, key, label, _ in cluster] for _, cluster in itertools.groupby(first, lambda line: line[0])]
     others = lines if facts["found"]["num_dropped"] else ()
     return Leaks(facts, clusters, frozenset(key for _, key, _, dropped in itertools.chain(first, others) if dropped == str(True)))
+
+
+def _show_value(value: Any) -> str:
+    """Empty of null; of an object its values, each a label."""
+    if isinstance(value, dict):
+        return ", ".join(map(show_label, value.values()))
+    return "" if value is None else str(value)
 
 
 def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
@@ -162,7 +170,7 @@ def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -
                 return
             try:
                 values = json.loads(line)
-                found = tuple("" if values[field] is None else str(values[field]) for field in fields)
+                found = tuple(_show_value(values[field]) for field in fields)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise UserError(f"{printable(path)}: line {number}: {error!r}; expected {', '.join(fields)}") from None
             yield found

@@ -1,8 +1,9 @@
 """What becomes of images that are alike: which are left out, and which group they come into."""
 
+import contextlib
 import dataclasses
-import functools
 import itertools
+import json
 from json.encoder import encode_basestring
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 from beam_pipelines.config.prepare_config import REST
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.label_conflicts import Label, find_conflicts, order_clusters, read_labels, to_plain
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.references import References
@@ -20,10 +22,7 @@ from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.images.look_alikes import components
 from beam_pipelines.splits.run_facts import codes_of
 from beam_pipelines.splits.twin_clusters import Clusters
-from beam_pipelines.storage.spool import own_spool
-
-_NUM_SHOWN = 10  # clusters whose labels are in conflict
-_NUM_IMAGES_SHOWN = 3  # of each
+from beam_pipelines.storage.spool import SpoolReader, own_spool
 
 
 class Changes(NamedTuple):
@@ -93,16 +92,9 @@ class SettledTwins:
     """
 
     def __init__(self, candidates: References, clusters: Clusters, config: PrepareJob, listing: Listing, earlier: Sequence[str]) -> None:
-        self._candidates, self._clusters, self._config = candidates, clusters, config
-        ranks = key_ranks(candidates.keys)
-        _, numbers, sizes = np.unique(clusters.of_images, return_inverse=True, return_counts=True)
-        # Clusters in the order of their first keys, and so in one order whatever their numbers are.
-        first = np.full(len(sizes), len(ranks))
-        np.minimum.at(first, numbers, ranks)
-        members = np.flatnonzero(sizes[numbers] > 1)
-        self.members = members[np.lexsort((ranks[members], first[numbers[members]]))]
-        self._starts = np.flatnonzero(np.diff(clusters.of_images[self.members], prepend=-1))
-        self._numbers = np.repeat(np.arange(len(self._starts)), np.diff(np.append(self._starts, len(self.members))))
+        self._candidates, self._clusters, self._config, self._schema = candidates, clusters, config, listing.schema
+        self.members, self._numbers = order_clusters(clusters.of_images, key_ranks(candidates.keys))
+        self._starts = np.flatnonzero(np.diff(self._numbers, prepend=-1))
         self._keys = list(candidates.keys.take(self.members))
         self._earlier = [earlier[place] for place in self.members.tolist()]
         self.is_dropped = np.zeros(len(self.members), bool)
@@ -122,10 +114,6 @@ class SettledTwins:
     def _names(self) -> list[bytes]:
         """The smallest key of each cluster."""
         return [self._keys[start] for start in self._starts.tolist()]
-
-    @functools.cached_property
-    def _labels(self) -> list[bytes]:
-        return list(self._candidates.labels.take(self.members))
 
     def _unite(self) -> tuple[list[bytes], dict[bytes, bytes]]:
         """The group of each cluster, and what groups become part of others: whatever a cluster connects is one."""
@@ -190,10 +178,12 @@ class SettledTwins:
     def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> Twins:
         """What there is to tell of them; each one's line is in the spool from now on. The arguments are `Twins`'."""
         config, clusters = self._config, self._clusters
+        members = self._candidates.take(self.members)
+        with contextlib.closing(SpoolReader(config.spool_directory)) as reader:
+            labels = read_labels(self._schema, list(members.labels), list(members.values), reader)
         with own_spool(config.spool_directory) as spool:
-            data = b"".join(self._lines())
+            data = b"".join(self._lines(members.groups, labels))
             lines = SpoolStretch(spool.spool, spool.append(data), len(data))
-        conflicting = self._find_conflicts()
         keys = self._candidates.keys
         return Twins(
             config.duplicates,
@@ -210,31 +200,18 @@ class SettledTwins:
             num_cut=len(clusters.cut),
             largest_cut=list(keys.take(np.array(clusters.cut[:1], np.int64)))[0].decode() if clusters.cut else "",
             num_pairs_cut=clusters.num_pairs_cut,
-            num_conflicts=len(conflicting),
-            conflicts=tuple(map(self._show_conflict, conflicting[:_NUM_SHOWN])),
+            conflicts=find_conflicts(self._numbers, lambda place: self._keys[place].decode(), labels),
         )
 
-    def _lines(self) -> Iterator[bytes]:
-        """The lines of JSON, put together by hand: one for each image in a cluster, of which there may be as many as images."""
-        own, names = self._candidates.groups.take(self.members), list(map(_to_json, self._names))
-        rows = zip(self._numbers.tolist(), self._keys, self._labels, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
-        for number, key, label, is_dropped, group, own_group in rows:
+    def _lines(self, own: Texts, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:
+        """Of JSON, put together by hand: a line of each image in a cluster, of which there may be as many as images."""
+        names, shown = list(map(_to_json, self._names)), zip(*labels.values()) if labels else itertools.repeat(())
+        rows = zip(self._numbers.tolist(), self._keys, shown, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
+        for number, key, of_features, is_dropped, group, own_group in rows:
+            texts = json.dumps(dict(zip(labels, map(to_plain, of_features))), ensure_ascii=False)
             of_group = f', "group": {_to_json(group)}, "own_group": {_to_json(own_group) if own_group else "null"}' if self.groups else ""
             dropped = "true" if is_dropped else "false"
-            yield f'{{"cluster": {names[number]}, "key": {_to_json(key)}, "label": {_to_json(label) if label else "null"}, "dropped": {dropped}{of_group}}}\n'.encode()
-
-    def _find_conflicts(self) -> list[int]:
-        if not len(self.members):
-            return []
-        _, codes = codes_of(self._candidates.labels.take(self.members))
-        return np.flatnonzero(np.minimum.reduceat(codes, self._starts) != np.maximum.reduceat(codes, self._starts)).tolist()
-
-    def _show_conflict(self, number: int) -> tuple[tuple[str, str], ...]:
-        """The first image of each of the first few labels."""
-        first: dict[bytes, bytes] = {}
-        for place in np.flatnonzero(self._numbers == number).tolist():
-            first.setdefault(self._labels[place], self._keys[place])
-        return tuple((key.decode(), label.decode()) for label, key in list(first.items())[:_NUM_IMAGES_SHOWN])
+            yield f'{{"cluster": {names[number]}, "key": {_to_json(key)}, "labels": {texts}, "dropped": {dropped}{of_group}}}\n'.encode()
 
 
 def _to_json(text: bytes) -> str:

@@ -14,7 +14,7 @@ from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS
 _READ_BYTES = MAX_LINE_BYTES + 1  # so a longer line is seen to be one
 _TEXT, _TEXT_OR_NULL = (str,), (str, type(None))
 _DEAD_LETTER = dict.fromkeys(DeadLetter._fields[:-1], _TEXT)
-_TWIN = {"cluster": _TEXT, "key": _TEXT, "label": _TEXT_OR_NULL, "dropped": (bool,)}
+_TWIN = {"cluster": _TEXT, "key": _TEXT, "labels": (dict,), "dropped": (bool,)}
 _GROUPED = {"group": _TEXT, "own_group": _TEXT_OR_NULL}
 
 

@@ -6,6 +6,7 @@ from typing import Any, BinaryIO, Callable, Iterable, Iterator, Mapping, NamedTu
 
 import numpy as np
 
+from beam_pipelines.publish.leaks_file import is_as_written
 from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_data_set import open_data_set
 from beam_pipelines.storage.files import files_at, open_file
@@ -61,7 +62,7 @@ def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
         yield from damages
     yield from _check_dead_letters(directory, manifest)
     if statistics is not None and "duplicates" in statistics:
-        yield from _check_twins(directory, manifest, statistics["duplicates"])
+        yield from _check_twins(directory, manifest, statistics)
 
 
 def has_divided_groups(directory: str) -> bool:
@@ -104,12 +105,14 @@ def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
     yield from _check_lines(directory, DEAD_LETTERS, lambda file: check_dead_letters(file, thumbnails, manifest.num_dead_letters))
 
 
-def _check_twins(directory: str, manifest: Manifest, found: Any) -> Iterator[Damage]:
+def _check_twins(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
     leaks = _read_object(directory, LEAKS)
     if isinstance(leaks, Damage):
         yield leaks
-    elif leaks.get("found") != found:
+    elif leaks.get("found") != statistics["duplicates"]:
         yield Damage(LEAKS, f"not what {STATISTICS} has of duplicates")
+    elif not is_as_written(leaks):
+        yield Damage(LEAKS, "its text is not what was written: its checksum is of another one, or it was edited")
     yield from _check_lines(directory, TWINS, lambda file: check_twins(file, manifest.num_dropped))
 
 

@@ -18,6 +18,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.division import Division, Excess
+from beam_pipelines.elements.label_conflicts import Conflict, Conflicts
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
@@ -123,7 +124,11 @@ VALUES = {
         LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", 1, ("test",), Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
     ),
     "a listing with duplicates": dataclasses.replace(
-        LISTING, twins=Twins("drop", None, SpoolStretch(5, 6, 7), SpoolStretch(8, 9, 10), SpoolStretch(0, 0, 0), 8, 9, 10, 11, 12, 13, 14, "a", 15, 1, ((("a", "é"), ("b", "")),))
+        LISTING,
+        twins=Twins(
+            *("drop", None, SpoolStretch(5, 6, 7), SpoolStretch(8, 9, 10), SpoolStretch(0, 0, 0), False, 9, 10, 11, 12, 13, 14, 15, "a", 1),
+            Conflicts(2, {"label": 1, "tags": 1}, (Conflict("label", (("a", "é"), ("b", ""))), Conflict("tags", (("a", ("x", "y")), ("b", ()))))),
+        ),
     ),
     "folds": PrepareJob("in", "out", "made", folds=5, group_pattern="^[^/]+"),
     "a shard": WRITTEN,

@@ -7,13 +7,11 @@ import shutil
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image, ImageOps
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.images import look_alikes
-from beam_pipelines.leaks.image_table import catalog_names
 from beam_pipelines.shards import shard_writer
 from beam_pipelines.shards.catalog import read_catalog
 from engines import digest
@@ -101,9 +99,10 @@ def test_twins_come_into_one_group_and_one_split(grouped, capfd):
     assert rows["ant/page.png"]["perceptual_hash"] is None and len(rows["ant/04.jpg"]["perceptual_hash"]) == 32
     leaks = leaks_of(grouped)
     assert leaks["found"]["num_pairs"] == 6 == leaks["now"]["num_pairs"] and leaks["now"]["num_pairs_apart"] == 0 < leaks["now"]["num_pairs_apart_at_random"]
-    assert leaks["found"]["conflicts"] == [[{"key": "ant/01.jpg", "label": "ant"}, {"key": "bee/01_small.png", "label": "bee"}]]
-    assert leaks["now"]["labels"]["first"] == leaks["found"]["conflicts"] and leaks["now"]["groups"] == {"num": 4, "num_apart": 0, "first": []}
-    assert set(leaks["classes"]) == {"ant", "bee"} and abs(leaks["classes"]["ant"]["train"] - 0.6) < 0.2
+    images = [{"key": "ant/01.jpg", "label": "ant"}, {"key": "bee/01_small.png", "label": "bee"}]
+    assert leaks["now"]["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
+    assert leaks["now"]["labels"].items() <= leaks["found"].items() and leaks["now"]["groups"] == {"num": 4, "num_apart": 0, "first": []}
+    assert set(leaks["classes"]["label"]) == {"ant", "bee"} and abs(leaks["classes"]["label"]["ant"]["train"] - 0.6) < 0.2
     manifest = dataset_format.read_manifest(grouped)
     assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped) == (32, 1, 0)
     (letter,) = map(json.loads, (grouped / "dead_letters.jsonl").read_text().splitlines())
@@ -138,12 +137,16 @@ def test_all_but_the_first_are_dropped_and_the_sums_agree(source, tmp_path, capf
     output = prepare(source, tmp_path / "out", "--duplicates=drop")
     told = capfd.readouterr()
     assert "6 pairs alike, 9 images in 4 clusters: 5 left out" in told.out and "apart now:    0 pairs (splits at random would tear about " in told.out
-    assert "1 cluster of images that are alike has different labels" in told.err and "class shares: train " in told.out
+    assert "1 cluster of images that are alike has different labels" in told.err and "class shares of label: train " in told.out
     rows, dropped = rows_of(output), {line["key"] for line in lines_of(output) if line["dropped"]}
     assert dropped == {key for cluster in TWINS for key in cluster - {min(cluster)}} and not dropped & set(rows)
     manifest = dataset_format.read_manifest(output)
     assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped, len(rows)) == (32, 1, 5, 26)
-    assert leaks_of(output)["now"]["num_pairs"] == 0 and main(["verify", str(output)]) == 0
+    now, sizes = leaks_of(output)["now"], [num / 26 for num in leaks_of(output)["now"]["parts"].values()]
+    assert now["num_pairs"] == 0 and now["num_pairs_apart_at_random"] == round(6 * (1 - sum(size**2 for size in sizes)), 1) > 0
+    at_random = f"about {now['num_pairs_apart_at_random']}"
+    assert f"tear {at_random} apart" in told.out and at_random in (output / dataset_format.REPORT).read_text(), "one figure wherever it is told"
+    assert main(["verify", str(output)]) == 0
     # The images that are left lie where they would without the option.
     plain = rows_of(prepare(source, tmp_path / "plain"))
     assert {key: row["split"] for key, row in rows.items()} == {key: plain[key]["split"] for key in rows}
@@ -159,7 +162,8 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, tmp_pa
     for directory in (kept, plain):
         assert main(["leaks", str(directory), "--json"]) == 1
         found.append(json.loads(capfd.readouterr().out))
-    assert found[0] == found[1] == leaks_of(kept)["now"] and found[0]["num_pairs_apart"] > 0
+    certificate = leaks_of(kept)
+    assert found[0] == found[1] == {**certificate["now"], "classes": certificate["classes"]} and found[0]["num_pairs_apart"] > 0
     assert found[0]["num_by_bytes"] == 3, "pages, which show nothing"
     (apart,) = found[0]["apart"]
     rows = rows_of(kept)
@@ -340,10 +344,58 @@ def test_tensors_of_any_size_are_compared_by_their_bytes(tmp_path, capfd):
         assert (found["num_pairs"], found["num_by_bytes"]) == (num_pairs, 13 * len(directories)), directories
 
 
-def test_several_classes_are_one_label_where_images_are_compared():
-    nothing = pa.array([None, None], pa.string())
-    catalog = pa.table({"key": ["a", "b"], "label": [["ant", "bee"], []], "group": nothing})
-    assert catalog_names(catalog)[1].to_pylist() == ["ant|bee", ""]
+HEADS = {  # key -> weather, ground, tags; of alike images the first two differ in the weather, the others in their tags
+    "ant/01.jpg": ("sun", "sand", "a;b"),
+    "bee/01_small.png": ("rain", "sand", "b;a"),
+    "ant/02.jpg": ("sun", "sand", "a"),
+    "ant/02_mirror.jpg": ("sun", "sand", ""),
+    "ant/02_poor.jpg": ("sun", "sand", "a"),
+    **{f"{'ant' if seed < 12 else 'bee'}/{seed:02d}.jpg": ("sun", ("sand", "mud")[seed % 2], "b") for seed in range(3, 24)},
+}
+CONFLICTS = [
+    {"feature": "weather", "images": [{"key": "ant/01.jpg", "label": "sun"}, {"key": "bee/01_small.png", "label": "rain"}]},
+    {"feature": "tags", "images": [{"key": "ant/02.jpg", "label": ["a"]}, {"key": "ant/02_mirror.jpg", "label": []}]},
+]
+
+
+def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source, tmp_path, capfd):
+    """With several heads, of which one has any number of classes: their order says nothing."""
+    rows = ["image,weather,ground,tags", *(",".join([key, *labels]) for key, labels in HEADS.items())]
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
+    heads = ["--label=weather", "--label=ground", "--label=tags:multi_label", "--label_separator=;", f"--image_root={source}"]
+    output = prepare(tmp_path / "rows.csv", tmp_path / "out", "--duplicates=group", *heads)
+    told, leaks = capfd.readouterr(), leaks_of(output)
+    for labels in (leaks["found"], leaks["now"]["labels"]):
+        assert (labels["num_conflicts"], labels["num_conflicts_of"]) == (2, {"ground": 0, "tags": 1, "weather": 1}) and labels["conflicts"] == CONFLICTS
+    (line,) = (line for line in lines_of(output) if line["key"] == "bee/01_small.png")
+    assert line["labels"] == {"ground": "sand", "tags": ["a", "b"], "weather": "rain"}
+    assert "2 clusters of images that are alike have different labels, such as of weather 'ant/01.jpg' is 'sun', 'bee/01_small.png' is 'rain'" in told.err
+    assert set(leaks["classes"]) == {"ground", "tags", "weather"} and set(leaks["classes"]["tags"]) == {"a", "b"}
+    assert all(sum(shares.values()) == pytest.approx(1) for classes in leaks["classes"].values() for shares in classes.values())
+    assert "class shares of tags: train " in told.out and "share of weather rain" in (output / dataset_format.REPORT).read_text()
+    assert main(["leaks", str(output)]) == 0
+    told = capfd.readouterr().out
+    assert "2 clusters of images that are alike with different labels (1 of tags, 1 of weather), such as\n    weather: ant/01.jpg: sun, bee/01_small.png: rain\n" in told
+    assert "    tags: ant/02.jpg: a, ant/02_mirror.jpg: none\n" in told and "class shares of ground: train " in told
+    for catalog in (output / "catalog").iterdir():
+        catalog.unlink()
+    manifest = json.loads((output / dataset_format.MANIFEST).read_text())
+    for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
+        shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
+    (output / dataset_format.MANIFEST).write_text(json.dumps(manifest))
+    assert main(["leaks", str(output), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["labels"] == leaks["now"]["labels"], "from the records as from the catalogs"
+
+
+def test_an_edited_certificate_is_found(grouped, tmp_path, capfd):
+    path = pathlib.Path(shutil.copytree(grouped, tmp_path / "out")) / dataset_format.LEAKS
+    text = path.read_text()
+    for old, new in (('"num_pairs_apart": 0', '"num_pairs_apart": 1'), ('"num_by_bytes": 3', '"num_by_bytes": NaN'), ('"ant": {', '"ape": {'), ('"checksum"', '"check"')):
+        path.write_text(text.replace(old, new, 1))
+        assert path.read_text() != text and main(["verify", str(tmp_path / "out"), "--quick"]) == 1
+        assert "leaks.json: its text is not what was written" in capfd.readouterr().out, new
+    path.write_text(text)
+    assert main(["verify", str(tmp_path / "out"), "--quick"]) == 0
 
 
 def test_groups_that_share_a_twin_are_one_and_only_the_same_bytes_are_if_so_asked(source, tmp_path):

@@ -1,0 +1,133 @@
+"""Labels that disagree where images are alike: of which features, and the first of them by name."""
+
+import dataclasses
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.config.prepare_config import OBJECT_LABEL
+from beam_pipelines.elements.listed_values import decode_values
+from beam_pipelines.errors import printable
+from beam_pipelines.storage.spool import SpoolReader
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+
+# A class name; of a feature with any number of classes those that an example has, ascending, each once.
+Label = str | tuple[str, ...]
+
+_NUM_SHOWN = 10  # conflicts
+_NUM_IMAGES_SHOWN = 3  # of each
+
+
+class Conflict(NamedTuple):
+    """Images of one cluster that have different labels.
+
+    Attributes:
+        feature: Of which the labels are.
+        images: (key, label): the first image of each of the first few labels.
+    """
+
+    feature: str
+    images: tuple[tuple[str, Label], ...]
+
+    def describe(self) -> str:
+        return f"of {printable(self.feature)} " + ", ".join(f"{printable(key)!r} is {printable(show_label(label))!r}" for key, label in self.images)
+
+
+@dataclasses.dataclass(frozen=True)
+class Conflicts:
+    """What was found of labels.
+
+    Attributes:
+        num: Clusters whose images have different labels of a feature.
+        of_features: Each feature with classes -> clusters that differ in it.
+        first: The first few of them.
+    """
+
+    num: int = 0
+    of_features: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    first: tuple[Conflict, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As `leaks.json` has it."""
+        first = [{"feature": one.feature, "images": [{"key": key, "label": to_plain(label)} for key, label in one.images]} for one in self.first]
+        return {"num_conflicts": self.num, "num_conflicts_of": dict(self.of_features), "conflicts": first}
+
+
+def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: Mapping[str, Sequence[Label | None]]) -> Conflicts:
+    """Finds what disagrees.
+
+    Args:
+        clusters: The number of the cluster of each image, ascending, int64 [num_images]: see `order_clusters`.
+        key_of: From the place of an image to its key.
+        labels: Feature -> the label of each image; None where that is not known, which agrees with any.
+    """
+    torn = {}
+    for name, values in labels.items():
+        places: dict[Label, int] = {}
+        codes = np.array([places.setdefault(value, len(places)) for value in values if value is not None], np.int64)
+        known = clusters[[value is not None for value in values]]
+        starts = np.flatnonzero(np.diff(known, prepend=-1))
+        differs = np.minimum.reduceat(codes, starts) != np.maximum.reduceat(codes, starts) if len(starts) else []
+        torn[name] = known[starts[differs]]
+    found = sorted((cluster, name) for name, of_feature in torn.items() for cluster in of_feature[:_NUM_SHOWN].tolist())
+    first = []
+    for cluster, name in found[:_NUM_SHOWN]:
+        images: dict[Label, str] = {}
+        for image in range(*np.searchsorted(clusters, [cluster, cluster + 1]).tolist()):
+            if (label := labels[name][image]) is not None and label not in images and len(images) < _NUM_IMAGES_SHOWN:
+                images[label] = key_of(image)
+        first.append(Conflict(name, tuple((key, label) for label, key in images.items())))
+    num = len(np.unique(np.concatenate([np.zeros(0, np.int64), *torn.values()])))
+    return Conflicts(num, {name: len(of_feature) for name, of_feature in torn.items()}, tuple(first))
+
+
+def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Images that are in a cluster with another one, in an order that is one whatever the numbers of clusters are: by their first keys.
+
+    Args:
+        clusters: A number for each, int64 [num_images].
+        ranks: Of the key of each among all their keys, int64 [num_images].
+
+    Returns:
+        Places of images, cluster after cluster, by their keys; and the number of the cluster of each, from 0, ascending.
+    """
+    _, numbers, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    first = np.full(len(sizes), len(ranks))
+    np.minimum.at(first, numbers, ranks)
+    members = np.flatnonzero(sizes[numbers] > 1)
+    members = members[np.lexsort((ranks[members], first[numbers[members]]))]
+    return members, np.cumsum(np.diff(clusters[members], prepend=-1) != 0) - 1
+
+
+def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
+    """Each feature with classes -> the label of each input, as `References` have them."""
+    features = [feature for feature in schema if feature.kind == "class_label"]
+    found: dict[str, list[Label]] = {feature.name: [] for feature in features}
+    others = [feature for feature in features if not _is_one_class(feature)]
+    if len(others) < len(features):
+        found[LABEL] = [label.decode() for label in labels]
+    for data in values if others else ():
+        read = decode_values(data, spool) or {}
+        for feature in others:
+            names = read[OBJECTS].labels if feature.name == OBJECT_LABEL else read[feature.name]
+            found[feature.name].append(as_label(names) if feature.shape else str(names))
+    return found
+
+
+def _is_one_class(feature: Feature) -> bool:
+    return feature.name == LABEL and not feature.shape
+
+
+def as_label(names: Iterable[str]) -> Label:
+    """Of several classes."""
+    return tuple(sorted(set(names)))
+
+
+def to_plain(label: Label) -> str | list[str]:
+    """As JSON has it."""
+    return label if isinstance(label, str) else list(label)
+
+
+def show_label(label: Label | Sequence[str]) -> str:
+    """A label, for a message."""
+    return label if isinstance(label, str) else ", ".join(label) or "none"
