@@ -9,46 +9,25 @@
 """
 
 import array
-import contextlib
-import itertools
 import math
 import tempfile
-from typing import Iterable, Iterator, NamedTuple
+from typing import Iterable, Iterator
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
+from beam_pipelines.elements.label_feature import LabelFeature
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.quality.measures import LabelOrder
 from beam_pipelines.quality.split_labels import NOTHING, NUM_PARTS, Codes, SplitLabels, label_of_set, parts_of, shards_of
-from beam_pipelines.sources.folders.roots import OutsideError, Root
-from beam_pipelines.sources.records.containers import Containers
-from beam_pipelines.sources.records.record_directories import read_directory
-from beam_pipelines.sources.records.record_layouts import Layout, find_layout
-from beam_pipelines.sources.records.tfrecord import is_record_file
-from beam_pipelines.storage.files import is_remote, open_file
-from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
+from beam_pipelines.sources.records.foreign_files import ForeignFiles
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record
-from tf_input.first_records import MAX_RECORDS
+from beam_pipelines.tfrecord.record_reader import BadRecord, Record
 
 _RECORDS_OF_CLASS = 4  # for each different number: with fewer, numbers are no classes
 _COUNTED_RECORDS = 1024
 _LENGTHS = "that records of like length do not lie together is looked at instead"
-
-
-class _Label(NamedTuple):
-    """The feature that is looked at.
-
-    Attributes:
-        name: The name of the feature; empty where none is known, so that the lengths of records are looked at.
-        is_flags: Whether the feature has a 0 or 1 for each class.
-    """
-
-    name: str
-    is_flags: bool = False
 
 
 def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
@@ -62,11 +41,8 @@ def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
         UserError: There is no record, or a file is none of records, or there is no such feature.
         StorageError: A store does not give them.
     """
-    try:
-        files = _Files(path)
-    except UserError as error:  # which names the path as `prepare` does
-        raise UserError(str(error).replace("--input=", "", 1)) from None
-    chosen, notes = files.choose_label(label)
+    files = ForeignFiles(path)
+    chosen, notes = _choose_label(files, label)
     num_records = 0
 
     def stages(counts: Counts) -> list[Stage]:
@@ -84,65 +60,17 @@ def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
         raise UserError(f"{printable(path)}: no record in {len(files.splits):,} files; expected some")
 
 
-class _Files:
-    """The files of a path.
-
-    Attributes:
-        splits: Name of each -> its split, or "" where none is named.
-    """
-
-    def __init__(self, path: str) -> None:
-        directory = read_directory(path.rstrip("/") or "/", None)
-        self._layout: Layout | None = None
-        self._reader = RecordFileReader()
-        if directory:
-            self._root, self._layout, self.splits = Root(path), directory.layout, dict(sorted(directory.files.items()))
-        else:
-            config = PrepareConfig(input=path, output="", name="quality")
-            containers = Containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
-            named = containers.splits()
-            self._root, self.splits = containers.root, {name: named.get(name, "") for name in containers.names}
-
-    def records(self, name: str) -> Iterator[Record | BadRecord]:
-        """Those of a file."""
-        path = f"{self._root.path}/{name}"
-        try:
-            inside = f"{self._root.path}/{self._root.relative(name)}"
-            with open_file(inside) as file:
-                yield from self._reader.read(inside, file)
-        except (NoRecordsError, OutsideError) as error:
-            raise UserError(f"{printable(path)}: {error}") from None
-        except OSError as error:
-            told = f"{printable(path)} could not be read: {error.strerror or error}"
-            if is_remote(path) and not isinstance(error, FileNotFoundError):
-                raise StorageError(told, path) from error
-            raise UserError(told) from None
-
-    def choose_label(self, label: str | None) -> tuple[_Label, tuple[str, ...]]:
-        """The feature that is looked at, and what to say of it."""
-        first = list(itertools.islice(self._examples(), MAX_RECORDS))
-        if label is not None:
-            names = {name for example in first for name in example.features}
-            if label not in names:
-                has = f"the first {len(first)} records have {', '.join(map(printable, sorted(names)[:20])) or 'none'}"
-                raise UserError(f"--label={printable(label)}: expected a feature of the records; {has}{did_you_mean(label, names)}")
-            return _Label(label), ()
-        try:
-            layout = self._layout or find_layout(iter(first), SourceConfig(), next(iter(self.splits)))
-        except (UserError, BadExampleError):
-            return _Label(""), (f"no label is known in it: {_LENGTHS}; --label NAME names a feature",)
-        if layout.objects:
-            return _Label(layout.objects.label), ()
-        for column in layout.labels or ():
-            return _Label(column.names[0], column.kind == "multi_hot"), ()
-        return _Label(""), (f"it has no label, or several: {_LENGTHS}; --label NAME names a feature",)
-
-    def _examples(self) -> Iterator[ExampleReader]:
-        for name in self.splits:
-            for record in self.records(name):
-                with contextlib.suppress(BadExampleError):
-                    if isinstance(record, Record):
-                        yield ExampleReader(record.data)
+def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
+    """The feature that is looked at, and what to say of it."""
+    first = files.first_examples()
+    if label is None:
+        found = files.find_label(first)
+        return found, () if found.name else (f"no label is known in it, or several: {_LENGTHS}; --label NAME names a feature",)
+    names = {name for example in first for name in example.features}
+    if label not in names:
+        has = f"the first {len(first)} records have {', '.join(map(printable, sorted(names)[:20])) or 'none'}"
+        raise UserError(f"--label={printable(label)}: expected a feature of the records; {has}{did_you_mean(label, names)}")
+    return LabelFeature(label), ()
 
 
 class _Found:
@@ -163,7 +91,7 @@ class _Found:
         self._counts: dict[str, int] = {}
         self._num_damaged = self._num_without = 0
 
-    def add_shard(self, name: str, records: Iterable[Record | BadRecord], label: _Label) -> None:
+    def add_shard(self, name: str, records: Iterable[Record | BadRecord], label: LabelFeature) -> None:
         """Takes up the records of the next file."""
         before = len(self.sizes)
         for record in records:
@@ -177,17 +105,15 @@ class _Found:
         self._counts[name] = len(self.sizes) - before
         progress.count(self._progress_directory, listed=1, analyzed=self._counts[name] % _COUNTED_RECORDS)
 
-    def _label_of(self, data: bytes, label: _Label) -> int:
+    def _label_of(self, data: bytes, label: LabelFeature) -> int:
         """A number for the value, or the values, of an example; `NOTHING` of one that has none."""
         try:
             values = ExampleReader(data).values(label.name)
         except BadExampleError:
             values = []
-        if label.is_flags:
-            values = [place for place, value in enumerate(values) if value]
-        elif not values:
+        if not values and not label.is_flags:
             self._num_without += 1
-        return label_of_set([self._values.of(value) for value in values])
+        return label_of_set([self._values.of(value) for value in label.classes(values)])
 
     def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
         """All of them together."""

@@ -1,0 +1,19 @@
+"""The feature of foreign records in which their classes are."""
+
+from typing import Any, NamedTuple, Sequence
+
+
+class LabelFeature(NamedTuple):
+    """Where the classes of an example are.
+
+    Attributes:
+        name: Of the feature; empty: nobody knows.
+        is_flags: Whether it has a 0 or 1 for each class.
+    """
+
+    name: str
+    is_flags: bool = False
+
+    def classes(self, values: Sequence[Any]) -> list[Any]:
+        """Those of an example, from the feature's values."""
+        return [place for place, value in enumerate(values) if value] if self.is_flags else list(values)
