@@ -25,7 +25,7 @@ IMPORTS = {
         "options": "publish elements config storage",
         "runners": "config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
-        "leaks": "shards publish elements images config tfrecord parallel storage",
+        "leaks": "sources shards publish elements images config tfrecord parallel storage",
         "verify": "runners publish elements images config tfrecord parallel storage",
         "export": "runners sources publish images config tfrecord parallel storage",
         "quality": "sources elements config tfrecord parallel storage",

@@ -1,11 +1,13 @@
 """Hashes the images of a TFRecord file, ours or another's: a plain function, for light processes."""
 
+import functools
 import hashlib
 from typing import NamedTuple, Sequence
 
 import numpy as np
 
 from beam_pipelines.elements.label_conflicts import Label, as_label
+from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import Refusal, StorageError, UserError, printable
 from beam_pipelines.images.image_headers import identify
 from beam_pipelines.images.look_alikes import HASH_ROW, hash_rows
@@ -13,9 +15,10 @@ from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.parallel import progress
 from beam_pipelines.storage.files import open_file
+from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
 from beam_pipelines.tfrecord.example_encoder import stored_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
+from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record
 from tf_input.dataset_format import IMAGE, KEY, Feature
 
 # Of images that are held decoded, though small; and the progress bar moves.
@@ -36,13 +39,16 @@ class HashedRecords(NamedTuple):
     rows: np.ndarray
 
 
-def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progress_directory: str = "") -> HashedRecords:
+def hash_records(
+    path: str, name: str, schema: Sequence[Feature] | None, label: LabelFeature | None, progress_directory: str = ""
+) -> HashedRecords:
     """Reads a file and hashes its images; one that can't be decoded is like another of the same bytes alone.
 
     Args:
         path: The path of the file, local or a URL.
         name: The name by which records are called where they have no key.
         schema: The schema of the data set; None: it is another's, and the first feature is taken that is an image file.
+        label: The label in another's data set; None, or one without a name: none is looked at.
         progress_directory: The directory where images are counted; empty: nowhere.
 
     Raises:
@@ -52,15 +58,17 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progres
     features = {feature.name: feature for feature in schema or ()}
     image = features.get(IMAGE)
     keys: list[str] = []
-    readers = [feature for feature in schema or () if feature.kind == "class_label"]
-    labels: dict[str, list[Label | None]] = {feature.name: [] for feature in readers}
+    readers = {feature.name: functools.partial(_label, feature=feature) for feature in schema or () if feature.kind == "class_label"}
+    if label and label.name:
+        readers[label.name] = functools.partial(_foreign_label, feature=label)
+    labels: dict[str, list[Label | None]] = {name: [] for name in readers}
     contents: list[bytes] = []
     looks: list[np.ndarray | None] = []
     rows = [np.zeros(0, HASH_ROW)]
     image_name = "" if schema is None else stored_image(schema) or IMAGE
     try:
         with open_file(path) as file:
-            for record in read_records(file):
+            for record in RecordFileReader().read(path, file):
                 if not isinstance(record, Record):
                     raise UserError(f"{printable(path)}: {record.message}; expected sound records")
                 example = ExampleReader(record.data)
@@ -69,8 +77,8 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progres
                 if len(values) != 1 or not isinstance(values[0], bytes):
                     raise UserError(f"{printable(path)}: record {len(keys)} has {len(values)} values of {image_name!r}; expected one image")
                 keys.append(_key(example, schema is not None) or f"{name}:{len(keys)}")
-                for feature in readers:
-                    labels[feature.name].append(_label(example, feature))
+                for feature, read in readers.items():
+                    labels[feature].append(read(example))
                 contents.append(hashlib.blake2b(values[0], digest_size=16).digest())
                 looks.append(_look_at(values[0], image))
                 if len(looks) == _HASHED_TOGETHER:
@@ -107,6 +115,15 @@ def _label(example: ExampleReader, feature: Feature) -> Label | None:
     if feature.shape:
         return as_label(names)
     return names[0] if names else None
+
+
+def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | None:
+    """Numbers as texts; None of an example that has no value, or numbers that are no classes."""
+    values = example.values(feature.name)
+    if not values or any(isinstance(value, float) for value in values):
+        return None
+    names = [value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value) for value in feature.classes(values)]
+    return names[0] if len(values) == 1 and not feature.is_flags else as_label(names)
 
 
 def _look_at(data: bytes, image: Feature | None) -> np.ndarray | None:

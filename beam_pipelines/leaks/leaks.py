@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from beam_pipelines.errors import FoundError, StorageError, UserError, printable
 from beam_pipelines.images.look_alikes import Looks, find_edges, find_looks, join_edges
 from beam_pipelines.images.near_hashes import search_parts
 from beam_pipelines.leaks.find_leaks import find_leaks
+from beam_pipelines.leaks.foreign_splits import name_splits
 from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
 from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
 from beam_pipelines.parallel import interrupts, progress
@@ -22,7 +23,8 @@ from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.leaks_file import class_shares
 from beam_pipelines.publish.summary import describe_shares
 from beam_pipelines.shards.catalog import read_catalog
-from beam_pipelines.storage.files import any_remote, files_at, is_remote
+from beam_pipelines.sources.records.foreign_files import ForeignFiles
+from beam_pipelines.storage.files import any_remote, files_at
 from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_data_set
 
@@ -44,21 +46,30 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
             table if table and table.are_as_stored else _read(directory, _from_records, num_processes)
             for directory, table in zip(config.data_sets, tables)
         ]
+    for directory, table in zip(config.data_sets, tables):
+        if not len(table.keys):
+            raise UserError(f"{printable(directory)}: no image in it; expected some")
     if len(tables) > 1:
-        tables = [
-            dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts))
-            for directory, table in zip(config.data_sets, tables)
-        ]
+        tables = [_name_data_set(printable(directory), table) for directory, table in zip(config.data_sets, tables)]
     table = join_tables(tables)
     looks = find_looks(table.hashes)
     found = find_leaks(table, looks, *_search(looks, config.distance, num_processes))
     return {**found, "classes": _read(config.data_sets[0], _class_shares) if len(tables) == 1 else {}}
 
 
+def _name_data_set(directory: str, table: ImageTable) -> ImageTable:
+    """Its name is before those of its parts, and of labels that mean nothing elsewhere."""
+    labels = {f"{directory}: {name}" if name in table.numbers else name: column for name, column in table.labels.items()}
+    return dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts), labels=labels)
+
+
 def _class_shares(directory: str) -> dict[str, Any]:
     """Of a data set of ours; of others nothing."""
     manifest, path = _manifest_of(directory), f"{directory}/{STATISTICS}"
-    return class_shares(manifest.schema, json.loads(files_at(path).read(path))) if manifest else {}
+    try:
+        return class_shares(manifest.schema, json.loads(files_at(path).read(path))) if manifest else {}
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"{printable(path)}: its fields are not such as are written ({error!r})") from None
 
 
 def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:
@@ -105,7 +116,7 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
     """Makes the table of a data set of ours whose catalogs do not have the hashes that are compared."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
-    found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema) for _, shard in shards], num_processes)
+    found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
     for (split, shard), records in zip(shards, found):
         groups = None
         if shard.catalog:
@@ -117,19 +128,31 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
 
 
 def _read_records(path: str, num_processes: int) -> ImageTable:
-    """Makes the table of TFRecord files that others wrote: one, or those in a folder. Each is a part."""
-    if is_remote(path) or not os.path.exists(path):
-        raise UserError(printable(str(not_a_data_set(path))))
-    names = sorted(name for name in os.listdir(path) if "tfrecord" in name.lower()) if os.path.isdir(path) else [os.path.basename(path)]
-    if not names:
-        raise UserError(f"{printable(str(not_a_data_set(path)))}, and no file in it is named like TFRecords")
-    paths = [f"{path}/{name}" for name in names] if os.path.isdir(path) else [path]
-    found = _hash_all([(one, name, None) for one, name in zip(paths, names)], num_processes)
-    return join_parts([make_table(printable(name), records.keys, {}, None, records.rows) for name, records in zip(names, found)])
+    """Makes the table of TFRecord files that others wrote; the parts are their splits."""
+    try:
+        files = ForeignFiles(path)
+    except UserError as error:
+        raise UserError(f"{printable(str(not_a_data_set(path)))}; as TFRecords of others: {error}") from None
+    splits = files.splits if files.describes_itself else name_splits(files.splits)
+    _refuse_prepared(files.root.path, splits)
+    first = files.first_examples()
+    label = files.find_label(first)
+    are_numbers = any(feature.kind == "int64" for example in first for name, feature in example.features.items() if name == label.name)
+    found = _hash_all([(f"{files.root.path}/{name}", name, None, label) for name in splits], num_processes)
+    tables = [make_table(printable(split), records.keys, records.labels, None, records.rows) for split, records in zip(splits.values(), found)]
+    return dataclasses.replace(join_parts(tables), numbers=frozenset({label.name} if are_numbers else ()))
 
 
-def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iterator[HashedRecords]:
-    """Hashes the records of each file, in order."""
+def _refuse_prepared(root: str, names: Iterable[str]) -> None:
+    """Of data sets with a manifest more is known than their records say: splits, groups, class names."""
+    for folder in dict.fromkeys(os.path.dirname(name) for name in names):
+        path = os.path.join(root, folder, MANIFEST)
+        if files_at(path).exists(path) and b'"recordmill"' in files_at(path).read(path)[:100]:  # others may have files of that name
+            raise UserError(f"{printable(os.path.dirname(path))} is a data set of its own; expected that, in place of files of it or a folder around it")
+
+
+def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
+    """Hashes the records of each file, in order; from the arguments of `hash_records` but the last."""
     window = TaskWindow(num_processes)
 
     def results(scratch: str) -> Iterator[HashedRecords]:

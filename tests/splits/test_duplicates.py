@@ -187,8 +187,14 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, tmp_pa
     assert main(["leaks", str(kept), str(tmp_path / "foreign"), "--json"]) == 1
     across = json.loads(capfd.readouterr().out)
     assert across["num_pairs"] == 4 * found[0]["num_pairs"] + len(rows), "each pair of either, and each image with itself"
-    assert main(["leaks", str(tmp_path / "foreign"), str(tmp_path)]) == 2
-    assert "is not a data set" in capfd.readouterr().err
+    assert across["labels"]["num_conflicts_of"] == {"label": 1, f"{tmp_path / 'foreign'}: label": 1}, "numbers are not compared with names"
+    for wrong, message in ((tmp_path, "is a data set of its own; expected that"), (kept / "*.tfrecord-*", "is a data set of its own"), (tmp_path / "no", "is not a data set")):
+        assert main(["leaks", str(tmp_path / "foreign"), str(wrong)]) == 2
+        told = capfd.readouterr().err
+        assert message in told and told.count("\n") == 1, told
+    damaged = shutil.copytree(kept, tmp_path / "damaged")
+    (gone := next((damaged / "catalog").iterdir())).unlink()
+    assert main(["leaks", str(damaged)]) == 1 and f"{gone} could not be read: No such file or directory" in capfd.readouterr().err
 
 
 def test_twins_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
@@ -308,6 +314,51 @@ def test_records_that_cannot_be_compared_are_told_in_one_line(tmp_path, capfd):
     many = write_records(tmp_path / "many.tfrecord", twice)
     assert main(["leaks", str(many), "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["num_pairs"] == 150
+
+
+def records_of(*labels: Any, first: int = 0) -> list[bytes]:
+    """Records of the pictures from one on, with their labels."""
+    images = (to_png(Image.fromarray(noise(seed, 8, 8))) for seed in range(first, first + len(labels)))
+    return [example({"image": image, "label": label}) for image, label in zip(images, labels)]
+
+
+def test_shards_of_others_are_splits_by_their_names_without_the_number(tmp_path, capfd):
+    ones, others = records_of(0, 1, 2, 3), records_of(0, 1, 5, 3)
+    files = {
+        "train-00000-of-00002": ones[:2],
+        "train-00001-of-00002": others[:2],  # twins of the first, in the same split
+        "train-00000-of-00003.tfrecord": records_of(9, first=20),  # of another set of shards
+        "other.tfrecord-00000-of-00001": records_of(9, first=21),
+        "single.tfrecord": ones[2:],
+        "test/train.tfrecord-00000-of-00002": others[2:],
+        "test/train.tfrecord-00001-of-00002": [],
+    }
+    for name, records in files.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        write_records(tmp_path / "in" / name, records)
+    assert main(["leaks", str(tmp_path / "in"), "--json"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    parts = {"other": 1, "single.tfrecord": 2, "test/train": 2, "train-*-of-00002": 4, "train-*-of-00003.tfrecord": 1}
+    assert found["parts"] == parts
+    assert [one["parts"] for one in found["apart"]] == [["single.tfrecord", "test/train"]] and (found["num_pairs"], found["num_pairs_apart"]) == (4, 2)
+    images = [{"key": "single.tfrecord:0", "label": "2"}, {"key": "test/train.tfrecord-00000-of-00002:0", "label": "5"}]
+    assert found["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
+    assert main(["leaks", str(tmp_path / "in" / "train-*-of-00002")]) == 0
+    assert capfd.readouterr().out.startswith("train 4 images\n2 pairs alike, 0 of them apart")
+    assert main(["leaks", str(write_records(tmp_path / "empty.tfrecord", []))]) == 2
+    told = capfd.readouterr().err
+    assert "empty.tfrecord: no image in it; expected some" in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(("labels", "others", "expected"), [((b"ant", b"bee"), (b"ant", b"fly"), 1), (([1, 0], [2]), ([0, 1], [3]), 1), ((0.5, 1.5), (2.5, 3.5), 0)])
+def test_labels_of_others_are_texts_sets_or_numbers_that_are_classes(labels, others, expected, tmp_path, capfd):
+    paths = [write_records(tmp_path / f"{name}.tfrecord", records_of(*some)) for name, some in (("a", labels), ("b", others))]
+    assert main(["leaks", *map(str, paths), "--json"]) == 1
+    across = json.loads(capfd.readouterr().out)
+    assert across["num_pairs_apart"] == 2 and sum(across["labels"]["num_conflicts_of"].values()) == (expected if isinstance(labels[0], bytes) else 0)
+    write_records(tmp_path / "in-00000-of-00001.tfrecord", [*records_of(*labels), *records_of(*others)])
+    assert main(["leaks", str(tmp_path / "in-00000-of-00001.tfrecord"), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["labels"]["num_conflicts"] == expected
 
 
 def test_what_was_compared_by_its_bytes_alone_is_found_in_another_data_set(source, tmp_path, capfd):
