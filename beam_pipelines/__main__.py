@@ -196,8 +196,8 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
-    # with pyarrow, which takes a while
-    _print(importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page))
+    module = importlib.import_module("beam_pipelines.report.write_report")  # with pyarrow, which takes a while
+    _print(module.run_report(directory, manifest, page))
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:

@@ -303,7 +303,8 @@ def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> Non
     """Fails for an option that is given and needs `--duplicates`, where that is not given."""
     for option, value in given.items():
         if duplicates is None and value is not None and value is not False:
-            raise UserError(f"--{option}: nothing is done about duplicates; expected --duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}")
+            expected = f"--duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}"
+            raise UserError(f"--{option}: nothing is done about duplicates; expected {expected}")
 
 
 def check_name(option: str, name: str, expected: str) -> None:

@@ -30,7 +30,9 @@ class Conflict(NamedTuple):
     images: tuple[tuple[str, Label], ...]
 
     def describe(self) -> str:
-        return f"of {printable(self.feature)} " + ", ".join(f"{printable(key)!r} is {printable(show_label(label))!r}" for key, label in self.images)
+        """On one line."""
+        images = ", ".join(f"{printable(key)!r} is {printable(show_label(label))!r}" for key, label in self.images)
+        return f"of {printable(self.feature)} {images}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +51,10 @@ class Conflicts:
 
     def to_json(self) -> dict[str, Any]:
         """As `leaks.json` has it."""
-        first = [{"feature": one.feature, "images": [{"key": key, "label": to_plain(label)} for key, label in one.images]} for one in self.first]
-        return {"num_conflicts": self.num, "num_conflicts_of": dict(self.of_features), "conflicts": first}
+        conflicts = []
+        for feature, images in self.first:
+            conflicts.append({"feature": feature, "images": [{"key": key, "label": to_plain(label)} for key, label in images]})
+        return {"num_conflicts": self.num, "num_conflicts_of": dict(self.of_features), "conflicts": conflicts}
 
 
 def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: Mapping[str, Sequence[Label | None]]) -> Conflicts:

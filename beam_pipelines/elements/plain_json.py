@@ -29,12 +29,10 @@ from tf_input.dataset_format import Feature, ShardInfo
 _CLASSES = {
     kind.__name__: kind
     for kind in (
-        *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics, LabelSequence, Listing),
-        PixelSums,
-        *(
-            PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards,
-            SplitStatistics, SpoolStretch, TensorSums, Twins, WrittenShard,
-        ),
+        *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics),
+        *(LabelSequence, Listing, PixelSums),
+        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolStretch, TensorSums, Twins),
+        WrittenShard,
         Plan,
     )
 }

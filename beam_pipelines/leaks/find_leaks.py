@@ -16,7 +16,9 @@ _NUM_SHOWN = 5
 _BLOCK_CELLS = 1 << 20
 
 
-def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None) -> dict[str, Any]:
+def find_leaks(
+    table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None
+) -> dict[str, Any]:
     """What is apart, as `leaks.json` has it under `now`.
 
     Args:
@@ -84,7 +86,8 @@ class _Counts:
             np.add.at(found, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
         found = found.reshape(num_parts, num_parts)
         diagonal = np.diag_indices(num_parts)
-        found[diagonal] = (found[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2  # each pair twice, and each image with itself
+        # On it are each pair twice, and each image with itself.
+        found[diagonal] = (found[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2
         return found
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -107,12 +110,14 @@ class _Counts:
         if not torn:
             return
         cell_looks = np.repeat(np.arange(self._num_looks), np.diff(self._first_cells))
-        near = [np.zeros(0, np.int64), *(np.unique(cell_looks[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells())]
+        near = [np.unique(cell_looks[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells()]
         reaches = np.unique(np.concatenate(near))  # look * num_parts + a part in which is what is like it
         ranks = _ranks(self._table.keys.take(pa.array(self._images)))
         by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
         for one, other in torn:
-            ours, theirs = (by_part[at][_is_among(self._looks[by_part[at]] * num_parts + part, reaches)] for at, part in ((one, other), (other, one)))
+            ours, theirs = (
+                by_part[at][_is_among(self._looks[by_part[at]] * num_parts + part, reaches)] for at, part in ((one, other), (other, one))
+            )
             yield {
                 "parts": [self._table.parts[one], self._table.parts[other]],
                 "num_pairs": int(self.pairs[one, other]),

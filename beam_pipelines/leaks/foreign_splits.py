@@ -9,7 +9,10 @@ _ENDING = re.compile(r"\.((tf|array_?)records?|tfrec|record)$", re.IGNORECASE)
 
 
 def name_splits(files: Iterable[str]) -> dict[str, str]:
-    """Each file -> its split, whose name is the file's without the number, or the file's. Of two sets of shards of one name each is its own."""
+    """Each file -> its split, whose name is the file's without the number, or the file's.
+
+    Of two sets of shards that would have one name each is a split, with a pattern for its name.
+    """
     patterns, names = {}, {}
     for file in files:
         match = _SHARD.fullmatch(file)

@@ -75,13 +75,16 @@ def _nothing(num: int) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(num, pa.string())])
 
 
-def make_table(part: str, keys: Sequence[str], labels: Mapping[str, Sequence[Label | None]], groups: pa.ChunkedArray | None, hashes: np.ndarray) -> ImageTable:
+def make_table(
+    part: str, keys: Sequence[str], labels: Mapping[str, Sequence[Label | None]], groups: pa.ChunkedArray | None, hashes: np.ndarray
+) -> ImageTable:
     """A table of one part."""
     columns = {}
     for name, values in labels.items():
         has_lists = any(isinstance(value, tuple) for value in values)
         columns[name] = pa.chunked_array([pa.array(values, pa.list_(pa.string()) if has_lists else pa.string())])
-    return ImageTable((part,), np.zeros(len(hashes), np.int64), pa.chunked_array([pa.array(keys, pa.string())]), columns, groups or _nothing(len(keys)), hashes)
+    names, groups = pa.chunked_array([pa.array(keys, pa.string())]), _nothing(len(keys)) if groups is None else groups
+    return ImageTable((part,), np.zeros(len(hashes), np.int64), names, columns, groups, hashes)
 
 
 def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
@@ -99,9 +102,8 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
                 return None
             rows, is_other = _hash_rows(catalog), catalog.column("reencoded").is_valid().to_numpy()
             are_as_stored = not (is_other & ~rows["has_look"]).any()
-            tables.append(
-                ImageTable((split,), np.zeros(catalog.num_rows, np.int64), *catalog_names(catalog, manifest.schema), rows, are_as_stored=are_as_stored)
-            )
+            places, names = np.zeros(catalog.num_rows, np.int64), catalog_names(catalog, manifest.schema)
+            tables.append(ImageTable((split,), places, *names, rows, are_as_stored=are_as_stored))
     return join_parts(tables)
 
 
@@ -115,8 +117,11 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
 
 def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.ChunkedArray, dict[str, pa.ChunkedArray], pa.ChunkedArray]:
     """Keys, labels and groups of a catalog."""
-    columns = {one.name: catalog.column(name) for name, one in catalog_features(schema).items() if one.kind == "class_label"}
-    labels = {name: column.cast(pa.list_(pa.string()) if pa.types.is_list(column.type) else pa.string()) for name, column in columns.items()}
+    labels = {}
+    for name, feature in catalog_features(schema).items():
+        if feature.kind == "class_label":
+            column = catalog.column(name)
+            labels[feature.name] = column.cast(pa.list_(pa.string()) if pa.types.is_list(column.type) else pa.string())
     return catalog.column("key").cast(pa.string()), labels, catalog.column("group").cast(pa.string())
 
 

@@ -139,7 +139,8 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
     label = files.find_label(first)
     are_numbers = any(feature.kind == "int64" for example in first for name, feature in example.features.items() if name == label.name)
     found = _hash_all([(f"{files.root.path}/{name}", name, None, label) for name in splits], num_processes)
-    tables = [make_table(printable(split), records.keys, records.labels, None, records.rows) for split, records in zip(splits.values(), found)]
+    named = zip(map(printable, splits.values()), found)
+    tables = [make_table(split, records.keys, records.labels, None, records.rows) for split, records in named]
     return dataclasses.replace(join_parts(tables), numbers=frozenset({label.name} if are_numbers else ()))
 
 
@@ -148,7 +149,8 @@ def _refuse_prepared(root: str, names: Iterable[str]) -> None:
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
         if files_at(path).exists(path) and b'"recordmill"' in files_at(path).read(path)[:100]:  # others may have files of that name
-            raise UserError(f"{printable(os.path.dirname(path))} is a data set of its own; expected that, in place of files of it or a folder around it")
+            found = f"{printable(os.path.dirname(path))} is a data set of its own"
+            raise UserError(f"{found}; expected that, in place of files of it or a folder around it")
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:

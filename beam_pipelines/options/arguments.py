@@ -11,6 +11,7 @@ from beam_pipelines.config.prepare_config import (
     CHECKS,
     DEFAULT_SPLITS,
     DUPLICATES,
+    MAX_DUPLICATE_DISTANCE,
     PrepareConfig,
     SourceConfig,
     check_of_duplicates,

@@ -11,6 +11,7 @@ _EXAMPLE = """\
 example:
   recordmill leaks out/flowers
   recordmill leaks out/mine out/benchmark --json
+  recordmill leaks 'records/train-*' records/test
 
 It ends with 0 where nothing lies apart that belongs together; with 1 where something does: how many pairs, and the first few by name.
 """
@@ -25,13 +26,15 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         description="Looks for images that are alike (also recompressed, resized, recoloured or mirrored) "
         "and for groups in several splits of data\n"
         "sets, and for labels of such images that disagree. Hashes come from the catalogs where `prepare --duplicates` was given without\n"
-        "--exact_only, else images are read from the shards. TFRecord files that others wrote, or a folder of them, are taken too. It\n"
-        "changes nothing.\n"
+        "--exact_only, else images are read from the shards. TFRecord files that others wrote are taken too: a file, a folder,\n"
+        "or a pattern. Of these, files whose names differ in the number of the shard alone (NAME-00000-of-00002) are one split, and the\n"
+        "label is that of a layout that `prepare` knows. It changes nothing.\n"
         "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("data_sets", nargs="+", metavar="OUT", help="a data set: a path or URL; of several also what is in two of them")
+    of_data_sets = "a data set, or TFRecords: a path, a pattern or a URL; of several also what is in two of them"
+    add("data_sets", nargs="+", metavar="OUT", help=of_data_sets)
     add_duplicate_distance(parser)
     parser.set_defaults(duplicate_distance=MAX_DUPLICATE_DISTANCE)
     add("--json", action="store_true", help="what is found as JSON")

@@ -22,7 +22,7 @@ def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature]
 
 
 def is_as_written(fields: Mapping[str, Any]) -> bool:
-    """Whether what was read of `leaks.json` has the checksum of all its other fields: nothing else would tell of a figure that has changed."""
+    """Whether what was read of `leaks.json` has the checksum of its other fields: nothing else would tell of a figure that has changed."""
     others = {name: value for name, value in fields.items() if name != "checksum"}
     try:
         return fields.get("checksum") == _checksum(others)
@@ -41,5 +41,7 @@ def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> di
         if feature.kind == "class_label":
             counts = {split: label_counts(statistics, split, feature.name) for split in statistics["splits"]}
             totals = {name: sum(of_split[name] for of_split in counts.values()) for name in feature.label_names}
-            shares[feature.name] = {name: {split: one[name] / total for split, one in counts.items()} for name, total in totals.items() if total}
+            shares[feature.name] = {
+                name: {split: one[name] / total for split, one in counts.items()} for name, total in totals.items() if total
+            }
     return shares

@@ -137,8 +137,8 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     if found["num_joined"]:
         yield f"  {_count(found['num_joined'], 'group')} became part of others, since images of theirs are alike"
     at_random = f"splits at random would tear about {now['num_pairs_apart_at_random']:,.1f} apart"
-    apart = f"{_count(now['num_pairs_apart'], 'pair')} ({at_random}) and {now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
-    yield f"apart now:    {apart} (see {directory}/{dataset_format.LEAKS})"
+    groups = f"{now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
+    yield f"apart now:    {_count(now['num_pairs_apart'], 'pair')} ({at_random}) and {groups} (see {directory}/{dataset_format.LEAKS})"
     yield from describe_shares(leaks["classes"], list(now["parts"]))
 
 
@@ -147,7 +147,9 @@ def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], sp
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
-            told = (f"{split} {shares[low][split]:.1%} ({low}) to {shares[high][split]:.1%} ({high})" for split, (low, high) in zip(splits, ends))
+            told = (
+                f"{split} {shares[low][split]:.1%} ({low}) to {shares[high][split]:.1%} ({high})" for split, (low, high) in zip(splits, ends)
+            )
             yield f"class shares of {feature}: {', '.join(told)}"
 
 

@@ -62,7 +62,8 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     yield "the same of all that were alike, of splits at random", f"about {now['num_pairs_apart_at_random']:,.1f}"
     yield "groups in different splits now", f"{now['groups']['num_apart']:,} of {now['groups']['num']:,}"
     features = leaks.facts["classes"]
-    classes = ((f"{feature} " * (len(features) > 1) + name, shares) for feature, of_classes in features.items() for name, shares in of_classes.items())
+    has_several = len(features) > 1
+    classes = ((f"{one} {name}" if has_several else name, shares) for one, found in features.items() for name, shares in found.items())
     for name, shares in itertools.islice(classes, _MAX_CLASSES):
         yield f"share of {name}"[:_MAX_NAME], ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT]
 
@@ -71,11 +72,11 @@ def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
     """First what leaks, then what may be mislabelled, and the others, with their pictures wherever in the data set they are."""
     found, now = leaks.facts["found"], leaks.facts["now"]
     apart = [[Twin(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
-    several = len(found["num_conflicts_of"]) > 1
-    torn = [
-        [Twin(str(image["key"]), f"{one['feature']} {show_label(image['label'])}" if several else show_label(image["label"])) for image in one["images"]]
-        for one in found["conflicts"]
-    ]
+    has_several = len(found["num_conflicts_of"]) > 1
+    torn = []
+    for one in found["conflicts"]:
+        before = f"{one['feature']} " if has_several else ""
+        torn.append([Twin(str(image["key"]), before + show_label(image["label"])) for image in one["images"]])
     kinds = [
         ("Alike, and in different splits: leaks", now["num_pairs_apart"], "pairs", apart[:_NUM_CLUSTERS]),
         ("Alike, with different labels: perhaps mislabelled", sum(found["num_conflicts_of"].values()), "conflicts", torn[:_NUM_CLUSTERS]),

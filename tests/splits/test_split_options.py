@@ -79,11 +79,9 @@ CASES = {
     "too far apart": ("classes", ["--duplicates=drop", "--duplicate_distance=9"], "--duplicate_distance=9: expected a number of bits from 0 to 8"),
     "a distance of nothing": ("classes", ["--duplicate_distance=4"], "--duplicate_distance: nothing is done about duplicates; expected --duplicates keep, group or drop"),
     "the usual distance of nothing": ("classes", ["--duplicate_distance=8"], "--duplicate_distance: nothing is done about duplicates; expected"),
-    "the usual distance of nothing": ("classes", ["--duplicate_distance=8"], "--duplicate_distance: nothing is done about duplicates; expected"),
     "no distance of nothing": ("classes", ["--duplicate_distance=0"], "--duplicate_distance: nothing is done about duplicates; expected"),
     "exact and not exact": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=4"], "--exact_only and --duplicate_distance exclude each other"),
-    "exact and the usual distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=8"], "--exact_only and --duplicate_distance exclude each other"),
-    "exact and the usual distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=8"], "--exact_only and --duplicate_distance exclude each other"),
+    "exact and the usual distance": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=8"], "exclude each other"),
     "nothing to move": ("classes", ["--duplicates=drop", "--move_to=train"], "--move_to=train: is of --duplicates=group, which brings duplicates into one split; found --duplicates=drop"),
     "a split too many": (
         "classes",

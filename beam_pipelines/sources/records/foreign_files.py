@@ -1,4 +1,4 @@
-"""Files of records that others wrote, for commands that look at them as they lie: which there are, their first examples, and where their labels are."""
+"""Files of records that others wrote, for commands that look at them as they lie: which there are, their first examples, and their label."""
 
 import contextlib
 import itertools
