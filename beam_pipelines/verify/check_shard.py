@@ -35,14 +35,12 @@ class VerifyContext:
         manifest: The manifest of the data set.
         decodes: Whether to decode images and masks.
         progress_directory: The directory where counts go; empty: nowhere.
-        has_divided_groups: Whether a group decided where its examples went, so that none is in two splits.
     """
 
     directory: str
     manifest: Manifest
     decodes: bool
     progress_directory: str
-    has_divided_groups: bool = True
 
 
 class CheckedShard(NamedTuple):

@@ -30,7 +30,7 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
 from beam_pipelines.verify.damage import Damage
-from beam_pipelines.verify.whole import Hashes, check_metadata, check_sizes, has_divided_groups, read_manifest, repeated, straddling
+from beam_pipelines.verify.whole import Hashes, check_metadata, check_sizes, read_manifest, repeated, straddling
 from tf_input.dataset_format import Manifest
 
 # Hashes that are compared at once, about.
@@ -48,7 +48,6 @@ class Report:
         num_shards, num_examples: The numbers of shards and of examples that there should be.
         damages: The damages that were found, by file and record.
         num_verified: The number of examples that were read and are well; None: no record was read.
-        notes: What is as it was written, and may not be what its user expects.
     """
 
     directory: str
@@ -56,22 +55,22 @@ class Report:
     num_examples: int
     damages: list[Damage]
     num_verified: int | None = None
-    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values that JSON can hold."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
-        found = {"damages": [one.to_json() for one in self.damages], "notes": list(self.notes)}
-        return {"data_set": printable(self.directory), "well": not self.damages, **fields, **found}
+        damages = [one.to_json() for one in self.damages]
+        return {"data_set": printable(self.directory), "well": not self.damages, **fields, "damages": damages}
 
     def describe(self) -> str:
-        """What there is to tell, a line for each damage and each note, and one in the end."""
-        lines = [damage.describe() for damage in self.damages]
+        """What there is to tell, a line for each damage, or one that there is none."""
+        if self.damages:
+            return "\n".join(damage.describe() for damage in self.damages)
         examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
         looked = (
             "sizes and metadata are as they were written; no record was read" if self.num_verified is None else "all is as it was written"
         )
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *([] if lines else [f"{examples}: {looked}"])])
+        return f"{examples}: {looked}"
 
     def failure(self) -> FoundError:
         """What a command ends with that has found damage."""
@@ -105,8 +104,8 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
     shards = [info for infos in manifest.splits.values() for info in infos]
     report = Report(directory, len(shards), sum(info.num_examples for info in shards), damages)
     if not config.is_quick:
-        of_records, num_verified, notes = _read_records(config, options, directory, manifest)
-        report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified, notes=notes)
+        of_records, num_verified = _read_records(config, options, directory, manifest)
+        report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified)
     return report
 
 
@@ -115,10 +114,8 @@ def write_report(report: Report, path: str) -> None:
     write_file(path, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def _read_records(
-    config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest
-) -> tuple[list[Damage], int, tuple[str, ...]]:
-    """By a job: what is damaged of the records, how many are well, and notes."""
+def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest) -> tuple[list[Damage], int]:
+    """By a job: what is damaged of the records, and how many are well."""
     quiet_engines()
     engine = choose_engine(options, "verify")
     engine.check(
@@ -131,7 +128,7 @@ def _read_records(
     engine.set_defaults(manifest.name)
     with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
         progress = f"{scratch}/progress" if engine.runs_here else ""
-        context = VerifyContext(directory, manifest, config.decodes, progress, has_divided_groups(directory))
+        context = VerifyContext(directory, manifest, config.decodes, progress)
         path = f"{scratch}/found" if engine.runs_here else f"{config.report}.found"
         pipeline = engine.make_pipeline()
         verify(pipeline, context, path, _num_processes(engine, directory))
@@ -143,7 +140,7 @@ def _read_records(
         ):
             run_job(pipeline, engine, [directory])
         found = json.loads(files_at(path).read(path))
-        return [Damage(*fields) for fields in found["damages"]], found["verified"], tuple(found["notes"])
+        return [Damage(*fields) for fields in found["damages"]], found["verified"]
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
@@ -209,17 +206,13 @@ def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int
             yield (which, bucket), Hashes(place, split, hashes[buckets == bucket].tobytes())
 
 
-def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage | str]:
-    """Keys that are in two places, and groups that are in two splits; a note of these where the inputs named their splits."""
+def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage]:
+    """Finds keys that are in two places, and groups that are in two splits."""
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":
         for one, other in straddling(parts):
-            found = f"a group of split {splits[one]!r} is in {splits[other]!r} too"
-            if context.has_divided_groups:
-                yield Damage("catalog", f"{found}; expected each group in one split")
-            else:
-                yield f"{found}: the splits are as the inputs name them, whatever their groups"
+            yield Damage("catalog", f"a group of split {splits[one]!r} is in {splits[other]!r} too; expected each group in one split")
         return
     infos = [info for shards in context.manifest.splits.values() for info in shards]
     for one, other in repeated(parts):
@@ -242,11 +235,8 @@ def _keys(path: str) -> list[bytes]:
     return keys
 
 
-def write_found(
-    unused: bytes, found: Iterable[tuple[int, list[Damage], int]], across: Iterable[Damage | str], path: str
-) -> None:
+def write_found(unused: bytes, found: Iterable[tuple[int, list[Damage], int]], across: Iterable[Damage], path: str) -> None:
     """Writes what all shards have told."""
-    shards, across = sorted(found), list(across)
-    notes = sorted({one for one in across if isinstance(one, str)})
-    damages = [damage for _, of_shard, _ in shards for damage in of_shard] + sorted(one for one in across if not isinstance(one, str))
-    write_file(path, json.dumps({"damages": damages, "notes": notes, "verified": sum(num for _, _, num in shards)}).encode())
+    shards = sorted(found)
+    damages = [damage for _, of_shard, _ in shards for damage in of_shard] + sorted(across)
+    write_file(path, json.dumps({"damages": damages, "verified": sum(num for _, _, num in shards)}).encode())

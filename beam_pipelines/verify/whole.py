@@ -65,16 +65,6 @@ def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
         yield from _check_twins(directory, manifest, statistics)
 
 
-def has_divided_groups(directory: str) -> bool:
-    """Whether a group decided on the split of its examples, as far as the metadata tells: not where the inputs named their splits."""
-    statistics, run = (_read_object(directory, name) for name in (STATISTICS, RUN))
-    if isinstance(statistics, dict) and statistics.get("division"):
-        return True
-    options = run.get("options") if isinstance(run, dict) else None
-    # Where the inputs name their splits, a run that asks for other ones is refused.
-    return isinstance(options, dict) and bool(options.get("splits") or options.get("folds"))
-
-
 def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Damage]:
     splits = statistics.get("splits")
     found = {name: one.get("num_examples") for name, one in splits.items()} if isinstance(splits, dict) else None

@@ -66,12 +66,6 @@ def test_every_kind_of_feature_has_a_word_in_tensorflow_datasets(manifest):
         assert "pythonClassName" in metadata.features(one)["featuresDict"]["features"]["f"], kind
 
 
-def test_a_class_without_an_example_has_no_shares():
-    counts = {"train": {"ant": 3, "bee": 0}, "test": {"ant": 1, "bee": 0}}
-    statistics = {"splits": {split: {"label_counts": of_split} for split, of_split in counts.items()}}
-    assert metadata.class_shares(statistics) == {"ant": {"train": 0.75, "test": 0.25}}
-
-
 def test_shards_that_are_not_there_are_no_data_set(tmp_path):
     planned = PlannedInput(tmp_path, {"ant/0.png": png(0), "ant/1.png": png(1)}, num_shards=2)
 
