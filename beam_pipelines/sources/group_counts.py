@@ -1,7 +1,7 @@
 """How large groups are, and in which splits their source puts them: what there is to say of them where no stage settles splits."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
@@ -52,6 +52,15 @@ class GroupCounts:
         found = of_groups.filter(pc.field("split_count") > 1)["group"]
         first = min(found.to_pylist(), default=b"")
         return len(found), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GroupCounts) and self._counts() == other._counts()
+
+    def _counts(self) -> list[dict[str, Any]]:
+        if not self._tables:
+            return []
+        self._sum_up()
+        return self._tables[0].sort_by([(key, "ascending") for key in _KEYS]).to_pylist()
 
     def _take(self, tables: Sequence["pa.Table"]) -> None:
         self._tables += [table for table in tables if len(table)]

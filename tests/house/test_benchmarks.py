@@ -25,6 +25,7 @@ COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
 
 # Benchmark -> what makes its command on the page of benchmarks short, and something that it says at its end.
 SHORT = {
+    "duplicates_benchmark": ("--photos= --num_tiny 40 --rounds=0 --runs=1", r"^ +lowest of 1: .* by clock, .* by CPU"),
     "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
     "prepare_benchmark": ("--scale=0.0001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +16 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
