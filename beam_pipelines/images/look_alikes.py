@@ -7,6 +7,7 @@ Images are first put together to *looks*: those with the same hash, and of those
 those with the same bytes. What is near is then looked for among looks, of which there are fewer; a million blank pages are one look.
 """
 
+import hashlib
 from typing import Iterable, NamedTuple, Sequence
 
 import numpy as np
@@ -60,11 +61,16 @@ class Looks(NamedTuple):
     num: int
 
 
+def digest_content(data: bytes) -> bytes:
+    """The first 16 bytes of the SHA-256 of an image's bytes, for which processors have instructions: BLAKE2b takes two to three times as long."""
+    return hashlib.sha256(data).digest()[:16]
+
+
 def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) -> np.ndarray:
     """Makes the hashes of images: `HASH_ROW` [num_images].
 
     Args:
-        contents: A digest of 16 bytes of each image's bytes.
+        contents: The digest of each image's bytes, as `digest_content` gives it.
         images: Each image in grey, as `look_at` gives it; None: nobody looked.
     """
     rows = np.zeros(len(contents), HASH_ROW)

@@ -1,7 +1,6 @@
 """Hashes the images of a TFRecord file, ours or another's: a plain function, for light processes."""
 
 import functools
-import hashlib
 from typing import NamedTuple, Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ from beam_pipelines.elements.label_conflicts import Label, as_label
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import Refusal, StorageError, UserError, printable
 from beam_pipelines.images.image_headers import identify
-from beam_pipelines.images.look_alikes import HASH_ROW, hash_rows
+from beam_pipelines.images.look_alikes import HASH_ROW, digest_content, hash_rows
 from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.parallel import progress
@@ -79,7 +78,7 @@ def hash_records(
                 keys.append(_key(example, schema is not None) or f"{name}:{len(keys)}")
                 for feature, read in readers.items():
                     labels[feature].append(read(example))
-                contents.append(hashlib.blake2b(values[0], digest_size=16).digest())
+                contents.append(digest_content(values[0]))
                 looks.append(_look_at(values[0], image))
                 if len(looks) == _HASHED_TOGETHER:
                     rows.append(hash_rows(contents, looks))

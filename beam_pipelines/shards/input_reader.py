@@ -3,7 +3,6 @@
 import base64
 import bisect
 import collections
-import hashlib
 import itertools
 import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple
@@ -17,6 +16,7 @@ from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
+from beam_pipelines.images.look_alikes import digest_content
 from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 from beam_pipelines.images.thumbnails import make_thumbnail_of_refused
@@ -152,7 +152,7 @@ class InputReader:
             look = self._look_at(image, data) if self._context.config.hashes_looks else None
         except (OSError, Refusal) as error:
             return self._refuse(image, data, error)
-        return SeenImage(hashlib.blake2b(data, digest_size=16).digest(), look)
+        return SeenImage(digest_content(data), look)
 
     def _look_at(self, image: LabeledImage, data: bytes) -> np.ndarray | None:
         """None of a tensor, which shows nothing to anybody."""
