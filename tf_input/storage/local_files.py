@@ -114,9 +114,9 @@ class _OpenFile:
 
 
 def num_open_files() -> int:
-    """How many shards of a data set stay open, and as many indexes: together a fourth of what this process may have open beyond the usual,
-    as there may be several data sets."""
+    """How many shards of a data set stay open: a fourth of what this process may have open beyond the usual, as there may be several data
+    sets, and indexes beside them."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return _MOST_OPEN_FILES
-    return min(_MOST_OPEN_FILES, max(_FEW_OPEN_FILES, (limit - _USUAL_LIMIT) // 8))
+    return min(_MOST_OPEN_FILES, max(_FEW_OPEN_FILES, (limit - _USUAL_LIMIT) // 4))

@@ -46,7 +46,7 @@ class Store:
         sizes = {join(directory, shard.index): shard.index_bytes for shard in all_shards}
         index_bytes = sum(sizes.values())
         # One that is mapped has a descriptor of its own, and others are read through the files that are open.
-        is_mapped = files.is_local and index_bytes <= _MAX_MAPPED_BYTES and len(sizes) <= num_open_files()
+        is_mapped = files.is_local and index_bytes <= _MAX_MAPPED_BYTES and len(sizes) <= num_open_files() // 2
         is_held = not files.can_hold(sizes)
         kind = "mapped" if is_mapped else "held" if is_held else "read"
         open_index = functools.partial(_open_index, directory, files, kind)  # of nothing that holds the store itself
