@@ -340,7 +340,13 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @named_options(ReadConfig, without=predictions.OF_TRAINING)
     def predict(
-        self, model: Any, split: str, config: ReadConfig | None = None, *, output: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]
+        self,
+        model: Any,
+        split: str,
+        config: ReadConfig | None = None,
+        *,
+        output: str | os.PathLike[str] | None = None,
+        **options: Unpack[ReadOptions],
     ) -> dict[str, np.ndarray] | None:
         """What a model predicts for each example of a split, once, in the order of its shards, beside the example's key.
 

@@ -73,7 +73,9 @@ class DatasetFiles:
             ValueError: It is damaged, or of another version of the data set, or of one that is read otherwise.
         """
         if self.fold is not None:
-            raise ValueError(f"transform=True: {self.directory} was analysed as a whole, and is read as fold {self.fold[1]} of {self.fold[0]}; expected no fold")
+            raise ValueError(
+                f"transform=True: {self.directory} was analysed as a whole, and is read as fold {self.fold[1]} of {self.fold[0]}; expected no fold"
+            )
         # It may be made anew while the data set stays the same, and so is not read from what is kept of that.
         source = self.source.source if isinstance(self.source, CachedFiles) else self.source
         return Transform(self.directory, source, self.cache, self.manifest)
@@ -82,7 +84,7 @@ class DatasetFiles:
         """That records of a split can be read one by one: it is on a disk of this machine, or will be, with what else is read.
 
         Args:
-            split: Its name.
+            split: The name of the split.
             has_catalog: Whether its catalog is read too.
 
         Raises:

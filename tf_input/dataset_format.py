@@ -225,7 +225,9 @@ def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
     own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # these have their columns
     labels = [feature for feature in schema if feature.kind == "class_label"]
-    values = [one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and not one.is_long and one.name not in own]
+    values = [
+        one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and not one.is_long and one.name not in own
+    ]
     columns = {feature.name: feature for feature in (*labels, *values) if feature.name not in taken}
     for feature in (*labels, *values):
         if (name := feature.name) in taken:
@@ -479,9 +481,7 @@ def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
     folder, _, name = os.fspath(directory).rpartition("/")
     if name == MANIFEST:
         return FileNotFoundError(f"{directory} is not a data set, but a file of one: expected the folder in which it lies, {folder or '.'}")
-    return FileNotFoundError(
-        f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)"
-    )
+    return FileNotFoundError(f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)")
 
 
 def decode_manifest(data: bytes, path: str | os.PathLike[str]) -> Manifest:

@@ -34,7 +34,9 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
     others = {split: shards for split, shards in manifest.splits.items() if split not in names}
     found = [split for split in manifest.splits if split.startswith("fold")]
     if sorted(found) != sorted(names) or {TRAIN, VALIDATION}.intersection(others):
-        raise ValueError(f"fold={fold!r}: the data set has the splits {', '.join(manifest.splits)}; expected one prepared with --folds {fold[0]}")
+        raise ValueError(
+            f"fold={fold!r}: the data set has the splits {', '.join(manifest.splits)}; expected one prepared with --folds {fold[0]}"
+        )
     validation = names[fold[1]]
     train = tuple(shard for name in names if name != validation for shard in manifest.splits[name])
     return dataclasses.replace(manifest, splits={TRAIN: train, VALIDATION: manifest.splits[validation], **others})
@@ -62,7 +64,9 @@ def _merge(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
     if "pixels" in parts[0]:
         merged["pixels"] = _merge_pixels([part["pixels"] for part in parts if part["pixels"]])
     if names := sorted({name for part in parts for name in part.get("tensors", {})}):
-        merged["tensors"] = {name: _merge_tensors([part["tensors"][name] for part in parts if name in part.get("tensors", {})]) for name in names}
+        merged["tensors"] = {
+            name: _merge_tensors([part["tensors"][name] for part in parts if name in part.get("tensors", {})]) for name in names
+        }
     return {**merged, "shuffle": None}
 
 

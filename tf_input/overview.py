@@ -49,7 +49,13 @@ def overview_tables(manifest: Manifest) -> Iterator[Table]:
     ]
     yield Table(("split", "examples", "shards", "bytes"), splits, 1)
     features = [
-        (printable(feature.name), f"{feature.kind} {feature.dtype}".rstrip(), _shape(feature), _role(feature, manifest), _classes(feature.label_names))
+        (
+            printable(feature.name),
+            f"{feature.kind} {feature.dtype}".rstrip(),
+            _shape(feature),
+            _role(feature, manifest),
+            _classes(feature.label_names),
+        )
         for feature in manifest.schema
     ]
     yield Table(("feature", "kind", "shape", "", "classes"), features, 5)
@@ -88,7 +94,9 @@ def lines(table: Table) -> Iterator[str]:
     """A table for a terminal."""
     widths = [max(map(len, column)) for column in zip(table.titles, *table.rows)]
     for row in (table.titles, *table.rows):
-        cells = [cell.ljust(width) if index < table.num_texts else cell.rjust(width) for index, (cell, width) in enumerate(zip(row, widths))]
+        cells = [
+            cell.ljust(width) if index < table.num_texts else cell.rjust(width) for index, (cell, width) in enumerate(zip(row, widths))
+        ]
         yield "  ".join(cells).rstrip()
 
 

@@ -131,7 +131,9 @@ def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
             cells: dict[str, Any] = {}
             for name, values in part.items():
                 if values.ndim > 2:
-                    raise ValueError(f"{name} is {' x '.join(map(str, values.shape[1:]))} numbers an example; expected an output that ends in .parquet")
+                    raise ValueError(
+                        f"{name} is {' x '.join(map(str, values.shape[1:]))} numbers an example; expected an output that ends in .parquet"
+                    )
                 texts = values if values.dtype == object else values.astype(str)
                 cells |= {name: texts} if values.ndim == 1 else {f"{name}/{index}": texts[:, index] for index in range(values.shape[1])}
             if not place:

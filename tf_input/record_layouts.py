@@ -152,7 +152,9 @@ def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
         if match["dtype"] and not is_image and match["dtype"] not in DTYPES:
             raise _error(layout, f"{name}: type {match['dtype']!r}; expected one of {', '.join(DTYPES)}, {IMAGE}")
         if is_image and (name in _NO_OTHER_IMAGES or name.startswith(f"{OBJECTS}/") or match["shape"]):
-            raise _error(layout, f"{name}={text}: {IMAGE} is the type of another image beside {IMAGE!r}; expected right={match['names']}:{IMAGE}")
+            raise _error(
+                layout, f"{name}={text}: {IMAGE} is the type of another image beside {IMAGE!r}; expected right={match['names']}:{IMAGE}"
+            )
         numbers = [int(number) for number in re.findall(r"\d+", match["shape"] or "")]
         if is_number and not 0 < int(text) < 1 << 31 or 0 in numbers or numbers and not match["dtype"]:
             raise _error(layout, f"{name}={text}: expected numbers above 0, and a type before a shape")

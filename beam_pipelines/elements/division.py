@@ -29,10 +29,10 @@ def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndar
     """The largest group of each split that has any, and its inputs.
 
     Args:
-        splits: Names.
-        groups: Names, ascending: of equal ones the first is taken.
-        nums: Inputs of each, int64.
-        places: Of the split of each among `splits`, int64.
+        splits: The names of the splits.
+        groups: The names of the groups, ascending: of equally large ones the first is taken.
+        nums: The number of inputs of each group, int64 [num_groups].
+        places: The place among `splits` of each group's split, int64 [num_groups].
     """
     order = np.argsort(-nums, kind="stable")
     found, firsts = np.unique(places[order], return_index=True)
@@ -93,7 +93,7 @@ class Division:
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
-        """The same with what was reached, where a hash of the group decided.
+        """Returns the same division with what was reached, where a hash of the group decided.
 
         A hash comes near the shares where there are many groups. A group is told of that alone brings its split above its share, by more
         than one input in a hundred.

@@ -22,7 +22,7 @@ class Conflict(NamedTuple):
     """Images of one cluster that have different labels.
 
     Attributes:
-        feature: Of which the labels are.
+        feature: The name of the feature that the labels are of.
         images: (key, label): the first image of each of the first few labels.
     """
 
@@ -90,7 +90,7 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 
     Args:
         clusters: A number for each, int64 [num_images].
-        ranks: Of the key of each among all their keys, int64 [num_images].
+        ranks: The rank of each image's key among all their keys, int64 [num_images].
 
     Returns:
         Places of images, cluster after cluster, by their keys; and the number of the cluster of each, from 0, ascending.
@@ -123,7 +123,7 @@ def _is_one_class(feature: Feature) -> bool:
 
 
 def as_label(names: Iterable[str]) -> Label:
-    """Of several classes."""
+    """The label of an example of several classes."""
     return tuple(sorted(set(names)))
 
 

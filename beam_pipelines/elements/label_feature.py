@@ -7,7 +7,7 @@ class LabelFeature(NamedTuple):
     """Where the classes of an example are.
 
     Attributes:
-        name: Of the feature; empty: nobody knows.
+        name: The name of the feature; empty: nobody knows it.
         is_flags: Whether it has a 0 or 1 for each class.
     """
 
@@ -15,5 +15,5 @@ class LabelFeature(NamedTuple):
     is_flags: bool = False
 
     def classes(self, values: Sequence[Any]) -> list[Any]:
-        """Those of an example, from the feature's values."""
+        """The class names of an example, from the feature's values."""
         return [place for place, value in enumerate(values) if value] if self.is_flags else list(values)

@@ -13,23 +13,23 @@ class Twins:
     """Images that are alike, a *cluster* of them wherever several are.
 
     Attributes:
-        how: What becomes of them: one of `DUPLICATES`.
-        distance: Bits in which their hashes may differ; None: only the same bytes are alike.
-        lines: A line of JSON for each of them, as `twins.jsonl` has them.
-        looks: Perceptual hashes that are near another one, uint64 [num_looks, HASH_WORDS].
-        edges: Pairs of them that are near, int64 [num_edges, 2].
-        counts_all_pairs: False: where too many images look like each other, each was compared with one that stands for them; of these, and
-            of all that counts pairs, there may be more.
-        num_pairs: Pairs that are alike.
-        num_clusters: Clusters.
-        num_images: Images in clusters.
-        num_dropped: Those of them that are left out.
-        num_moved: Images whose source had them in another split, also those that are in a group with one of a cluster.
-        num_joined: Groups that became one with others, since images of theirs are alike.
-        num_cut: Clusters that were too large, or whose images were too far apart, and were cut.
-        largest_cut: An image in the largest of these; empty where there is none.
-        num_pairs_cut: Pairs that are alike and in two clusters for that reason.
-        conflicts: Labels of images of one cluster that disagree.
+        how: What becomes of the images, one of `DUPLICATES`.
+        distance: The number of bits in which hashes of images may differ that are alike; None: only the same bytes are alike.
+        lines: Lines of JSON for each of the images, as `twins.jsonl` has them, in the spool.
+        looks: Perceptual hashes that are near another one, uint64 [num_looks, HASH_WORDS], in the spool.
+        edges: Pairs of these hashes that are near, int64 [num_edges, 2], in the spool.
+        counts_all_pairs: Whether all pairs are counted. Where too many images look like each other, each was compared with one that stands
+            for them; there may be more pairs then than any count of them says.
+        num_pairs: The number of pairs of images that are alike.
+        num_clusters: The number of clusters.
+        num_images: The number of images in clusters.
+        num_dropped: The number of images in clusters that are left out.
+        num_moved: The number of images whose source had them in another split, also those that are in a group with one of a cluster.
+        num_joined: The number of groups that became one with others, since images of theirs are alike.
+        num_cut: The number of clusters that were too large, or whose images were too far apart, and were cut.
+        largest_cut: The key of an image in the largest cluster that was cut; empty where there is none.
+        num_pairs_cut: The number of pairs that are alike and in two clusters because of a cut.
+        conflicts: The labels of images of one cluster that disagree.
     """
 
     how: str
@@ -51,7 +51,9 @@ class Twins:
 
     def to_json(self) -> dict[str, Any]:
         """As `leaks.json` has it."""
-        facts = {name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "looks", "edges", "conflicts")}
+        facts = {
+            name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "looks", "edges", "conflicts")
+        }
         return {"duplicates": self.how, "distance": self.distance, "exact_only": self.distance is None, **facts, **self.conflicts.to_json()}
 
     def warnings(self) -> Iterator[str]:

@@ -19,14 +19,14 @@ _BLOCK_CELLS = 1 << 20
 def find_leaks(
     table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None
 ) -> dict[str, Any]:
-    """What is apart, as `leaks.json` has it under `now`.
+    """Finds what is apart, as `leaks.json` has it under `now`.
 
     Args:
         table: The table of all images, in their splits.
         looks: The looks of these images.
         edges: Pairs of looks that are alike, int64 [num_edges, 2].
-        counts_all_pairs: Whether these are all: see `Edges`.
-        num_pairs_before: Pairs that were alike before any image was left out, of which splits at random would have torn some; None: those
+        counts_all_pairs: Whether the edges are all that there are: see `Edges`.
+        num_pairs_before: The number of pairs that were alike before any image was left out, of which splits at random would have torn some; None: those
             that there are.
     """
     counts = _Counts(table, looks, edges)
@@ -91,7 +91,7 @@ class _Counts:
         return found
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Each two cells whose looks are near, or the same, both ways round."""
+        """Yields each two cells whose looks are near, or the same, both ways round."""
         nums = np.diff(self._first_cells)
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
@@ -104,7 +104,7 @@ class _Counts:
             yield self._first_cells[one][edge] + row, self._first_cells[other][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """Each two parts that have images which are alike."""
+        """Describes each two parts that have images which are alike."""
         num_parts = len(self._table.parts)
         torn = np.argwhere(np.triu(self.pairs, 1)).tolist()
         if not torn:
@@ -162,7 +162,7 @@ def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _find_conflicts(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:
-    """Images that are alike and have different labels."""
+    """Finds images that are alike and have different labels."""
     clusters = components(looks.num, edges)[looks.of_images]
     candidates = np.flatnonzero(np.bincount(clusters, minlength=1)[clusters] > 1)
     keys = table.keys.take(pa.array(candidates)).combine_chunks()

@@ -28,9 +28,9 @@ class HashedRecords(NamedTuple):
     """The images of one file, in the order of its records.
 
     Attributes:
-        keys: Of a file of ours; else the file's name and the number of the record.
-        labels: Feature with classes -> the label of each; None where it is not known.
-        rows: `HASH_ROW` [num_images].
+        keys: The keys of the images, in a file of ours; else the file's name and the number of the record.
+        labels: Feature with classes -> the label of each image; None where it is not known.
+        rows: The hashes of the images, `HASH_ROW` [num_images].
     """
 
     keys: list[str]

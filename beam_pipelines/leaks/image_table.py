@@ -20,11 +20,11 @@ class ImageTable:
     Attributes:
         parts: Names of splits, with that of their data set where there are several.
         of_images: The part of each image, int64 [num_images].
-        keys: string [num_images].
-        labels: Feature with classes -> string or list of string [num_images]; null where it is not known.
-        groups: string [num_images]; null where there is none.
-        hashes: `HASH_ROW` [num_images].
-        numbers: Names of those labels that are integers, which mean nothing in another data set.
+        keys: The key of each image, string [num_images].
+        labels: Feature with classes -> the label of each image, string or list of string [num_images]; null where it is not known.
+        groups: The group of each image, string [num_images]; null where there is none.
+        hashes: The hashes of each image, `HASH_ROW` [num_images].
+        numbers: The names of those labels that are integers, which mean nothing in another data set.
         are_as_stored: Whether the contents of all that have no look are those of their bytes as stored. A catalog has those at the source.
     """
 
@@ -60,7 +60,7 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def _join(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Of texts, or of lists of texts where one is of lists."""
+    """Joins columns to one of texts, or of lists of texts where one is of lists."""
     kind = next((column.type for column in columns if pa.types.is_list(column.type)), pa.string())
     chunks = [chunk for column in columns for chunk in column.chunks]
     return pa.chunked_array([chunk if chunk.type == kind else _as_lists(chunk) for chunk in chunks], kind)
@@ -78,7 +78,7 @@ def _nothing(num: int) -> pa.ChunkedArray:
 def make_table(
     part: str, keys: Sequence[str], labels: Mapping[str, Sequence[Label | None]], groups: pa.ChunkedArray | None, hashes: np.ndarray
 ) -> ImageTable:
-    """A table of one part."""
+    """Makes the table of one part."""
     columns = {}
     for name, values in labels.items():
         has_lists = any(isinstance(value, tuple) for value in values)
@@ -116,7 +116,7 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.ChunkedArray, dict[str, pa.ChunkedArray], pa.ChunkedArray]:
-    """Keys, labels and groups of a catalog."""
+    """The keys, labels and groups of a catalog."""
     labels = {}
     for name, feature in catalog_features(schema).items():
         if feature.kind == "class_label":

@@ -58,13 +58,13 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
 
 
 def _name_data_set(directory: str, table: ImageTable) -> ImageTable:
-    """Its name is before those of its parts, and of labels that mean nothing elsewhere."""
+    """Puts the name of a data set before those of its parts, and of labels that mean nothing elsewhere."""
     labels = {f"{directory}: {name}" if name in table.numbers else name: column for name, column in table.labels.items()}
     return dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts), labels=labels)
 
 
 def _class_shares(directory: str) -> dict[str, Any]:
-    """Of a data set of ours; of others nothing."""
+    """The class shares of a data set of ours; of others nothing."""
     manifest, path = _manifest_of(directory), f"{directory}/{STATISTICS}"
     try:
         return class_shares(manifest.schema, json.loads(files_at(path).read(path))) if manifest else {}
@@ -122,7 +122,9 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
         if shard.catalog:
             keys, _, groups = catalog_names(read_catalog(f"{directory}/{shard.catalog}"), manifest.schema)
             if keys.to_pylist() != records.keys:
-                raise UserError(f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with")
+                raise UserError(
+                    f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with"
+                )
         tables.append(make_table(split, records.keys, records.labels, groups, records.rows))
     return join_parts(tables)
 
@@ -145,7 +147,7 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
 
 
 def _refuse_prepared(root: str, names: Iterable[str]) -> None:
-    """Of data sets with a manifest more is known than their records say: splits, groups, class names."""
+    """Refuses files of a data set with a manifest, of which more is known than their records say: splits, groups, class names."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
         if files_at(path).exists(path) and b'"recordmill"' in files_at(path).read(path)[:100]:  # others may have files of that name

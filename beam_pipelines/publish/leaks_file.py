@@ -12,10 +12,10 @@ def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature]
     """The text of `leaks.json`.
 
     Args:
-        twins: What was found before anything was written.
-        now: What is there now: see `find_leaks`.
-        schema: Of the data set.
-        statistics: What `statistics.json` says.
+        twins: The twins that were found before anything was written.
+        now: The leaks that are there now, as `find_leaks` gives them.
+        schema: The features of the data set.
+        statistics: The contents of `statistics.json`.
     """
     fields = {"found": twins.to_json(), "now": now, "classes": class_shares(schema, statistics)}
     return to_json({**fields, "checksum": _checksum(fields)})

@@ -143,12 +143,13 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 
 
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
-    """Of each feature the classes of which a split has the smallest and the largest share; of one split there is nothing to tell."""
+    """Tells of each feature the classes of which a split has the smallest and the largest share; of one split there is nothing to tell."""
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
             told = (
-                f"{split} {shares[low][split]:.1%} ({low}) to {shares[high][split]:.1%} ({high})" for split, (low, high) in zip(splits, ends)
+                f"{split} {shares[low][split]:.1%} ({low}) to {shares[high][split]:.1%} ({high})"
+                for split, (low, high) in zip(splits, ends)
             )
             yield f"class shares of {feature}: {', '.join(told)}"
 

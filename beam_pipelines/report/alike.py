@@ -65,7 +65,10 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     has_several = len(features) > 1
     classes = ((f"{one} {name}" if has_several else name, shares) for one, found in features.items() for name, shares in found.items())
     for name, shares in itertools.islice(classes, _MAX_CLASSES):
-        yield f"share of {name}"[:_MAX_NAME], ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT]
+        yield (
+            f"share of {name}"[:_MAX_NAME],
+            ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT],
+        )
 
 
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:

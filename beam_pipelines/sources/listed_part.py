@@ -397,9 +397,7 @@ def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> Non
     if following:
         raise UserError(f"--check=none: {following[0]!r} has to follow the image, which is then not looked into; expected header")
     if not config.images.is_kept or found.raws != {None} or found.arrays:
-        raise UserError(
-            "--check=none: arrays, and images that are to be resized or converted, are looked into; expected header, or more"
-        )
+        raise UserError("--check=none: arrays, and images that are to be resized or converted, are looked into; expected header, or more")
 
 
 def _image_feature(config: PrepareJob, root: str, found: ListedPart) -> Feature:

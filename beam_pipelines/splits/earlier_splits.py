@@ -36,7 +36,9 @@ def check_earlier_splits(config: PrepareConfig) -> None:
     others = sorted(names.difference(config.shares))
     if others and not config.source.divide:  # else the inputs may name them, as is seen later
         expected = f"expected --splits with a share for each, such as {others[0]}=…, or other names there"
-        raise UserError(f"{shown}: has the splits {', '.join(sorted(names))}, and new inputs would come into {', '.join(config.shares)}; {expected}")
+        raise UserError(
+            f"{shown}: has the splits {', '.join(sorted(names))}, and new inputs would come into {', '.join(config.shares)}; {expected}"
+        )
 
 
 def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:

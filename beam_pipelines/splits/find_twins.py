@@ -92,7 +92,8 @@ class FindTwins(beam.PTransform):
         settled = (
             root
             | "AfterTheSearch" >> beam.Impulse()
-            | "SettleTwins" >> beam.FlatMap(settle_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
+            | "SettleTwins"
+            >> beam.FlatMap(settle_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
                 "twins", "renames", "moved", main="runs"
             )
         )
@@ -143,7 +144,9 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLoo
     return WrittenEdges(stretch, edges.are_all)
 
 
-def settle_found(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob) -> Iterator[Any]:
+def settle_found(
+    unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob
+) -> Iterator[Any]:
     """What becomes of each image that is alike to another one: a `ChangedRun` for each run; and, tagged, the `Twins`, the
     renames and the groups that are moved.
 
@@ -164,7 +167,9 @@ def settle_found(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Writt
         places = find_alike(looks, joined)
         starts = np.cumsum([0, *(run.run.num_references for run in runs)])
         bounds = np.searchsorted(places, starts)
-        candidates = References.concatenate([_read_some(run.run, places[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])])
+        candidates = References.concatenate(
+            [_read_some(run.run, places[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])]
+        )
     clusters = cluster_candidates(looks, joined, config.duplicate_distance, places, key_ranks(candidates.keys), rows["content"][places])
     settled = SettledTwins(candidates, clusters, config, listing, find_earlier_splits(config.splits_from, candidates.keys))
     members = places[settled.members]
@@ -186,7 +191,9 @@ def _check_dead_letters(found: DeadLetterCount, listing: Listing, config: Prepar
     if num == listing.num_inputs:
         raise UserError(f"no input {listing.makes_example}; among the dead letters:{found.describe()}")
     if num > config.max_bad_fraction * listing.num_inputs:
-        raise DataError(f"{num} of {listing.num_inputs} inputs are dead letters, more than --max_bad_fraction={config.max_bad_fraction:g} allows:{found.describe()}")
+        raise DataError(
+            f"{num} of {listing.num_inputs} inputs are dead letters, more than --max_bad_fraction={config.max_bad_fraction:g} allows:{found.describe()}"
+        )
 
 
 def _read_some(run: Run, places: np.ndarray, spool: SpoolReader) -> References:

@@ -105,8 +105,8 @@ def mark_run(
     """Reads references, finds out what is settled of them, and counts the rest.
 
     Args:
-        run: The references.
-        config: Of all.
+        run: The run that has the references.
+        config: The job of the run.
         earlier: See `earlier_splits.load_earlier_splits`.
         moved: Groups whose inputs come to the split of `--move_to`.
     """
@@ -140,9 +140,7 @@ def codes_of(texts: Texts) -> tuple[list[bytes], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
-def _settle(
-    references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]
-) -> _Settled:
+def _settle(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Settled:
     """What is settled: by the source, by earlier splits, and by `--move_to`, which goes before both."""
     names = [name for name in references.splits if name and name not in config.source.divide]
     places = [names.index(name) if name in names else OPEN for name in references.splits]
@@ -154,7 +152,9 @@ def _settle(
         has_one = found.is_valid().to_numpy(zero_copy_only=False)
         positions = found.drop_null().to_numpy()
         names += [name for name in splits.dictionary.to_pylist() if name not in names]
-        theirs = np.array([names.index(name) for name in splits.dictionary.to_pylist()] or [0], np.uint16)[splits.indices.to_numpy()[has_one]]
+        theirs = np.array([names.index(name) for name in splits.dictionary.to_pylist()] or [0], np.uint16)[
+            splits.indices.to_numpy()[has_one]
+        ]
         before = settled[positions]
         settled[positions] = theirs
         differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)  # the second of a key that comes twice at once

@@ -134,9 +134,13 @@ class SettledTwins:
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})
             if listing.fractions is not None and config.splits_from is None:
-                raise UserError(f"--move_to={config.move_to}: the inputs name no splits; expected no --move_to, since each cluster comes into one anyway")
+                raise UserError(
+                    f"--move_to={config.move_to}: the inputs name no splits; expected no --move_to, since each cluster comes into one anyway"
+                )
             if config.move_to not in known:
-                raise UserError(f"--move_to={config.move_to}: there is no such split; expected one of {', '.join(known)}{did_you_mean(config.move_to, known)}")
+                raise UserError(
+                    f"--move_to={config.move_to}: there is no such split; expected one of {', '.join(known)}{did_you_mean(config.move_to, known)}"
+                )
         splits, places = self._splits()
         torn = []
         found = np.unique(self._numbers * len(splits) + places)
@@ -204,7 +208,7 @@ class SettledTwins:
         )
 
     def _lines(self, own: Texts, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:
-        """Of JSON, put together by hand: a line of each image in a cluster, of which there may be as many as images."""
+        """Yields lines of JSON, put together by hand: one of each image in a cluster, of which there may be as many as images."""
         names, shown = list(map(_to_json, self._names)), zip(*labels.values()) if labels else itertools.repeat(())
         rows = zip(self._numbers.tolist(), self._keys, shown, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
         for number, key, of_features, is_dropped, group, own_group in rows:

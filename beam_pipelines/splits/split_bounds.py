@@ -70,7 +70,9 @@ def settle_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds
         first, stop = np.searchsorted(cells, [cell := bound.stratum << plan.bits | bound.bucket, cell + 1]).tolist()
         place = first + bound.position
         if place >= stop:
-            raise RunError(f"{stop - first} inputs of a bucket arrived; expected more than {bound.position}: the runner lost or repeated some")
+            raise RunError(
+                f"{stop - first} inputs of a bucket arrived; expected more than {bound.position}: the runner lost or repeated some"
+            )
         hashes[bound.split - 1, bound.stratum] = all_hashes[place]
         keys[bound.split - 1][bound.stratum] = texts[int(order[place])].as_py()
     return SettledBounds(hashes, keys)

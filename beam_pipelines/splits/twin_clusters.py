@@ -41,7 +41,9 @@ def find_alike(looks: Looks, edges: np.ndarray) -> np.ndarray:
     return np.flatnonzero(is_candidate[looks.of_images])
 
 
-def cluster_candidates(looks: Looks, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray) -> Clusters:
+def cluster_candidates(
+    looks: Looks, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray
+) -> Clusters:
     """Puts candidates that are alike together.
 
     Args:
@@ -103,9 +105,7 @@ def _is_wide(looks: Looks, members: np.ndarray, limit: int) -> bool:
     return any((look_distance(hashes[start : start + step], hashes) > limit).any() for start in range(0, len(members), step))
 
 
-def _cut_into_stars(
-    labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int
-) -> None:
+def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int) -> None:
     """Gives each star the label of its centre. Centres are those with most neighbours; of equal ones that with the smallest key."""
     both = np.concatenate([edges, edges[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]

@@ -117,11 +117,7 @@ class Findings:
             )
         if not self.is_held and self.decoded_bytes is not None and self.stored_size is not None:
             yield from self._small_images(self.decoded_bytes, "exact={}x{}".format(*self.stored_size))
-        elif (
-            self.image_kind == "image"
-            and self.formats.get("png", 0) * 2 > sum(self.formats.values())
-            and bottleneck == "decode"
-        ):
+        elif self.image_kind == "image" and self.formats.get("png", 0) * 2 > sum(self.formats.values()) and bottleneck == "decode":
             command = self._prepare("jpeg", "--image_format", "jpeg:90")
             yield f"most images are PNG, which takes longer to decode than JPEG:\n  {command}"
         if bottleneck == "augment":

@@ -141,7 +141,9 @@ class ExampleDecoder:
         views = self._all_views(parsed, seed, drawn)
         inputs = {name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names}
         if self.config.ragged == "mask":
-            masks = self._masks(self.config.input_names, parsed) | {name: self._frame_mask(name, inputs[name], views) for name in self._framed}
+            masks = self._masks(self.config.input_names, parsed) | {
+                name: self._frame_mask(name, inputs[name], views) for name in self._framed
+            }
             inputs |= {f"{name}{lists.MASK_SUFFIX}": one for name, one in masks.items()}
         x = _one_or_all(inputs)
         if not self.targets:
@@ -242,7 +244,11 @@ class ExampleDecoder:
         """
         features = [self._settled(self.features[name]) for name in self._named]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
-        if any(size is None for _, size in stored) or (self.stored_size is None and self._makes_views()) or any(map(_is_of_any_size, features)):
+        if (
+            any(size is None for _, size in stored)
+            or (self.stored_size is None and self._makes_views())
+            or any(map(_is_of_any_size, features))
+        ):
             return None
         tensors = [one for one in features if is_map(one) or one.kind == "tensor" and None not in one.shape]
         num_bytes = sum(_dtype(one).size * math.prod(one.shape) for one in tensors)
@@ -380,9 +386,7 @@ class ExampleDecoder:
         augmentation, seed = self.config.augmentation, self._seed_of(name, seed)
         return make_views(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), rows, leader)
 
-    def _all_views(
-        self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None
-    ) -> dict[str, Views | None]:
+    def _all_views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None) -> dict[str, Views | None]:
         """By the images' names. Of those that vary together the first one's crop and turn are drawn, and the others have them too."""
         found: dict[str, Views | None] = {}
         for name in self.image_names:

@@ -47,7 +47,9 @@ def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
 def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
-            raise ValueError(f"{option}: {name!r} is none of the images, {', '.join(known) or 'of which there are none'}{meant(name, known)}")
+            raise ValueError(
+                f"{option}: {name!r} is none of the images, {', '.join(known) or 'of which there are none'}{meant(name, known)}"
+            )
 
 
 def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None:

@@ -18,7 +18,11 @@ _OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # of an Augm
 
 
 def normalization_layer(
-    statistics: Mapping[str, Any], image: Feature, split: str = "train", stored_channels: int = len(colors.LUMA), channels: int | None = None
+    statistics: Mapping[str, Any],
+    image: Feature,
+    split: str = "train",
+    stored_channels: int = len(colors.LUMA),
+    channels: int | None = None,
 ) -> keras.layers.Normalization:
     """A layer after which each channel of a split's images has mean 0 and variance 1.
 
@@ -44,13 +48,19 @@ def normalization_layer(
     channels = channels or stored_channels
     expected = (stored_channels,) if image.kind == "tensor" else (1, len(colors.LUMA))
     if channels not in expected:
-        raise ValueError(f"{image.name!r} has {channels} channels; expected {stored_channels if image.kind == 'tensor' else '3 (RGB) or 1 (grey)'}")
+        raise ValueError(
+            f"{image.name!r} has {channels} channels; expected {stored_channels if image.kind == 'tensor' else '3 (RGB) or 1 (grey)'}"
+        )
     if channels < stored_channels:
-        raise ValueError(f"channels={channels}: nobody computed the variance of colours made grey; expected 3, or keras.layers.Normalization().adapt")
+        raise ValueError(
+            f"channels={channels}: nobody computed the variance of colours made grey; expected 3, or keras.layers.Normalization().adapt"
+        )
     pixels = statistics["splits"][split]["pixels"]
     if pixels is None:
         if image.kind == "tensor":
-            raise ValueError(f"of the numbers in {image.name!r} of {split!r} no variance is known; expected keras.layers.Normalization().adapt")
+            raise ValueError(
+                f"of the numbers in {image.name!r} of {split!r} no variance is known; expected keras.layers.Normalization().adapt"
+            )
         raise ValueError(f"no image of {split!r} was decoded to prepare it; expected --check=decode, or strict")
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # of grey images the three are the same
     scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.kind == "image" and image.dtype else 1
@@ -116,7 +126,9 @@ class RandomFlipAndColors(keras.layers.Layer):
 
     def call(self, images: Any, training: bool | None = None) -> Any:
         if keras.backend.standardize_dtype(images.dtype) == "uint16":
-            raise ValueError(f"images of uint16: {self.name!r} expects 0..255; `batches` mirrors others, with augment=Augmentation(flip=True)")
+            raise ValueError(
+                f"images of uint16: {self.name!r} expects 0..255; `batches` mirrors others, with augment=Augmentation(flip=True)"
+            )
         if not training:
             return keras.ops.cast(images, self.compute_dtype)
         draws = keras.random.uniform((5, keras.ops.shape(images)[0], 1, 1), -1.0, 1.0, "float32", self.seed_generator)

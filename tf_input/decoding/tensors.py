@@ -40,7 +40,9 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
 
 def decode_tensor(stored: tf.Tensor, shape: tf.Tensor, feature: Feature) -> tf.Tensor:
     """One tensor, string [], of the sides that are stated, int64 [dimensions], as `stored_shapes` has them."""
-    with tf.control_dependencies([tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name}: expected the shape {feature.shape}")]):
+    with tf.control_dependencies(
+        [tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name}: expected the shape {feature.shape}")]
+    ):
         numbers = tf.io.decode_raw(stored, tf.as_dtype(feature.dtype))
     return tf.ensure_shape(tf.reshape(numbers, shape), feature.shape)
 

@@ -218,7 +218,9 @@ class RecordFiles:
             parse_keys=key_parser(self.layout.parse, self.features),
         )
         if (IMAGE in decoder.image_names and decoder.image_size is None) or decoder.unsized:
-            raise ValueError(f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)")
+            raise ValueError(
+                f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)"
+            )
         return decoder
 
 

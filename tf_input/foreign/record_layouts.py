@@ -52,7 +52,9 @@ class RecordLayout:
         return found
 
 
-def find_record_layout(records: Sequence[bytes], path: str, layout: str | Mapping[str, Any] | None, label_names: Sequence[str]) -> RecordLayout:
+def find_record_layout(
+    records: Sequence[bytes], path: str, layout: str | Mapping[str, Any] | None, label_names: Sequence[str]
+) -> RecordLayout:
     """Finds how to read records that are like these.
 
     Args:

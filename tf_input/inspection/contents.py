@@ -93,7 +93,9 @@ class Contents:
                 feature, numbers = self._manifest.features[name], [found[one] for one in ("min", "max", "mean", "std")]
                 shape = f"{feature.dtype}[{','.join('?' if side is None else str(side) for side in feature.shape)}]"
                 shown = ("" if one is None else f"{one:,}" if isinstance(one, int) else f"{one:.6g}" for one in numbers)
-                rows.append((printable(name), shape, printable(split), f"{found['num_examples']:,}", *shown, f"{found['num_not_finite']:,}"))
+                rows.append(
+                    (printable(name), shape, printable(split), f"{found['num_examples']:,}", *shown, f"{found['num_not_finite']:,}")
+                )
         return Table(("tensors", "", "split", "examples looked at", "min", "max", "mean", "std", "not finite"), rows, 3)
 
     def _shards(self) -> Table:

@@ -38,7 +38,9 @@ def draw_annotations(
 
 
 def _colour(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    rows, columns = (np.arange(wanted) * have // wanted for have, wanted in zip(mask.shape, pixels.shape))  # of another size after a transform
+    rows, columns = (
+        np.arange(wanted) * have // wanted for have, wanted in zip(mask.shape, pixels.shape)
+    )  # of another size after a transform
     classes, places = np.unique(mask[rows][:, columns], return_inverse=True)
     colours = np.array([ImageColor.getrgb(_colour_of(one)) for one in classes.tolist()], np.uint16)
     mixed = (pixels + colours[places.reshape(pixels.shape[:2])]) // 2

@@ -106,9 +106,7 @@ def service_batches(
     if not config.has_functions:  # whose shapes may be known to their user alone
         _check_shapes(data)
     _warn_of_silence(config.service)
-    data = data.apply(
-        tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service)
-    )
+    data = data.apply(tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service))
     # Each worker ends with a batch that is not full; these are joined, so that a pass has as many batches as without them. Of a last
     # batch no more is asked for than all hosts have, so none begins a second pass to fill it.
     num_full, remainder = divmod(part.count, config.batch_size)

@@ -139,6 +139,8 @@ def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: b
     if config.start_step >= share.num_batches:
         raise ValueError(f"start_step={config.start_step}: an epoch of {split} has {share.num_batches} batches; expected one below")
     if share.has_padding and not has_targets:
-        message = "%s has no targets, and so no weights to tell by that the last of %d examples on some of the %d hosts only fills up a batch"
+        message = (
+            "%s has no targets, and so no weights to tell by that the last of %d examples on some of the %d hosts only fills up a batch"
+        )
         _logger.warning(message, split, share.num_examples, share.hosts[0])
     return share

@@ -70,7 +70,9 @@ class Catalog(Mapping[str, Column]):
         elif name in self._names:
             self._read[name] = _to_column([*self._each(functools.partial(_read_column, name=name))], names)
         elif name in self._features and self._features[name].is_long:
-            raise KeyError(f"{name!r} is in no catalog, as one of its texts is longer than {MAX_CATALOG_TEXT_BYTES:,} bytes; {self.described()}")
+            raise KeyError(
+                f"{name!r} is in no catalog, as one of its texts is longer than {MAX_CATALOG_TEXT_BYTES:,} bytes; {self.described()}"
+            )
         else:
             raise KeyError(f"there is no column {name!r}; {self.described()}{meant(name, self)}")
         return self._read[name]
@@ -91,7 +93,9 @@ class Catalog(Mapping[str, Column]):
         if name == LABEL:
             labels = self._labels
             if len(labels) and not -1 <= labels.min() <= labels.max() < len(names):
-                raise ValueError(f"{self._directory}: an index of {self._split} is damaged: it has labels from {labels.min()} to {labels.max()}")
+                raise ValueError(
+                    f"{self._directory}: an index of {self._split} is damaged: it has labels from {labels.min()} to {labels.max()}"
+                )
             return labels
         places = {label: place for place, label in enumerate(names)}
         column = next(column for column, feature in self._with_names.items() if feature.name == name)
@@ -134,7 +138,9 @@ class Catalog(Mapping[str, Column]):
 
     def no_row(self, key: str) -> ValueError:
         """What to raise where `rows` does not have a key where its record is."""
-        return ValueError(f"{self._directory}: a catalog of {self._split} does not have the key {key!r}; `recordmill repair` makes it again")
+        return ValueError(
+            f"{self._directory}: a catalog of {self._split} does not have the key {key!r}; `recordmill repair` makes it again"
+        )
 
     def example_keys(self) -> np.ndarray:
         """The key of each example: str [n], as objects, of which none is kept; errors as in `hashes`."""
@@ -158,7 +164,9 @@ class Catalog(Mapping[str, Column]):
         Raises:
             ImportError, OSError, ValueError: As in `[]`.
         """
-        return np.concatenate([np.zeros(0, np.uint64), *self._each(functools.partial(_hash_keys, by_group=by_group, purpose=purpose.encode()))])
+        return np.concatenate(
+            [np.zeros(0, np.uint64), *self._each(functools.partial(_hash_keys, by_group=by_group, purpose=purpose.encode()))]
+        )
 
     @functools.cached_property
     def _by_hash(self) -> tuple[np.ndarray, np.ndarray]:
@@ -207,7 +215,9 @@ class Catalog(Mapping[str, Column]):
         except (OSError, ValueError) as error:
             raise _failed(path, error) from error
         if file.metadata.num_rows != shard.num_examples:
-            raise ValueError(f"{path} has {file.metadata.num_rows} rows, and its shard {shard.num_examples} records; `recordmill repair` makes it again")
+            raise ValueError(
+                f"{path} has {file.metadata.num_rows} rows, and its shard {shard.num_examples} records; `recordmill repair` makes it again"
+            )
         return file
 
 

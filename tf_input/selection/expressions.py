@@ -45,7 +45,9 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ValueError(f"where={text!r}: {getattr(error, 'msg', error)}; expected such as \"label in ('cat', 'dog') and width >= 64\"") from None
+        raise ValueError(
+            f"where={text!r}: {getattr(error, 'msg', error)}; expected such as \"label in ('cat', 'dog') and width >= 64\""
+        ) from None
     try:
         with np.errstate(all="ignore"):
             found = _Evaluator(text, columns).value(tree.body)
@@ -151,7 +153,9 @@ class _Evaluator:
             return self._is_one_of(left_node, left, right_node)
         right = self.value(right_node)
         if not isinstance(right, (Texts, TextLists)) or not isinstance(left, Texts) or left.codes.ndim:
-            self._fail(f"{_show(left_node)!r} in {_show(right_node)!r}: expected a column in a tuple of values, or a text in a column of texts")
+            self._fail(
+                f"{_show(left_node)!r} in {_show(right_node)!r}: expected a column in a tuple of values, or a text in a column of texts"
+            )
         (text,) = left.values
         if isinstance(right, Texts):
             return right.look_up(lambda one: text in one, False)

@@ -37,7 +37,9 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
     def keep(name: str, numbers: np.ndarray) -> np.ndarray:
         said.append(f"{name}={getattr(config, name)!r}")
         if not len(numbers):
-            raise ValueError(f"{', '.join(said)}: nothing is left of the {catalog.num_examples:,} examples of {split}; expected what some meet")
+            raise ValueError(
+                f"{', '.join(said)}: nothing is left of the {catalog.num_examples:,} examples of {split}; expected what some meet"
+            )
         return numbers
 
     if config.where is not None:
@@ -67,7 +69,9 @@ def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog
             raise
         raise ValueError(f"where={where!r}: {error.args[0]}") from None
     if found.dtype != bool or found.shape != (catalog.num_examples,):
-        raise ValueError(f"where={where!r}: it gave {found.dtype} {list(found.shape)}; expected bool [{catalog.num_examples}], one of each example")
+        raise ValueError(
+            f"where={where!r}: it gave {found.dtype} {list(found.shape)}; expected bool [{catalog.num_examples}], one of each example"
+        )
     return found
 
 
@@ -106,7 +110,9 @@ def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[s
                 raise ValueError(f"balance={option!r}: {name} has no class {one!r}; expected one of {shown}{meant(one, names)}")
     classes = catalog.labels(name)[numbers]
     if len(without := np.flatnonzero(classes < 0)):
-        raise ValueError(f"balance={option!r}: {len(without):,} examples of {split} have no {name}; where=\"{name} is not None\" leaves them out")
+        raise ValueError(
+            f'balance={option!r}: {len(without):,} examples of {split} have no {name}; where="{name} is not None" leaves them out'
+        )
     shares = option if isinstance(option, str) else tuple(float(option.get(one, 0)) for one in names)
     count = functools.partial(count_classes, shares, split=split, names=names)
     return Balance(classes, len(names), count, 0 if config.seed is None else config.seed)
@@ -132,7 +138,9 @@ def count_classes(shares: str | Sequence[float], sizes: np.ndarray, split: str, 
         return np.where(occurs, of_each, 0)
     wanted = np.array(shares) / sum(shares) * sizes.sum()
     if len(missing := np.flatnonzero((wanted > 0) & ~occurs)):
-        raise ValueError(f"balance: no example of {names[missing[0]]!r} is among the {sizes.sum():,} that are left of {split}; expected a share of 0")
+        raise ValueError(
+            f"balance: no example of {names[missing[0]]!r} is among the {sizes.sum():,} that are left of {split}; expected a share of 0"
+        )
     counts = np.floor(wanted).astype(np.int64)
     rest = int(sizes.sum() - counts.sum())
     remainders = np.where(wanted > 0, wanted - counts, -1)

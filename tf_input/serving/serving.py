@@ -82,9 +82,7 @@ class ServingConfig:
         return {name: getattr(self, name) for name in ("transform", "image_size", "channels", "fit", "inputs", "targets")}
 
 
-def export_serving(
-    model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any
-) -> None:
+def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any) -> None:
     """Writes a SavedModel that takes raw images and answers names of labels; TensorFlow alone runs it.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
@@ -149,7 +147,9 @@ def export_serving(
     inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED), config.max_pixels)
     raw, x, specs = inputs.sample(_NUM_CHECKED)
     if config.max_batch_size is not None and any(None in one.shape[1:] for one in tf.nest.flatten(specs)):
-        raise ValueError(f"max_batch_size={config.max_batch_size}: lists of several calls differ in length; expected None, or training with max_length=...")
+        raise ValueError(
+            f"max_batch_size={config.max_batch_size}: lists of several calls differ in length; expected None, or training with max_length=..."
+        )
     targets = inputs.decoder.targets
     check_fed(model, x)
     predicted = _predict(model, x, targets)

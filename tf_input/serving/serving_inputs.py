@@ -50,7 +50,9 @@ class ServingInputs:
         for name in raw:
             if dataset.features[name].shape.count(None) > 1:
                 found = f"{name!r} is a tensor of different sizes, {dataset.features[name].shape}"
-                raise ValueError(f"inputs={self._any_size.config.input_names!r}: {found}, which no signature takes; expected tensors of one shape")
+                raise ValueError(
+                    f"inputs={self._any_size.config.input_names!r}: {found}, which no signature takes; expected tensors of one shape"
+                )
         self.specs: dict[str, tf.TensorSpec] = {}
         self._lists: dict[str, str] = {}  # name -> that of their lengths
         for name, spec in schema.feature_spec(dataset.features[name] for name in raw).items():
@@ -62,7 +64,9 @@ class ServingInputs:
             if not lists.is_list(feature) and (feature.kind != "class_label" or name.startswith(f"{OBJECTS}/")):
                 raise ValueError(f"{found}, of which an example has any number; expected others, or lists of numbers, texts or classes")
             if length in dataset.features:
-                raise ValueError(f"{found}, and a signature says in {length!r} how long its lists are, which a feature is called; expected others")
+                raise ValueError(
+                    f"{found}, and a signature says in {length!r} how long its lists are, which a feature is called; expected others"
+                )
             self._lists[name] = length
             self.specs |= {name: tf.TensorSpec([None, *feature.shape], spec.dtype, name), length: tf.TensorSpec([None], tf.int64, length)}
 

@@ -87,7 +87,13 @@ def _shows_parts(reading: Reading) -> bool:
 
 def _check_raw(reading: Reading) -> None:
     image = reading.dataset.features.get(IMAGE)
-    if image is not None and is_map(image) and image.kind != "tensor" and not reading.config.transform and IMAGE in reading.config.input_names:
+    if (
+        image is not None
+        and is_map(image)
+        and image.kind != "tensor"
+        and not reading.config.transform
+        and IMAGE in reading.config.input_names
+    ):
         raise ValueError(
             f"{reading.dataset.directory}: its images are transformed already, and raw ones are to be served; expected the data set "
             "from which `recordmill transform` made it, with transform=True"

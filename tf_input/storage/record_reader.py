@@ -169,7 +169,9 @@ class RecordReader:
         sizes = [self._read_extent(part, begin, target) for part, (begin, _), target in zip(parts, extents, targets)]
         # One thread at a time: several that look through records by turns take three times as long together.
         with self._looking:
-            found = [self._find_records(part, begin, target, size) for part, (begin, _), target, size in zip(parts, extents, targets, sizes)]
+            found = [
+                self._find_records(part, begin, target, size) for part, (begin, _), target, size in zip(parts, extents, targets, sizes)
+            ]
             begins, ends = (np.concatenate([start + one for start, one in zip(edges, some)]) for some in zip(*found))
             return RecordStretch(piece, begins, ends)
 
@@ -222,7 +224,9 @@ class RecordReader:
         piece = arena.take(int(edges[-1]))
         data = piece.view
         tasks = [
-            self._threads.submit(self._read_piece, int(shards[first]), begins[first:stop], ends[first:stop], data[edges[first] : edges[stop]])
+            self._threads.submit(
+                self._read_piece, int(shards[first]), begins[first:stop], ends[first:stop], data[edges[first] : edges[stop]]
+            )
             for first, stop in zip(pieces, pieces[1:])
         ]
         wait(tasks)

@@ -60,7 +60,9 @@ class Stretches:
 
     def __init__(self, stretches: Sequence[RecordStretch]) -> None:
         counts = [len(one.begins) for one in stretches]
-        firsts, lengths = (np.repeat(np.array(each), counts) for each in zip(*((one.piece.begin, one.piece.num_bytes) for one in stretches)))
+        firsts, lengths = (
+            np.repeat(np.array(each), counts) for each in zip(*((one.piece.begin, one.piece.num_bytes) for one in stretches))
+        )
         begins, ends = (np.concatenate(each) for each in zip(*((one.begins, one.ends) for one in stretches)))
         is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= lengths)
         begins, ends = np.where(is_there, firsts + begins, 0), np.where(is_there, firsts + ends, FRAME_BYTES)

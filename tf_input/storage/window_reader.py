@@ -134,7 +134,8 @@ class WindowReader:
         # Short runs are read several at a time, as far as each thread has some all the same.
         together = max(1, min(-(-len(parts) // _NUM_REQUESTS), _TOGETHER_BYTES * len(parts) // max(1, num_bytes)))
         stretches = [
-            self._threads.submit(self._records.read_runs, parts[place : place + together], arena) for place in range(0, len(parts), together)
+            self._threads.submit(self._records.read_runs, parts[place : place + together], arena)
+            for place in range(0, len(parts), together)
         ]
         mixed = self._threads.submit(order.mix, window)
         return _Loading(window, slices, stretches, mixed, num_bytes, arena)

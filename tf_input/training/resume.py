@@ -65,7 +65,9 @@ class BackupAndRestore(keras.callbacks.Callback):
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         steps, num_batches = self.params.get("steps"), self._train.position.num_batches
         if steps is None:
-            raise ValueError(f"`fit` knows of no number of batches: expected steps_per_epoch={num_batches}, and train.repeat() before other steps")
+            raise ValueError(
+                f"`fit` knows of no number of batches: expected steps_per_epoch={num_batches}, and train.repeat() before other steps"
+            )
         if steps != num_batches:
             raise ValueError(f"steps_per_epoch={steps}: expected None, or {num_batches}, the batches in an epoch")
         # On JAX, `fit` keeps the variables elsewhere, and puts them back when a callback asks for its model.
@@ -77,7 +79,9 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"from batch {backup.step + 1} on, as an epoch is gone on with in its middle"
             )
         if backup.step and self._has_whole_epochs:
-            raise ValueError(f"{backup.restored_from} is of the middle of an epoch: expected what `batches` returns, as Keras begins a Sequence anew")
+            raise ValueError(
+                f"{backup.restored_from} is of the middle of an epoch: expected what `batches` returns, as Keras begins a Sequence anew"
+            )
         if backup.restored_from is not None:
             self.model._initial_epoch = backup.epoch  # as Keras' own callback does
         self._first_epoch, self._is_lost = backup.epoch, False
@@ -109,7 +113,9 @@ class BackupAndRestore(keras.callbacks.Callback):
             return
         if backup.step == backup.num_steps:
             if not self._first_step and self._train.position.next == (epoch, 0):
-                raise ValueError(f"epoch {epoch + 1} was not read from `train`: expected `fit` to be given the same, or what its `map` or `repeat` makes of it")
+                raise ValueError(
+                    f"epoch {epoch + 1} was not read from `train`: expected `fit` to be given the same, or what its `map` or `repeat` makes of it"
+                )
             backup.end()
         elif not self.model.stop_training:
             raise ValueError(

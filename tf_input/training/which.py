@@ -77,9 +77,13 @@ def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
         path = backups[-1]
     identity = read_backup(path, with_arrays=False)[0]["identity"]
     if isinstance(identity.get("split"), dict):
-        raise ValueError(f"{path}: a mix of several data sets; expected the backup of a training that reads one split, or Mixture.which(...)")
+        raise ValueError(
+            f"{path}: a mix of several data sets; expected the backup of a training that reads one split, or Mixture.which(...)"
+        )
     if str(identity.get("where") or "").startswith("<") or "<locals>" in str(identity.get("where")):
-        raise ValueError(f"{path}: where was a function, of which its name alone is known; expected PreparedDataset.which(..., where=function)")
+        raise ValueError(
+            f"{path}: where was a function, of which its name alone is known; expected PreparedDataset.which(..., where=function)"
+        )
     return path, identity
 
 

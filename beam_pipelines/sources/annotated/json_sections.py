@@ -36,21 +36,19 @@ def read_sections(
         file.seek(0)
     missing = dict.fromkeys(fields)
     try:
-        for section, position, entry in _read(
-            path, ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES), fields, others
-        ):
+        for section, position, entry in _read(path, ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES), fields, others):
             missing.pop(section, None)
             if position is not None:
                 yield section, position, entry
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-        raise UserError(f"{printable(path)}: not JSON that can be read ({' '.join(text.split())[:200]}); expected one whole object of JSON") from None
+        raise UserError(
+            f"{printable(path)}: not JSON that can be read ({' '.join(text.split())[:200]}); expected one whole object of JSON"
+        ) from None
     except OSError as error:
         raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
     for section in missing:
-        raise UserError(
-            f"{printable(path)}: no {section!r} in it; expected an object with the lists {', '.join(fields)}"
-        )
+        raise UserError(f"{printable(path)}: no {section!r} in it; expected an object with the lists {', '.join(fields)}")
 
 
 def _read(

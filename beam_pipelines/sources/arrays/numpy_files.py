@@ -88,11 +88,11 @@ def _open_member(root: str, path: str, member: str) -> Field:
         info = archive.getinfo(member)
         num_file_bytes = file.seek(0, os.SEEK_END)
         if info.flag_bits & ~_HARMLESS_FLAGS or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise UserError(
-                f"{name}: encrypted, or compressed in another way than NumPy does; expected numpy.savez's archive"
-            )
+            raise UserError(f"{name}: encrypted, or compressed in another way than NumPy does; expected numpy.savez's archive")
         if not 0 <= info.header_offset < num_file_bytes:
-            raise UserError(f"{name}: damaged: it begins at {info.header_offset} of {num_file_bytes} bytes; expected a place within the file")
+            raise UserError(
+                f"{name}: damaged: it begins at {info.header_offset} of {num_file_bytes} bytes; expected a place within the file"
+            )
         packed = Stream(path, "zip", member)
         if info.compress_type == zipfile.ZIP_DEFLATED:
             check_inflation(packed, info.file_size, min(info.compress_size, num_file_bytes))
@@ -113,9 +113,7 @@ def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_by
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
-        raise UserError(
-            f"{name}: damaged: it does not begin at {info.header_offset}, where the archive says that it does"
-        )
+        raise UserError(f"{name}: damaged: it does not begin at {info.header_offset}, where the archive says that it does")
     _, num_name, num_extra = _LOCAL_HEADER.unpack(header)
     start = info.header_offset + _LOCAL_HEADER.size + num_name + num_extra
     if info.compress_size != info.file_size or start + info.file_size > num_file_bytes:
@@ -138,19 +136,13 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
     if base.hasobject:
-        raise UserError(
-            f"{name}: an array of Python objects is a pickle, and is never opened; expected numbers, or text: x.astype(str)"
-        )
+        raise UserError(f"{name}: an array of Python objects is a pickle, and is never opened; expected numbers, or text: x.astype(str)")
     if base.kind not in "biufUS" or (base.kind in "iuf" and base.itemsize > 8):
         raise UserError(f"{name}: an array of {base.name}; expected numbers of at most 64 bits, or text")
     if is_fortran and len(shape) > 1:
-        raise UserError(
-            f"{name}: in Fortran's order, one image is all over the file; expected numpy.ascontiguousarray(x)"
-        )
+        raise UserError(f"{name}: in Fortran's order, one image is all over the file; expected numpy.ascontiguousarray(x)")
     if not shape or 0 in shape or not base.itemsize:
         raise UserError(f"{name}: an array of {base.name}{list(shape)}; expected one value or more for each image")
     if math.prod(shape[1:]) * base.itemsize > MAX_FILE_BYTES:
-        raise UserError(
-            f"{name}: an array of {base.name}{list(shape)}; expected at most {MAX_FILE_BYTES} bytes for each image"
-        )
+        raise UserError(f"{name}: an array of {base.name}{list(shape)}; expected at most {MAX_FILE_BYTES} bytes for each image")
     return np.dtype([("value", base, shape[1:])]), shape[0], num_bytes

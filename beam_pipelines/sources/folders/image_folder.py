@@ -147,7 +147,9 @@ class ImageFolder:
             )
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
         if top.links and self.has_labels and splits[top.links[0]]:
-            raise UserError(f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed; expected a folder in its place")
+            raise UserError(
+                f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed; expected a folder in its place"
+            )
         return splits
 
     def _list_beside(self, files: Iterable[FoundFile | DeadLetter]) -> Iterator[DeadLetter]:

@@ -51,7 +51,7 @@ class ForeignFiles:
             raise UserError(str(error).replace("--input=", "", 1)) from None
 
     def records(self, name: str) -> Iterator[Record | BadRecord]:
-        """Those of a file.
+        """The examples of a file.
 
         Raises:
             UserError: It is none of records, or not there.

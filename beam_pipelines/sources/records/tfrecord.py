@@ -55,9 +55,7 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
 from tf_input.dataset_format import OBJECTS, Feature
 
-_NAME = re.compile(
-    r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
-)
+_NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL)
 _Part = TypeVar("_Part", FilePart, ArrayPart, LabeledImage)
 _OPTIONS = (
     *"has_images image_column key_column split_column group weight_column".split(),
@@ -224,9 +222,7 @@ class TfRecord:
             return DeadLetter.of(path, error)
         return image if spool is None else _spool(image, record, spool)
 
-    def _read_fields(
-        self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan | None
-    ) -> LabeledImage:
+    def _read_fields(self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan | None) -> LabeledImage:
         start = record.offset + HEADER_BYTES
         row = {name: read_cell(name, example.values(name), name in self._rows.list_names) for name in self._rows.value_names}
         row |= {name: read_part(part, start, example, name, self._layout) for name in self._rows.part_names}

@@ -151,7 +151,9 @@ class WebDataset:
         """The first sample that can be taken, and how to read its arrays."""
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._read_start, name, sample)
-        raise UserError(f"--input={config.input}: no readable sample in {len(self._containers.names)} files; expected members of one name, such as 1.jpg and 1.cls")
+        raise UserError(
+            f"--input={config.input}: no readable sample in {len(self._containers.names)} files; expected members of one name, such as 1.jpg and 1.cls"
+        )
 
     def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, TarSample]]:
         for name in self._containers.names:
@@ -189,11 +191,7 @@ class WebDataset:
             return
         with contextlib.ExitStack() as stack:
             tar, is_compressed = stack.enter_context(self._open(part))
-            spool = (
-                stack.enter_context(own_spool(self._spool_directory))
-                if is_compressed and self._spool_directory
-                else None
-            )
+            spool = stack.enter_context(own_spool(self._spool_directory)) if is_compressed and self._spool_directory else None
             starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
             samples = SampleReader(tar, part, self._texts, {*self._images, *self._rows.part_names}, starts, spool, self._ignore)
             for sample in samples:
@@ -214,9 +212,7 @@ class WebDataset:
         except NoTarError as error:
             raise UserError(f"{printable(path)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
-    def _list_sample(
-        self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None
-    ) -> LabeledImage | DeadLetter:
+    def _list_sample(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> LabeledImage | DeadLetter:
         try:
             if sample.refusal:
                 raise Refusal(*sample.refusal)
@@ -247,9 +243,7 @@ class WebDataset:
             raise Refusal("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, which other samples have alone; {expected}")
         return extension
 
-    def _make_row(
-        self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None
-    ) -> dict[str, Any]:
+    def _make_row(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> dict[str, Any]:
         row = sample.fields() if self._uses_json else {}
         for extension in self._rows.value_names:
             if extension in sample.texts:
@@ -281,9 +275,7 @@ def _default_labels(first: TarSample) -> tuple[Column, ...]:
     name = "cls" if "cls" in first.members else usual
     if name is None:
         found = describe_names({*first.members, *fields})
-        raise UserError(
-            f"no label in the first sample, which has {found}; expected --label with one of them, or --label none"
-        )
+        raise UserError(f"no label in the first sample, which has {found}; expected --label with one of them, or --label none")
     return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
 
 
