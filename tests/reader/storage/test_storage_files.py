@@ -320,7 +320,7 @@ def test_local_files_need_no_package():
     assert not set(run.stdout.split()) & {"obstore", "fsspec", "boto3", "tensorflow", "aiohttp"}
 
 
-@pytest.mark.parametrize("limit, num_open", [(1024, 128), (2624, 200)])
+@pytest.mark.parametrize("limit, num_open", [(1024, 128), (1824, 200)])
 def test_few_local_files_are_open_at_a_time_and_more_where_a_process_may_have_many(tmp_path, limit, num_open):
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < limit:
