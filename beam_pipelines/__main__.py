@@ -28,12 +28,13 @@ from beam_pipelines.errors import (
 )
 from beam_pipelines.lean import without_optional_parts
 from beam_pipelines.options.analyze_arguments import make_analyze_config
-from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
+from beam_pipelines.options.arguments import make_parser
 from beam_pipelines.options.export_arguments import make_export_config
 from beam_pipelines.options.inspect_arguments import inspect_options
 from beam_pipelines.options.leaks_arguments import make_leaks_config
 from beam_pipelines.options.log_arguments import error_file
 from beam_pipelines.options.option_values import parse_directory
+from beam_pipelines.options.prepare_arguments import make_config, make_on_left
 from beam_pipelines.options.quality_arguments import make_quality_config
 from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config

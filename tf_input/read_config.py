@@ -191,29 +191,38 @@ class ReadConfig:
     map_batch: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
-        size, seed, together = self.image_size, self.seed, self.augment_together
+        self._check_images()
+        self._check_values()
+        self._check_selection()
+        self._check_reading()
+        self._make_plain()
+        if self.on_error == "skip" and self.drop_remainder:
+            raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
+        if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
+            raise ValueError(f"fit={self.fit!r}: expected 'crop' with random crops; Augmentation(crop=False) makes none")
+        if self.image_size == "largest" and self.augmentation is not None and self.augmentation.crop:
+            raise ValueError("image_size='largest': expected another size with random crops; Augmentation(crop=False) makes none")
+
+    def _check_images(self) -> None:
+        """Fails for a wrong value of what says how images are seen."""
+        size, together = self.image_size, self.augment_together
         is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
-        is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size)
-        is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
-        is_seed = _is_integer(seed) and -(2**63) <= seed < 2**63
-        is_augment = isinstance(self.augment, (bool, Augmentation))
-        is_names = self.targets is None or _is_names(self.targets)
-        _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
-        is_size = is_size or _is_one_of(size, "largest")
+        is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size) or _is_one_of(size, "largest")
         expected = "such as 224, or (height, width), or one of these for each image by its name, or 'largest'"
         _require(is_size, "image_size", size, expected)
         is_channels = self.channels is None or _is_count(self.channels) and self.channels in (1, 3, 4)
         _require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
+        is_augment = isinstance(self.augment, (bool, Augmentation))
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
+        is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
         _require(is_together, "augment_together", together, "True, False, or the names of two images or more")
-        is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
-        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
-        _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
-        for name in ("drop_remainder", "use_weights"):
-            _require(_is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
         _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
+
+    def _check_values(self) -> None:
+        """Fails for a wrong value of what says which features a batch has, and how."""
         is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
         _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
+        is_names = self.targets is None or _is_names(self.targets)
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
         _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "an integer above 0, or None")
         _require(_is_one_of(self.ragged, *RAGGED), "ragged", self.ragged, f"one of {', '.join(RAGGED)}")
@@ -225,17 +234,31 @@ class ReadConfig:
         is_one_hot = isinstance(self.one_hot, bool) or _is_names(self.one_hot) and len(self.one_hot) > 0
         _require(is_one_hot, "one_hot", self.one_hot, "True, False or names of targets, each once")
         _require(isinstance(self.keys, bool), "keys", self.keys, "True or False")
+        _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
+        for name in ("map_example", "map_batch"):
+            _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
+
+    def _check_selection(self) -> None:
+        """Fails for a wrong value of what says which examples are read."""
         is_where = isinstance(self.where, str) and self.where.strip() != "" or callable(self.where)
         _require(self.where is None or is_where, "where", self.where, "such as \"label == 'cat'\", a function of columns, or None")
-        fold = None if self.fold is None else _folds(self.fold)
         expected = "(number of folds, one of them from 0), or (number of folds, some of them)"
-        _require(self.fold is None or fold is not None, "fold", self.fold, expected)
-        object.__setattr__(self, "fold", fold)
+        _require(self.fold is None or _folds(self.fold) is not None, "fold", self.fold, expected)
         is_share = _is_number(self.subset) and 0 < self.subset <= 1
         _require(self.subset is None or is_share, "subset", self.subset, "a share above 0, at most 1, or None")
         _require(self.take is None or _is_count(self.take), "take", self.take, "an integer above 0, or None")
         is_balance = self.balance is None or _is_one_of(self.balance, *get_args(Balancing)) or _is_shares(self.balance)
         _require(is_balance, "balance", self.balance, "'oversample', 'undersample', or class name -> share, which sum to 1, or None")
+
+    def _check_reading(self) -> None:
+        """Fails for a wrong value of what says in which order, by whom and from where records are read."""
+        _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
+        is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
+        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
+        is_seed = self.seed is None or _is_integer(self.seed) and -(2**63) <= self.seed < 2**63
+        _require(is_seed, "seed", self.seed, "an integer of 64 bits, or None")
+        for name in ("drop_remainder", "use_weights"):
+            _require(_is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
         for name, least in (("memory_budget", 0), ("read_buffer", 1)):
             is_bytes = _is_whole(getattr(self, name)) and least <= getattr(self, name) < 2**63
             _require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
@@ -248,32 +271,31 @@ class ReadConfig:
         _require(self.service is None or is_address, "service", self.service, "an address, or None")
         is_whole = self.service is None or _PORTLESS.fullmatch(self.service) is None
         _require(is_whole, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
-        _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
-        for name in ("map_example", "map_batch"):
-            _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
+
+    def _make_plain(self) -> None:
+        """Replaces values that say the same in several ways by one of these, which a backup can say and with which can be reckoned."""
+        plain: dict[str, Any] = {
+            "image_size": _plain_size(self.image_size),
+            "class_weight": _plain_weights(self.class_weight),
+            "fold": None if self.fold is None else _folds(self.fold),
+            "drop_remainder": bool(self.drop_remainder),
+            "use_weights": bool(self.use_weights),
+        }
         integers = (
             *("batch_size", "channels", "seed", "max_objects", "max_length", "take"),
             *("start_epoch", "start_step", "memory_budget", "read_buffer"),
         )
         for name in integers:
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with; bytes may be a float
-        for name in ("drop_remainder", "use_weights"):
-            object.__setattr__(self, name, bool(getattr(self, name)))
+                plain[name] = int(value)  # an integer of NumPy may be too small to be reckoned with; bytes may be a float
         if self.subset is not None:  # all of it is no choice
-            object.__setattr__(self, "subset", None if self.subset == 1 else float(self.subset))
+            plain["subset"] = None if self.subset == 1 else float(self.subset)
         if self.hosts is not None:
-            object.__setattr__(self, "hosts", tuple(map(int, self.hosts)))
-        object.__setattr__(self, "image_size", _plain_size(size))
-        object.__setattr__(self, "class_weight", _plain_weights(self.class_weight))
+            plain["hosts"] = tuple(map(int, self.hosts))
         if isinstance(self.balance, Mapping):
-            object.__setattr__(self, "balance", {name: float(share) for name, share in self.balance.items()})
-        if self.on_error == "skip" and self.drop_remainder:
-            raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
-        if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
-            raise ValueError(f"fit={self.fit!r}: expected 'crop' with random crops; Augmentation(crop=False) makes none")
-        if size == "largest" and self.augmentation is not None and self.augmentation.crop:
-            raise ValueError("image_size='largest': expected another size with random crops; Augmentation(crop=False) makes none")
+            plain["balance"] = {name: float(share) for name, share in self.balance.items()}
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
 
     @property
     def selects(self) -> bool:
@@ -316,7 +338,7 @@ class ReadConfig:
         return default if self.targets is None else _names(self.targets)
 
     def order(self, split: str) -> str | None:
-        """"window" or "exact"; None where a split is read as its records lie in the shards."""
+        """ "window" or "exact"; None where a split is read as its records lie in the shards."""
         shuffle = bool(is_training_split(split) or self.augment) if self.shuffle is None else self.shuffle
         return ("window" if shuffle is True else shuffle) or None
 

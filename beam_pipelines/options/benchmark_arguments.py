@@ -76,6 +76,4 @@ def parse_num_bytes(text: str) -> int:
     try:
         return parse_size(text)
     except UserError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a size such as 512MiB (units: KB, MB, GB, KiB, MiB, GiB)"
-        ) from None
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a size such as 512MiB (units: KB, MB, GB, KiB, MiB, GiB)") from None

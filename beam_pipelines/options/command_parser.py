@@ -32,9 +32,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{message} (see `{self.prog} --help`)")
 
 
-def add_command(
-    commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str
-) -> argparse.ArgumentParser:
+def add_command(commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str) -> argparse.ArgumentParser:
     """Adds a command, without any options yet.
 
     Args:

@@ -60,7 +60,7 @@ sys.stdout.flush()
 os._exit(code)
 """
 
-AT_ONCE = ["--repeats=1", "--seconds=0", "--batches=1", "--copies=1"]
+AT_ONCE = ["--runs=1", "--turns=1", "--seconds=0", "--batches=1", "--copies=1"]
 
 
 def shown_commands() -> dict[str, str]:
@@ -109,13 +109,15 @@ def test_reading_races_every_rival(python, tmp_path):
     if missing := [package for case in cases for package in read_benchmark.RACES[case].missing()]:
         pytest.skip(f"the extra benchmark is not installed: {', '.join(missing)}")
     photos = write_class_folders(tmp_path / "photos", {"ant": 20, "bee": 12}, height=48, width=64)
-    chosen = [f"--case={case}" for case in cases]
-    arguments = [f"--photos={photos}", f"--keep={tmp_path / 'made'}", *AT_ONCE, *chosen]
+    chosen = [f"--case={case}" for case in (*cases, "resume")]
+    arguments = [f"--photos={photos}", f"--keep={tmp_path / 'made'}", "--records=2000", *AT_ONCE, *chosen]
     _, *lines = run_benchmark(python, "read_benchmark", arguments, tmp_path, RUN_MAIN).splitlines()
-    rows = dict(zip(cases, lines[::2], strict=True))  # the line below says how soon the first batch came
-    for case, row in rows.items():
-        assert row.split()[0] == case
-        assert row.count("/s") == 2 and ("reached" in row or "MISSED" in row), row
+    *races, local, exact, remote = lines
+    assert "window" in local and "exact" in exact and "from a store, 30 ms" in remote
+    for case, row, first, lowest in zip(cases, races[::3], races[1::3], races[2::3], strict=True):
+        assert row.split()[0] == lowest.split()[0] == case
+        assert row.count("/s") == 2 and "first batch after" in first, row
+        assert "lowest of 1: " in lowest and ("reached" in lowest or "MISSED" in lowest)
 
 
 @pytest.mark.parametrize("code", [0, 1])

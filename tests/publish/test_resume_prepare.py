@@ -20,7 +20,8 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.run_options import FREE, find_differences, plain_options
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.plan import WrittenShard
-from beam_pipelines.options.arguments import make_config, make_parser
+from beam_pipelines.options.arguments import make_parser
+from beam_pipelines.options.prepare_arguments import make_config
 from beam_pipelines.parallel import progress
 from beam_pipelines.publish import write_metadata
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
