@@ -17,7 +17,7 @@ from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.storage.index import ShardIndex
-from tf_input.storage.stretches import RecordStretch, find_edges
+from tf_input.storage.stretches import RecordStretch, find_ends
 from tf_input.storage.users import Users
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
@@ -161,42 +161,55 @@ class RecordReader:
             OSError, ValueError: Where records lie is not known, and the index can't be read.
         """
         # Of many short runs all is looked at once: for each, the calls to NumPy would take longer than its records.
-        extents = [self._extent(part) for part in parts]
-        edges = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
-        piece = arena.take(edges[-1])  # with what it held before, which may be records as well
+        shards = self.runs.shards[[part.run for part in parts]].tolist()
+        starts = self.runs.firsts[[part.run for part in parts]].tolist()
+        extents = [self._extent(shard, start, part) for shard, start, part in zip(shards, starts, parts)]
+        places = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
+        piece = arena.take(places[-1])  # with what it held before, which may be records as well
         data = piece.view
-        targets = [data[start:stop] for start, stop in itertools.pairwise(edges)]
-        sizes = [self._read_extent(part, begin, target) for part, (begin, _), target in zip(parts, extents, targets)]
+        sizes = [
+            self._read_extent(self._shards[shard].path, begin, data[first:stop])
+            for shard, (begin, _), (first, stop) in zip(shards, extents, itertools.pairwise(places))
+        ]
         # One thread at a time: several that look through records by turns take three times as long together.
         with self._looking:
-            found = [
-                self._find_records(part, begin, target, size) for part, (begin, _), target, size in zip(parts, extents, targets, sizes)
-            ]
-            begins, ends = (np.concatenate([start + one for start, one in zip(edges, some)]) for some in zip(*found))
+            edges, lost, num_records = [0], [], 0
+            for number, (part, size, (first, stop)) in enumerate(zip(parts, sizes, itertools.pairwise(places))):
+                count = part.stop - part.first
+                ends = find_ends(data, first, stop, count) if size == stop - first else None
+                if ends is None:
+                    lost.append((number, num_records))
+                    ends = [stop] * count
+                edges += ends
+                num_records += count
+            begins, ends = np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
+            for number, row in lost:
+                part, first, stop = parts[number], places[number], places[number + 1]
+                rows = slice(row, row + part.stop - part.first)
+                found = self._look_up(shards[number], starts[number], part, extents[number][0], stop - first)
+                begins[rows], ends[rows] = (first + one for one in found)
             return RecordStretch(piece, begins, ends)
 
-    def _extent(self, part: RunPart) -> tuple[int, int]:
-        """Where the records of a run lie in its shard; of a damaged index, nowhere."""
-        shard, start = int(self.runs.shards[part.run]), int(self.runs.firsts[part.run])
+    def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
+        """Where the records of a run that begins with a record of a shard lie there; of a damaged index, nowhere."""
         begin = self._offset(shard, start + part.first)
         return begin, max(begin, self._offset(shard, start + part.stop))
 
-    def _read_extent(self, part: RunPart, begin: int, target: memoryview) -> int:
+    def _read_extent(self, path: str, begin: int, target: memoryview) -> int:
         """Reads what lies from a byte of a shard on, and returns how much there was; the rest of the target is zeros."""
         try:
-            num_bytes = self._files.read_into(self._shards[int(self.runs.shards[part.run])].path, begin, target)
+            num_bytes = self._files.read_into(path, begin, target)
         except OSError:  # each record is read again, and says what is wrong
             num_bytes = 0
-        target[num_bytes:] = bytes(len(target) - num_bytes)
+        if num_bytes < len(target):
+            target[num_bytes:] = bytes(len(target) - num_bytes)
         return num_bytes
 
-    def _find_records(self, part: RunPart, begin: int, read: memoryview, num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where in what was read of a run each record's frame begins and ends, int64 [n] each."""
-        if num_bytes == len(read) and (edges := find_edges(read, part.stop - part.first)) is not None:
-            return edges[:-1], edges[1:]
-        shard, start = int(self.runs.shards[part.run]), int(self.runs.firsts[part.run])
-        begins, ends = (extent - begin for extent in self._index(shard).extents(start + part.first, start + part.stop))
-        is_there = (begins >= 0) & (ends <= len(read))  # others would be looked for among those of the next run
+    def _look_up(self, shard: int, start: int, part: RunPart, begin: int, num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the records of a run are by the index: where the frame of each begins and ends behind the first byte that was read, int64 [n]
+        each."""
+        begins, ends = (places - begin for places in self._index(shard).extents(start + part.first, start + part.stop))
+        is_there = (begins >= 0) & (ends <= num_bytes)  # others would be looked for among those of the next run
         return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
     def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordStretch:

@@ -30,25 +30,27 @@ class RecordStretch(NamedTuple):
     ends: np.ndarray
 
 
-def find_edges(data: memoryview, num_records: int) -> np.ndarray | None:
-    """Finds records by the lengths in their frames.
+def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[int] | None:
+    """Finds records that lie one after the other, by the lengths in their frames.
 
     Args:
-        data: The bytes from the first record to the end of the last.
+        data: The bytes among which they are.
+        begin: The place where the first of them begins.
+        end: The place where the last of them should end.
         num_records: The number of records there.
 
     Returns:
-        int64 [num_records + 1], where each begins, and where the last ends. None if they are not so many, or end elsewhere: a length is
-        damaged, or the place is wrong, so that it is not known where they begin.
+        The place where each ends. None if they are not so many, or end elsewhere: a length is damaged, or the place is wrong, so that it is
+        not known where they begin.
     """
-    edges, at = [0], 0
+    ends, at = [], begin
     try:
         for _ in range(num_records):
             at += _read_length(data, at)[0] + FRAME_BYTES
-            edges.append(at)
+            ends.append(at)
     except (struct.error, OverflowError):
         return None
-    return np.array(edges, np.int64) if at == len(data) else None
+    return ends if at == end else None
 
 
 class Stretches:

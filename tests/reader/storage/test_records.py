@@ -25,7 +25,7 @@ from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.open_files import open_files
 from tf_input.storage.record_reader import RecordReader, RunPart, ShardFile
-from tf_input.storage.stretches import RecordStretch, Stretches, find_edges
+from tf_input.storage.stretches import RecordStretch, Stretches, find_ends
 from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
@@ -365,13 +365,16 @@ def test_memory_into_which_somebody_still_reads_is_nobody_elses(made, monkeypatc
 def test_frames_are_cut_as_they_are_written():
     """Where the lengths lead elsewhere than to the end, nothing is guessed."""
     data = b"".join(frame(record) for record in RECORDS)
-    edges = find_edges(memoryview(data), len(RECORDS))
-    found, other = (RecordStretch(Piece(before + data, len(before), len(data)), edges[:-1], edges[1:]) for before in (b"", b"before"))
-    for stretches in ([found, found], [found, other]):
-        assert Stretches(stretches).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
-    assert find_edges(memoryview(b""), 0).tolist() == [0]
+    stretches = []
+    for before in (b"", b"before"):
+        place = len(before)
+        ends = np.array(find_ends(memoryview(before + data + b"after"), place, place + len(data), len(RECORDS))) - place
+        stretches.append(RecordStretch(Piece(before + data, place, len(data)), np.array([0, *ends[:-1]]), ends))
+    for some in ([stretches[0], stretches[0]], stretches):
+        assert Stretches(some).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
+    assert find_ends(memoryview(b""), 0, 0, 0) == []
     for wrong, count in ((data[:-1], 20), (data + b"x", 20), (data, 19), (data, 21), (b"", 1), (data[4:], 20)):
-        assert find_edges(memoryview(wrong), count) is None
+        assert find_ends(memoryview(wrong), 0, len(wrong), count) is None
 
 
 def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
