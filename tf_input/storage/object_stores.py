@@ -17,7 +17,7 @@ _WEB = ("http", "https")
 _AZURE = ("az", "azure", "adl", "abfs", "abfss")
 SCHEMES = ("gs", "s3", "s3a", *_AZURE, *_WEB)
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 256 << 10  # of larger ones each is fresh memory, which takes longer to get than to fill
 _NUM_REQUESTS = 16  # at a time, where many files are asked for at once
 # For five seconds or so: a store may be busy, but an address may be misspelt too.
 _RETRIES = {
