@@ -16,7 +16,7 @@ import tf_input
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains a U-Net on a data set with masks.")
     parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
-    parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 8 (default: 64)")
+    parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 4 (default: 64)")
     parser.add_argument("--batch_size", type=int, default=16, metavar="N", help="(default: 16)")
     parser.add_argument("--epochs", type=int, default=2, metavar="N", help="(default: 2)")
     parser.add_argument("--output", default="unet.keras", metavar="FILE", help="the trained model (default: unet.keras)")
@@ -31,7 +31,7 @@ def main() -> None:
     validation = data.batches("validation", **size)
 
     model = make_unet(arguments.image_size, num_classes)
-    model.compile(keras.optimizers.Adam(5e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, which takes seconds
     model.fit(train, validation_data=validation, epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
@@ -41,7 +41,7 @@ def main() -> None:
     print(f"model: {arguments.output}")
 
 
-def make_unet(image_size: int, num_classes: int, width: int = 8, depth: int = 3) -> keras.Model:
+def make_unet(image_size: int, num_classes: int, width: int = 8, depth: int = 2) -> keras.Model:
     """uint8 images [batch, size, size, 3] -> logits [batch, size, size, num_classes].
 
     Args:

@@ -26,8 +26,8 @@ from beam_pipelines.__main__ import make_parser
 RUN = ("README.md", "docs/guide.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 150
-# By all programs of the pages together: `recordmill which` wants TensorFlow too.
-PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM)
+# By all programs of the pages together: `recordmill which` wants TensorFlow too, and the scans of digits are scikit-learn's.
+PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")
 
 
 def blocks_of(page: str) -> list[Block]:

@@ -24,7 +24,9 @@ def run_demo(directory: pathlib.Path, *options: str) -> subprocess.CompletedProc
 
 def run_demo_forked(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     """In a process that finds imported what takes seconds; it comes too late to make TensorFlow quiet."""
-    return forked_python.run(DEMO / "demo.py", *options, cwd=directory, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    preloaded = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "sklearn.datasets")  # as the programs of the pages have it
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return forked_python.run(DEMO / "demo.py", *options, cwd=directory, env=environment, preloaded=preloaded)
 
 
 def accuracies(output: str) -> tuple[float, float]:
