@@ -150,7 +150,9 @@ def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
 
 
 def _line(operation: tf.Operation, file: str | None) -> int | None:
-    """Where in the module it was made."""
+    """Where in the module, if there is one, it was made."""
+    if file is None:
+        return None  # quickly: each operation has the frames of all that called what made it
     lines = [frame.lineno for frame in operation.traceback or () if frame.filename == file]
     return lines[-1] if lines else None
 
