@@ -71,9 +71,9 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
         "table parquet, embedded images",
         "table csv, extra columns",
         "table csv, pairs",
-        "table csv, weights",
+        "table csv, class",
         "table csv, no label",
-        "coco, detection",
+        "coco, detection and segmentation",
         "webdataset gz, class",
         "arrays idx gz, class",
     ],
@@ -152,7 +152,7 @@ def test_groups_weights_and_why_an_image_is_encoded_again(tmp_path):
 
 
 def test_boxes_have_the_names_of_their_classes(tmp_path):
-    source = tmp_path / "in" / CASES["coco, detection"].write(tmp_path / "in")
+    source = tmp_path / "in" / CASES["coco, detection and segmentation"].write(tmp_path / "in")
     rows = rows_of(prepare(source, tmp_path / "out", "--splits=train=1"))
     assert sorted(row["objects/label"] for row in rows) == sorted([name for *_, name in objects] for objects in OBJECTS)
     assert [] in [row["objects/label"] for row in rows]
