@@ -1,7 +1,6 @@
 """Arrays that lie over their images, from every source that can have them: prepared by the real command, read, mirrored with their images."""
 
 import functools
-import gzip
 import io
 import json
 import pathlib
@@ -57,15 +56,12 @@ def write_mixed(root: pathlib.Path) -> list[str]:
     return ["--input", str(root / "a.npz")]
 
 
-def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], list[str]]:
-    def write(root: pathlib.Path) -> list[str]:
-        records = np.zeros(NUM, [("id", "u1"), ("maps", ">f4", (SIDE, SIDE, 2)), ("image", "u1", (SIDE, SIDE, 3))])
-        records["maps"], records["image"] = maps_of(pictures()), pictures()
-        write_files(root, {name: pack(b"HEAD" + records.tobytes())})
-        layout = f"--record_layout=skip[1],maps:>float32[{SIDE},{SIDE},2],image:uint8[{SIDE},{SIDE},3]"
-        return ["--input", str(root / name), "--source=fixed_length", layout, "--header_bytes=4"]
-
-    return write
+def write_fixed(root: pathlib.Path) -> list[str]:
+    records = np.zeros(NUM, [("id", "u1"), ("maps", ">f4", (SIDE, SIDE, 2)), ("image", "u1", (SIDE, SIDE, 3))])
+    records["maps"], records["image"] = maps_of(pictures()), pictures()
+    write_files(root, {"all.bin": b"HEAD" + records.tobytes()})
+    layout = f"--record_layout=skip[1],maps:>float32[{SIDE},{SIDE},2],image:uint8[{SIDE},{SIDE},3]"
+    return ["--input", str(root / "all.bin"), "--source=fixed_length", layout, "--header_bytes=4"]
 
 
 def write_jsonl(root: pathlib.Path) -> list[str]:
@@ -92,10 +88,10 @@ def write_hugging_face(root: pathlib.Path) -> list[str]:
     return ["--input", str(root / "all.parquet")]
 
 
-def write_tars(member: str, to_bytes: Callable[[np.ndarray], bytes], mode: str = "w") -> Callable[[pathlib.Path], list[str]]:
+def write_tars(member: str, to_bytes: Callable[[np.ndarray], bytes]) -> Callable[[pathlib.Path], list[str]]:
     def write(root: pathlib.Path) -> list[str]:
-        path = root / ("all.tar.gz" if "gz" in mode else "all.tar")
-        with tarfile.open(path, mode) as tar:
+        path = root / "all.tar"
+        with tarfile.open(path, "w") as tar:
             for index, one in enumerate(pictures()):
                 for name, data in {"png": encode(one, "PNG"), member: to_bytes(maps_of(one))}.items():
                     info = tarfile.TarInfo(f"{index:03d}.{name}")
@@ -110,10 +106,10 @@ def in_json(maps: np.ndarray) -> bytes:
     return json.dumps({"maps": maps.tolist()}).encode()
 
 
-def write_tfrecord(to_value: Callable[[np.ndarray], Any], compression: str = "") -> Callable[[pathlib.Path], list[str]]:
+def write_tfrecord(to_value: Callable[[np.ndarray], Any]) -> Callable[[pathlib.Path], list[str]]:
     def write(root: pathlib.Path) -> list[str]:
         records = [example({"image": encode(one, "PNG"), "maps": to_value(maps_of(one))}) for one in pictures()]
-        write_records(root / "all.tfrecord", records, compression)
+        write_records(root / "all.tfrecord", records)
         return ["--input", str(root / "all.tfrecord"), "--layout=image=image"]
 
     return write
@@ -151,25 +147,22 @@ SOURCES: dict[str, tuple[Callable[[pathlib.Path], list[str]], tuple[str, ...]]] 
     "npz deflated": (write_npz(np.savez_compressed), ("maps:array",)),
     "npy": (write_npy, ("maps:array",)),
     "deflated beside plain": (write_mixed, (STATED,)),
-    "fixed_length": (write_fixed("all.bin", bytes), ("maps:array", STATED)),
-    "fixed_length gz": (write_fixed("all.bin.gz", gzip.compress), ("maps:array",)),
+    "fixed_length": (write_fixed, ("maps:array", STATED)),
     "table jsonl": (write_jsonl, ("maps:array", STATED)),
-    "table parquet": (write_parquet, ("maps:array", STATED)),
+    "table parquet": (write_parquet, ("maps:array",)),
     "table hugging face": (write_hugging_face, ("maps:array",)),
     "webdataset npy": (write_tars("maps.npy", npy), ("maps.npy:array", f"maps.npy:array[{SIDE},{SIDE},2]")),
-    "webdataset json": (write_tars("json", in_json), ("maps:array", STATED)),
-    "webdataset json gz": (write_tars("json", in_json, "w:gz"), ("maps:array",)),
+    "webdataset json": (write_tars("json", in_json), (STATED,)),
     "tfrecord of numbers": (write_tfrecord(np.ravel), (STATED,)),
-    "tfrecord of numbers gzip": (write_tfrecord(np.ravel, "GZIP"), (STATED,)),
     "tfrecord of files": (write_tfrecord(npy), ("maps:array", STATED)),
     "TensorFlow Datasets": (write_tfds, ("maps:array", "maps:float", STATED)),
     "our own": (write_again, ()),
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(0.6)
 @pytest.mark.parametrize("source", SOURCES)
-def test_maps_keep_their_shape_and_are_mirrored_with_their_images(source: str, tmp_path: pathlib.Path) -> None:
+def test_maps_keep_their_shape_beside_their_images(source: str, tmp_path: pathlib.Path) -> None:
     write, labels = SOURCES[source]
     (tmp_path / "in").mkdir()
     given = write(tmp_path / "in")
@@ -187,9 +180,19 @@ def check_maps(output: pathlib.Path) -> None:
     data_set = tf_input.open(output)
     (feature,) = [feature for feature in data_set.manifest.schema if feature.name == "label"]
     assert (feature.kind, feature.shape) == ("float", (SIDE, SIDE, 2))
+    assert {one["image"].tobytes() for one in data_set["train"]} == {one.tobytes() for one in pictures()}
+    for one in data_set["train"]:
+        np.testing.assert_array_equal(one["label"], maps_of(one["image"]))
+
+
+@pytest.mark.slow
+def test_maps_are_mirrored_with_their_images(tmp_path: pathlib.Path) -> None:
+    given = write_npz(np.savez)(tmp_path)
+    assert main(["prepare", *given, "--output", str(tmp_path / "out"), "--splits=train=1", "--label=maps:array"]) == 0
     flip = tf_input.Augmentation(crop=False)
     num_mirrored, originals = 0, {one.tobytes() for one in pictures()}
-    for images, maps in data_set.batches("train", batch_size=NUM, image_size=SIDE, augment=flip, seed=1, drop_remainder=False):
+    batches = tf_input.open(tmp_path / "out").batches("train", batch_size=NUM, image_size=SIDE, augment=flip, seed=1, drop_remainder=False)
+    for images, maps in batches:
         np.testing.assert_array_equal(maps, maps_of(images.numpy()))
         num_mirrored += sum(one.tobytes() not in originals for one in images.numpy())
     assert 0 < num_mirrored < NUM
@@ -212,24 +215,27 @@ def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
             np.testing.assert_array_equal(found, (pictures()[index, ..., 0] % 5).astype(dtype), dtype)
 
 
-@pytest.mark.slow(4)
-def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path) -> None:
+    """Each in a column of its own, beside another image."""
     cases: dict[str, tuple[np.ndarray, str]] = {
-        "an integer of 25 bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
-        "too large for 32 bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),
-        "not a number": (np.full((SIDE, SIDE, 1), np.nan, np.float32), "array"),
-        "a negative class": (np.full((SIDE, SIDE), -1), "mask"),
-        "a class of 17 bits": (np.full((SIDE, SIDE), 1 << 16), "mask"),
+        "integer_of_25_bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
+        "too_large_for_32_bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),
+        "not_a_number": (np.full((SIDE, SIDE, 1), np.nan, np.float32), "array"),
+        "negative_class": (np.full((SIDE, SIDE), -1), "mask"),
     }
-    for number, (case, (bad, kind)) in enumerate(cases.items()):
-        values = np.zeros((NUM, *bad.shape), bad.dtype)
-        values[3] = bad
+    large = {"class_of_17_bits": (np.full((SIDE, SIDE), 1 << 16), "mask")}  # there is one mask
+    for number, columns in enumerate((cases, large)):
+        values = {name: np.zeros((NUM, *bad.shape), bad.dtype) for name, (bad, _) in columns.items()}
+        for index, (name, (bad, _)) in enumerate(columns.items()):
+            values[name][3 + index] = bad
         path, output = tmp_path / f"{number}.npz", tmp_path / f"out{number}"
-        np.savez(path, images=pictures(), y=values)
-        options = ["--splits=train=1", f"--label=y:{kind}", "--max_bad_fraction=0.5"]
-        assert main(["prepare", "--input", str(path), "--output", str(output), *options]) == 0, case
-        (letter,) = map(json.loads, (output / "dead_letters.jsonl").read_text().splitlines())
-        assert (letter["path"], letter["reason"]) == (f"{number}.npz/images#000003", f"bad_{kind}"), case
+        np.savez(path, images=pictures(), **values)
+        labels = [f"--label={name}:{kind}" for name, (_, kind) in columns.items()]
+        options = ["--splits=train=1", "--image_column=images", *labels, "--max_bad_fraction=0.5"]
+        assert main(["prepare", "--input", str(path), "--output", str(output), *options]) == 0
+        letters = {one["path"]: one["reason"] for one in map(json.loads, (output / "dead_letters.jsonl").read_text().splitlines())}
+        expected = {f"{number}.npz/images#{3 + index:06d}": f"bad_{kind}" for index, (_, kind) in enumerate(columns.values())}
+        assert letters == expected
 
 
 REFUSED = {

@@ -160,7 +160,7 @@ def same(found: np.ndarray, expected: np.ndarray) -> bool:
     return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(0.8)
 @pytest.mark.parametrize("source", SOURCES)
 def test_tensors_beside_images_keep_every_bit(tmp_path, source):
     root = tmp_path / "in"
@@ -177,6 +177,8 @@ def test_tensors_beside_images_keep_every_bit(tmp_path, source):
                 assert found[dtype].dtype == dtype
             else:
                 assert same(found[dtype], expected[dtype]), (source, dtype)
+    if source != "npz":
+        return
     x = next(iter(dataset.batches("train", batch_size=NUM, inputs=("image", *kept), shuffle=False)))
     assert all(x[dtype].dtype == dtype and x[dtype].shape == (NUM, *SHAPE) for dtype in kept)
 
@@ -225,10 +227,10 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
 
 
 ARRAYS = {
-    "float32": numbers("float32", NUM, 6, 5, 1),
+    "float32, held in memory": numbers("float32", NUM, 6, 5, 1),
     "float64 of 7 channels": numbers("float64", NUM, 6, 5, 7),
     "float16 without channels": numbers("float16", NUM, 6, 5),
-    "uint16 of 3 rows": numbers("uint16", NUM, 3, 6, 5),
+    "uint16 of 3 rows, held in memory": numbers("uint16", NUM, 3, 6, 5),
     "float32 of 1 row": numbers("float32", NUM, 1, 6, 2),
     "int8 of 2 channels": numbers("int8", NUM, 6, 5, 2),
     "big-endian": numbers("float32", NUM, 6, 5, 3).astype(">f4"),
@@ -241,7 +243,7 @@ def height_width_channels(images: np.ndarray) -> np.ndarray:
     return native[..., np.newaxis] if images.ndim == 3 else native
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(0.6)
 @pytest.mark.parametrize("case", ARRAYS)
 def test_images_of_any_type_are_tensors(tmp_path, case):
     images = ARRAYS[case]
@@ -251,7 +253,7 @@ def test_images_of_any_type_are_tensors(tmp_path, case):
     image = dataset.features["image"]
     assert (image.kind, image.dtype, image.shape) == ("tensor", expected.dtype.name, expected.shape[1:])
     order = [int(one["key"].rpartition("#")[2]) for one in dataset["train"]]
-    for memory_budget in (1 << 30, 0):
+    for memory_budget in (1 << 30, 0) if "held" in case else (0,):
         batch = next(iter(dataset.batches("train", batch_size=NUM, shuffle=False, memory_budget=memory_budget)))
         assert same(batch.numpy(), expected[order]), memory_budget
     theirs = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
