@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import forked_python
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.analyze_config import AnalyzeConfig
@@ -99,7 +100,7 @@ def check_moments(directory: pathlib.Path, image_size: tuple[int, int], fit: str
     np.testing.assert_allclose(outputs(directory)["image"], expected, atol=1e-4)
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(3)
 def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_split(mixed, capfd):
     assert analyze(mixed, "--image_size=24x32", "--overwrite") == 0
     out, err = capfd.readouterr()
@@ -116,7 +117,7 @@ def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_s
     assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the data set is read as before"
 
 
-@pytest.mark.slow(7)
+@pytest.mark.slow(3)
 def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed, capsys):
     working = mixed / ".transform_fn.incomplete"
     (working / "whole").mkdir(parents=True)
@@ -162,8 +163,6 @@ def preprocessing_fn(inputs):
     quantiles = tft.quantiles(x, num_buckets=4, epsilon=0.001)
     return {
         "word": tft.compute_and_apply_vocabulary(text, vocab_filename="applied"),
-        "z": tft.scale_to_z_score(x),
-        "unit": tft.scale_to_0_1(x),
         "bucket": tft.bucketize(x, num_buckets=4),
         "quantiles": tf.ones_like(x)[:, tf.newaxis] * quantiles,
         "mean": full(tft.mean(x)), "var": full(tft.var(x)), "min": full(tft.min(x)), "max": full(tft.max(x)),
@@ -178,7 +177,7 @@ def preprocessing_fn(inputs):
 """
 
 
-@pytest.mark.slow(11)
+@pytest.mark.slow(5)
 def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     rows = [
         {"file_name": f"{index}.png", "label": "ab"[index % 2], "x": index**1.5, "text": "uvw"[index % 3]}
@@ -199,8 +198,6 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     assert sorted(x) == pytest.approx([index**1.5 for index in range(40)])
     groups = np.rint(x ** (2 / 3)).astype(int) % 3
     expected = {
-        "z": (x - x.mean()) / x.std(),
-        "unit": (x - x.min()) / (x.max() - x.min()),
         "bucket": np.digitize(x, got["quantiles"][0]),
         **{name: np.full(40, getattr(x, name)()) for name in ("mean", "var", "min", "max", "sum")},
         "size": np.full(40, 40),
@@ -230,7 +227,7 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     assert info.features["quantiles"].shape == (3,)
 
 
-@pytest.mark.slow(14)
+@pytest.mark.slow(5)
 def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factory):
     rich = analyzed_rich(tmp_path_factory)
     got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
@@ -533,11 +530,10 @@ with analysis_directory(sys.argv[1], True, f"run{count}") as working:
 
 
 def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
-    command = [sys.executable, "-c", KILLED, str(directory), str(num_renames)]
-    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == -signal.SIGKILL
+    run = forked_python.run("-c", KILLED, directory, num_renames, env={**os.environ, "PYTHONPATH": str(ROOT)}, preloaded=forked_python.BEAM)
+    assert run.returncode == -signal.SIGKILL, run
 
 
-@pytest.mark.slow(1.2)
 @pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
 def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, killed_after):
     """After each of its four renames; the runs that follow are killed, too, as they bring the earlier analysis back."""
@@ -688,7 +684,7 @@ print(keras.__version__.split(".")[0], keras.Sequential([keras.layers.Dense(1)])
 """
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(9)
 def test_the_command_is_quiet_and_tft_opens_what_it_wrote_and_a_run_that_fails_leaves_it(tmp_path, capfd):
     """Of raw pixels."""
     options, size = ("--splits=train=1", "--num_shards=1", "--image_encoding=raw", "--image_size=exact=10x14"), (10, 14)
