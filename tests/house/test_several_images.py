@@ -83,7 +83,7 @@ def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow(7)
+@pytest.mark.slow(2)
 def test_another_image_is_stored_as_the_first_would_be(pairs):
     rights = right_files()
     found = stored(pairs)
@@ -198,7 +198,7 @@ def test_there_need_be_no_first_image(tmp_path):
     assert {name: one.shape for name, one in x.items()} == {"left": (4, 16, 16, 3), "right": (4, 8, 8, 3)} and y.shape == (4,)
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(2)
 def test_all_images_have_as_many_channels_and_tensors_stand_beside_them(tmp_path):
     """One, if all are grey; and those that keep 16 bits all do."""
     rng = np.random.default_rng(0)
@@ -291,7 +291,7 @@ def test_images_vary_alike_or_apart(mixed):
         assert num_same(x["image"], alone) == NUM, "others change nothing in it"
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_colours_alone_vary_alike_or_apart_on_any_host_and_in_memory(uniform):
     augment = Augmentation(crop=False, flip=False, **COLOURS)
     options = {"batch_size": NUM, "augment": augment, "augment_together": ("image", "third"), "seed": 3, "inputs": NAMES, "image_size": (40, 50)}
@@ -388,7 +388,7 @@ def test_a_stereo_model_is_trained_and_served(tmp_path):
     assert [name.decode() for name in found["label"].numpy()] == ["far", "near"]
 
 
-@pytest.mark.slow(9)
+@pytest.mark.slow(4)
 def test_an_analysis_normalises_each_image_by_its_own(pairs, tmp_path):
     directory = shutil.copytree(pairs.directory, tmp_path / "out")
     assert main(["analyze", str(directory), "--image_size=16", "--splits=train"]) == 0
@@ -401,7 +401,7 @@ def test_an_analysis_normalises_each_image_by_its_own(pairs, tmp_path):
         np.testing.assert_allclose(tf.math.reduce_std(x[name], (0, 1, 2)), 1, atol=1e-3)
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow
 def test_arrays_have_several_images_too(tmp_path, capsys):
     """In archives, packed or not, as files, as fields of records; grey or of colours, one channel after the other, of other sizes in another file."""
     left, right = make_pixels(7, 6, 8, 3), make_pixels(7, 3, 5, 4, seed=1)
@@ -437,7 +437,7 @@ def test_arrays_have_several_images_too(tmp_path, capsys):
     assert "images of shape []; expected [N,HEIGHT,WIDTH]" in capsys.readouterr().err
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_records_of_others_have_several_images_by_the_same_layout_compressed_or_not(tmp_path):
     """As `prepare` and `open_tfrecords` read them; and with them a mask and tensors, whose shape a feature has, or nobody but the layout."""
 
