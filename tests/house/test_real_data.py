@@ -137,8 +137,7 @@ DIGITS = {
 }
 
 
-@pytest.mark.parametrize("kind", DIGITS)
-@pytest.mark.parametrize("encoding", ["file", "raw"])
+@pytest.mark.parametrize("kind, encoding", [*zip(DIGITS, ("raw", "file", "raw", "file"))])
 def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
     datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits, and is not installed")
     digits = datasets.load_digits()

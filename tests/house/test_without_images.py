@@ -291,6 +291,8 @@ def test_each_source_that_may_lack_images(name, tmp_path, capsys):
             index = int(one["key"][0].decode().replace("#", ":").rpartition(":")[2]) - first_line
             assert fits(one, index), (name, index)
             assert manifest.label_names[one["label"][0]] == str(index % 2), (name, index)
+    if name in ("npy", "fixed_length", "headerless"):
+        return  # nothing that the others do not have
     again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")  # our own, prepared anew
     assert sorted(map(str, stored(again, "train"))) == sorted(str(one) for split in manifest.splits for one in stored(output, split))
 
