@@ -91,7 +91,7 @@ def asked(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
 def test_more_images_are_no_more_requests(proxied, kind, capsys):
     server, faults = proxied
     requests = {}
-    for num in (10, 60):
+    for num in (10, 30):
         bucket = server.make_bucket()
         source = put(bucket, kind, num)
         call = ["prepare", f"--input={source}", f"--source={kind}", f"--output={bucket}-out/out", "--estimate", *server.flags]
@@ -100,7 +100,7 @@ def test_more_images_are_no_more_requests(proxied, kind, capsys):
         printed = capsys.readouterr().out
         assert f"images:    {num}" in printed and "assumed" not in printed, printed
         assert f"read:      {format_size(num_bytes)} at the source" in printed, printed
-    assert len(requests[60]) == len(requests[10]) < 25, requests
+    assert len(requests[30]) == len(requests[10]) < 25, requests
 
 
 @pytest.mark.slow
@@ -176,10 +176,10 @@ def test_sizes_on_a_disk_are_those_of_files_alone(tmp_path):
 def test_each_image_has_its_own_size(proxied, kind):
     server, _ = proxied
     bucket = server.make_bucket()
-    config = PrepareJob(put(bucket, kind, 30), "out", "made", source=SourceConfig(kind))
+    config = PrepareJob(put(bucket, kind, 12), "out", "made", source=SourceConfig(kind))
     source = open_source(config, with_sizes=True)
     listed = [image for part in source.parts() for image in source.list(part)]
-    assert len(listed) == 30
+    assert len(listed) == 12
     for image in listed:
         assert isinstance(image, LabeledImage)
         assert image.num_bytes == open_object_store(bucket).size(f"{source.root}/{image.path}")
