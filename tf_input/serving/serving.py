@@ -204,13 +204,15 @@ def _write(
     targets = tuple(heads)
     network = root.network.serve if max_batch_size is None else _batched(root.network.serve, specs, max_batch_size)
 
+    read = tf.function(inputs, input_signature=[inputs.specs], autograph=False)  # traced, and written, once for both signatures
+
     def serve(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        predictions = name_predictions(model, network(inputs(raw)), targets)
+        predictions = name_predictions(model, network(read(raw)), targets)
         found = {name: heads[name].outputs(values) for name, values in predictions.items()}
         return _flat(found) if len(found) > 1 else found[targets[0]]
 
     def preprocess(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        x = inputs(raw)
+        x = read(raw)
         return x if isinstance(x, Mapping) else {inputs.decoder.config.input_names[0]: x}
 
     signatures = {
