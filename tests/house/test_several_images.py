@@ -260,7 +260,7 @@ COLOURS = {"brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 0.2}
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
     root = tmp_path_factory.mktemp("mixed")
-    return tf_input.open(prepare(write_copies(root / "in", lambda index: (100 + index, 120 - index)), root / "out", *COPIES))
+    return tf_input.open(prepare(write_copies(root / "in", lambda index: (40 + index, 60 - index)), root / "out", *COPIES))
 
 
 @pytest.fixture(scope="module")
@@ -271,19 +271,14 @@ def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
-    return sum(np.array_equal(*pair) for pair in zip(first, second, strict=True))
+    return sum(np.array_equal(*pair) for pair in zip(first.numpy(), second.numpy(), strict=True))
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(4)
 def test_images_vary_alike_or_apart(mixed):
     options = {"batch_size": NUM, "image_size": 16, "augment": Augmentation(brightness=0.5), "seed": 3}
     alone, _ = next(iter(mixed.batches("train", **options)))
-    for together, alike in (
-        (True, [NAMES]),
-        (False, []),
-        (("image", "third"), [("image", "third")]),
-        (["third", "right"], [("right", "third")]),
-    ):
+    for together, alike in ((True, [NAMES]), (False, []), (["third", "right"], [("right", "third")])):
         x, _ = next(iter(mixed.batches("train", inputs=NAMES, augment_together=together, **options)))
         for first, second in (("image", "right"), ("image", "third"), ("right", "third")):
             is_alike = any(first in group and second in group for group in alike)
@@ -297,7 +292,7 @@ def test_colours_alone_vary_alike_or_apart_on_any_host_and_in_memory(uniform):
     options = {"batch_size": NUM, "augment": augment, "augment_together": ("image", "third"), "seed": 3, "inputs": NAMES, "image_size": (40, 50)}
     options["shuffle"] = False
     x, _ = next(iter(uniform.batches("train", **options)))
-    assert num_same(x["image"], x["third"]) == NUM and num_same(x["image"], x["right"]) == 0
+    assert num_same(x["image"], x["third"]) == NUM and num_same(x["image"], x["right"]) == num_same(x["right"], x["third"]) == 0
     parts = [next(iter(uniform.batches("train", hosts=(2, host), **options)))[0] for host in (0, 1)]
     for name in NAMES:
         joined = tf.reshape(tf.stack([part[name] for part in parts], axis=1), x[name].shape)  # hosts have rows in turns
@@ -362,7 +357,7 @@ def test_what_can_not_be_prepared_so_is_said(tmp_path, capsys, options, message)
 # Training
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(6)
 def test_a_stereo_model_is_trained_and_served(tmp_path):
     """Near where the right image is the left one shifted: which no model sees where each is cropped for itself. Both go through one layer."""
     keras.utils.set_random_seed(1)
