@@ -22,6 +22,7 @@ from beam_pipelines.sources import list_images
 from beam_pipelines.storage import lease
 from beam_pipelines.storage.lease import LEASE, make_lease, write_lease
 from beam_pipelines.storage.marked_directory import MARKER
+from beam_pipelines.storage.object_stores import retries
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import encode, noise, write_class_folders
@@ -64,6 +65,14 @@ def prepared(source, tmp_path_factory) -> dict[str, str]:
     return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
 
 
+@pytest.fixture(scope="module")
+def old(source, tmp_path_factory) -> dict[str, bytes]:
+    """The files of another data set, which are to be replaced; it has one shard."""
+    output = tmp_path_factory.mktemp("old") / "out"
+    assert prepare(str(source), str(output), *ONE_SHARD, "--seed=5") == 0
+    return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
+
+
 @pytest.fixture
 def bucket(server, source) -> str:
     """With the source in it, at `in/`."""
@@ -72,16 +81,23 @@ def bucket(server, source) -> str:
 
 # Servers answer some hundred requests a second; each shard is a dozen, and each image two.
 NUM_SHARDS = 3
+ONE_SHARD = ("--splits=train=1", "--num_shards=1")
 
 
 def prepare(source: str, output: str, *options: str) -> int:
-    call = ["prepare", "--input", source, "--output", output, "--name=made", f"--num_shards={NUM_SHARDS}", "--max_bad_fraction=0.1"]
-    return main([*call, *options])
+    call = ["prepare", "--input", source, "--output", output, "--name=made", "--max_bad_fraction=0.1", *options]
+    return main(call if "--num_shards=1" in options else [*call, f"--num_shards={NUM_SHARDS}"])
 
 
 def open_store(server: StoreServer, path: str) -> ObjectStore:
     FileSystems.set_options(parse_pipeline_options(server.flags))
     return open_object_store(path)
+
+
+def write_objects(server: StoreServer, folder: str, files: dict[str, bytes]) -> None:
+    store = open_store(server, folder)
+    for name, data in files.items():
+        store.write(f"{folder}/{name}", data)
 
 
 def objects(server: StoreServer, folder: str) -> dict[str, bytes]:
@@ -93,8 +109,10 @@ def digest(files: dict[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != RUN}
 
 
-def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(server, bucket, prepared):
+def test_from_a_store_to_a_store_the_bytes_are_those_on_disk_and_the_summary_says_what_is_there(server, bucket, prepared, capsys):
     assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
+    printed = capsys.readouterr().out
+    assert f"data set:     {bucket}/out" in printed and "dead letters: 1 of 18 inputs" in printed
     assert digest(objects(server, f"{bucket}/out")) == prepared
     assert not objects(server, f"{bucket}/out.incomplete")
 
@@ -109,49 +127,26 @@ def test_duplicates_are_found_where_the_spool_is_a_store_too(server, source, buc
 
 
 @S3_ALONE
-def test_from_disk_to_a_store_and_back(server, source, bucket, prepared, tmp_path):
-    assert prepare(str(source), f"{bucket}/out", *server.flags) == 0
-    assert prepare(f"{bucket}/in", str(tmp_path / "out"), *server.flags) == 0
-    on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert digest(objects(server, f"{bucket}/out")) == prepared
-    assert digest({name: path.read_bytes() for name, path in on_disk.items()}) == prepared
-
-
-@S3_ALONE
 def test_names_of_classes_are_read_from_the_store_that_the_options_lead_to(server, source, tmp_path, capfd):
     names = put(server, {"names.txt": b"bee\nant\ncow\n"}, "")
-    nowhere = ["--s3_endpoint_url=http://127.0.0.1:9", "--store_timeout=1"]
+    nowhere = ["--s3_endpoint_url=http://127.0.0.1:9", "--store_timeout=0.2"]
     for option in (f"--label_names={names}/names.txt", f"--label_names=label={names}/names.txt", f"--label_names_from={names}/old"):
         FileSystems.set_options(parse_pipeline_options([]))  # as where a command begins
         assert prepare(str(source), str(tmp_path / "out"), option, "--estimate", *server.flags, *nowhere) == 1
-        assert "http://127.0.0.1:9 has answered nothing useful for 1 s" in capfd.readouterr().err
+        assert "http://127.0.0.1:9 has answered nothing useful for 0.2 s" in capfd.readouterr().err
     FileSystems.set_options(parse_pipeline_options([]))
     assert prepare(str(source), str(tmp_path / "out"), f"--label_names={names}/names.txt", *server.flags) == 0
     assert (tmp_path / "out" / "label.labels.txt").read_text() == "bee\nant\ncow\n"
 
 
-@S3_ALONE
-def test_without_a_check_too(server, bucket, source, tmp_path):
-    assert prepare(str(source), str(tmp_path / "out"), "--check=none") == 0
-    assert prepare(f"{bucket}/in", f"{bucket}/out", "--check=none", *server.flags) == 0
-    for name, data in objects(server, f"{bucket}/out").items():
-        assert name == RUN or data == (tmp_path / "out" / name).read_bytes(), name
-
-
 @GS_ALONE
-def test_the_layout_of_tfx_in_place_of_another(server, bucket, source, tmp_path):
-    assert prepare(str(source), str(tmp_path / "out"), "--output_layout=tfx") == 0
-    for layout in ("flat", "tfx"):
-        assert prepare(str(source), f"{bucket}/out", f"--output_layout={layout}", "--overwrite", *server.flags) == 0
+def test_the_layout_of_tfx_without_a_check_in_place_of_another(server, bucket, old, source, tmp_path):
+    options = ("--output_layout=tfx", "--check=none")
+    assert prepare(str(source), str(tmp_path / "out"), *options) == 0
+    write_objects(server, f"{bucket}/out", old)
+    assert prepare(f"{bucket}/in", f"{bucket}/out", *options, "--overwrite", *server.flags) == 0
     on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert digest(objects(server, f"{bucket}/out")) == digest({name: path.read_bytes() for name, path in on_disk.items()})
-
-
-@GS_ALONE
-def test_the_summary_says_what_is_there(server, bucket, capsys):
-    assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
-    printed = capsys.readouterr().out
-    assert f"data set:     {bucket}/out" in printed and "dead letters: 1 of 18 inputs" in printed
 
 
 @S3_ALONE
@@ -162,17 +157,16 @@ def test_an_estimate_needs_the_listing_alone(server, bucket, capsys):
 
 
 @GS_ALONE
-def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(server, bucket, prepared, capsys, monkeypatch):
+def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(server, bucket, old, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
-    assert prepare(f"{bucket}/in", out, "--seed=5", *server.flags) == 0
-    before = objects(server, out)
+    write_objects(server, out, old)
     assert prepare(f"{bucket}/in", out, *server.flags) == 2
     assert f"--output={out} exists; expected a new path, or --overwrite" in capsys.readouterr().err
     with monkeypatch.context() as patch:
         patch.setattr("beam_pipelines.publish.publishing.publish", lambda *unused: 1 / 0)
         with pytest.raises(Exception, match="division by zero"):
             prepare(f"{bucket}/in", out, "--overwrite", *server.flags)
-    assert objects(server, out) == before
+    assert objects(server, out) == old
     capsys.readouterr()
     assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 2
     assert f"--output={out}: {NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew" in capsys.readouterr().err
@@ -193,18 +187,6 @@ def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_f
     assert MANIFEST not in objects(server, f"{bucket}/out")
     assert main([*call, "--max_bad_fraction=0.1", "--resume"]) == 0
     assert digest(objects(server, f"{bucket}/out")) == prepared and not objects(server, f"{bucket}/out.incomplete")
-
-
-@GS_ALONE
-def test_what_a_killed_run_left_before_its_plan_was_whole_goes_unasked(server, bucket, prepared):
-    out, store = f"{bucket}/out", open_store(server, bucket)
-    for name in (MARKER, "made-train.tfrecord-00000-of-00009", "index/made-train-00000-of-00009.idx"):
-        store.write(f"{out}/{name}", b"left")
-    for name in (MARKER, "spool/0.spool"):
-        store.write(f"{out}.incomplete/{name}", b"left")
-    assert prepare(f"{bucket}/in", out, *server.flags) == 0
-    assert digest(objects(server, out)) == prepared
-    assert not objects(server, f"{out}.incomplete")
 
 
 def lease_elsewhere(directory: str, holder: str = "its") -> None:
@@ -266,12 +248,17 @@ def test_a_run_that_loses_its_lease_before_its_plan_is_whole_removes_nothing_of_
 
 
 @S3_ALONE
-def test_what_a_killed_run_has_half_sent_is_forgotten(server, bucket, prepared):
-    """Google's store forgets uploads by itself."""
-    store = open_store(server, bucket)
+def test_what_a_killed_run_left_before_its_plan_was_whole_goes_unasked(server, bucket, prepared):
+    """And what it has half sent is forgotten; Google's store forgets uploads by itself."""
+    out, store = f"{bucket}/out", open_store(server, bucket)
+    for name in (MARKER, "made-train.tfrecord-00000-of-00009", "index/made-train-00000-of-00009.idx"):
+        store.write(f"{out}/{name}", b"left")
+    for name in (MARKER, "spool/0.spool"):
+        store.write(f"{out}.incomplete/{name}", b"left")
     store._client.create_multipart_upload(Bucket=bucket.removeprefix("s3://"), Key="out/made-train.tfrecord-00000-of-00007")
-    store.write(f"{bucket}/out/{MARKER}", b"left")
-    assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
+    assert prepare(f"{bucket}/in", out, *server.flags) == 0
+    assert digest(objects(server, out)) == prepared
+    assert not objects(server, f"{out}.incomplete")
     assert not store._client.list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads")
 
 
@@ -287,9 +274,9 @@ def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, buck
 
 
 @S3_ALONE
-def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, prepared, capsys, monkeypatch):
+def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, old, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
-    assert prepare(f"{bucket}/in", out, "--seed=5", *server.flags) == 0
+    write_objects(server, out, old)
 
     def break_off(*unused, **options) -> None:
         raise OSError(errno.EIO, "broken off")
@@ -333,6 +320,7 @@ def test_a_bucket_that_is_not_there_and_an_empty_input_are_named(server, bucket,
 @S3_ALONE
 def test_a_store_that_is_busy_now_and_then_changes_nothing(server, bucket, prepared, monkeypatch):
     with faulty(server) as (proxy, faults):
+        monkeypatch.setattr(retries, "_FIRST_DELAY", 0.01)
         faults.choose = lambda method, path, number: (503, 429, "truncate")[number % 3] if number % 7 == 3 else None
         for name, value in proxy.environment.items():
             monkeypatch.setenv(name, value)
@@ -351,10 +339,10 @@ class LastStep(NamedTuple):
 
 
 @pytest.fixture
-def last_step(server, source, monkeypatch, replaces) -> LastStep:
+def last_step(server, source, old, monkeypatch, replaces) -> LastStep:
     bucket, publish_once, noted = server.make_bucket(), publish.publish, []
     if replaces:
-        assert prepare(str(source), f"{bucket}/out", "--seed=5", *server.flags) == 0
+        write_objects(server, f"{bucket}/out", old)
 
     def publish_twice(*arguments) -> None:
         noted.append(LastStep(bucket, objects(server, bucket), arguments))
@@ -363,20 +351,27 @@ def last_step(server, source, monkeypatch, replaces) -> LastStep:
 
     with monkeypatch.context() as patch:
         patch.setattr(publish, "publish", publish_twice)
-        assert prepare(str(source), f"{bucket}/out", *(("--overwrite",) if replaces else ()), *server.flags) == 0
+        assert prepare(str(source), f"{bucket}/out", *ONE_SHARD, *(("--overwrite",) if replaces else ()), *server.flags) == 0
     return noted[0]
 
 
-@pytest.mark.slow(11)
+@pytest.fixture(scope="module")
+def prepared_as_one(source, tmp_path_factory) -> dict[str, str]:
+    """sha256 of each file of a data set of one shard, written to disk."""
+    output = tmp_path_factory.mktemp("as_one") / "out"
+    assert prepare(str(source), str(output), *ONE_SHARD) == 0
+    return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
+
+
+@pytest.mark.slow(6)
 @pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"], ids=["s3-new", "gs-in place of another"])
-def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(server, last_step, prepared, monkeypatch):
+def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(server, last_step, prepared_as_one, monkeypatch):
     """The second attempt finds whatever the first one left."""
     bucket, before, arguments = last_step
     store = open_store(server, bucket)
     for step in itertools.count():
         store.remove_all(bucket)
-        for name, data in before.items():
-            store.write(f"{bucket}/{name}", data)
+        write_objects(server, bucket, before)
         calls = itertools.count()
         with monkeypatch.context() as patch:
             for name in ("remove_all", "remove", "copy_all", "write"):
@@ -389,7 +384,7 @@ def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(ser
                 break
         publish.publish(*arguments)
         found = objects(server, f"{bucket}/out")
-        assert digest(found) == prepared and not objects(server, f"{bucket}/out.incomplete"), step
+        assert digest(found) == prepared_as_one and not objects(server, f"{bucket}/out.incomplete"), step
         assert Manifest.from_json(found[MANIFEST].decode()).name == "made"
     assert step >= (5 if "out/manifest.json" not in before else 9)
 
@@ -406,11 +401,12 @@ def breaking(function: Callable[..., Any], calls: Iterator[int], step: int) -> C
 
 
 @GS_ALONE
-def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, capsys):
+def test_a_data_set_on_disk_is_made_and_repaired_from_a_store(server, bucket, prepared, tmp_path, capsys):
     """With the options that reach it; what has changed there is named."""
     output = tmp_path / "out"
     assert prepare(f"{bucket}/in", str(output), *server.flags) == 0
     files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    assert digest({str(path.relative_to(output)): data for path, data in files.items()}) == prepared
     shards = sorted(output.glob("made-train.tfrecord-*"))
     shards[0].unlink()
     shards[1].write_bytes(files[shards[1]][:-9])

@@ -13,7 +13,7 @@ from typing import Iterator
 
 import pytest
 from test_prepare_objects import digest as digest_of_objects
-from test_prepare_objects import objects, open_store
+from test_prepare_objects import objects, open_store, write_objects
 
 from analysed import analysed_images
 from beam_pipelines.__main__ import main
@@ -457,12 +457,6 @@ def old(source, tmp_path_factory) -> dict[str, bytes]:
     output = tmp_path_factory.mktemp("old") / "out"
     assert main(call_few(source, output, "--seed=5")) == 0
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
-
-
-def write_objects(server: StoreServer, folder: str, files: dict[str, bytes]) -> None:
-    store = open_store(server, folder)
-    for name, data in files.items():
-        store.write(f"{folder}/{name}", data)
 
 
 @pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"])
