@@ -201,9 +201,21 @@ def test_options_with_several_values_are_given_as_often_as_there_are(folder):
     assert prepare("--input", "flowers", "--output", "out", "--ignore=*.txt", "--ignore=*.done", "--overwrite", "--overwrite") == 0
 
 
+@pytest.fixture(scope="module")
+def wrong_inputs(tmp_path_factory) -> pathlib.Path:
+    """`flowers/`, and what else the wrong calls name: no call changes any of it."""
+    folder = tmp_path_factory.mktemp("wrong")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_class_folders(folder / "flowers", {"rose": 40, "tulip": 40})
+        write_wrong_inputs()
+    return folder
+
+
 @pytest.mark.parametrize("case", wrong_calls())
-def test_a_wrong_call_gets_one_clear_line_and_exit_code_2(case, folder, capfd):
-    write_wrong_inputs()
+def test_a_wrong_call_gets_one_clear_line_and_exit_code_2(case, wrong_inputs, monkeypatch, capfd):
+    folder = wrong_inputs
+    monkeypatch.chdir(folder)
     before = sorted(str(path) for path in folder.rglob("*"))
     arguments, expected = wrong_calls()[case]
     assert prepare(*arguments) == 2, case
@@ -379,8 +391,12 @@ def test_an_interrupt_says_what_is_in_place(folder, number, is_written, replaces
 
 @pytest.mark.slow
 def test_progress_is_shown_on_a_terminal(tmp_path):
-    image = jpeg(0, 120, 160)
-    write_files(tmp_path / "in", {f"{label}/{index}.jpg": image for label in ("rose", "tulip") for index in range(3000)})
+    image = tmp_path / "image.jpg"
+    image.write_bytes(jpeg(0, 120, 160))
+    for label in ("rose", "tulip"):
+        (tmp_path / "in" / label).mkdir(parents=True)
+        for index in range(3000):
+            os.link(image, tmp_path / "in" / label / f"{index}.jpg")
     controller, terminal = pty.openpty()
     command = [sys.executable, "-X", "importtime", "-m", "beam_pipelines", "prepare", "--input", "in", "--output", "out"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"}

@@ -15,7 +15,9 @@ import pytest
 import beam_pipelines.__main__ as command_line
 import forked_python
 from beam_pipelines.__main__ import main
+from forked_python import BEAM, TENSORFLOW
 from prepared import mixed_images
+from tf_input.storage import object_stores as read_stores
 
 # Command -> what it is given, for a data set `{}`.
 GIVEN = {
@@ -40,7 +42,7 @@ AWAY = {
     "export": ("s3://made/out", "s3://made/export", "--to=tfrecord"),
     **{command: ("s3://made/out",) for command in ("verify", "report", "leaks", "quality", "status")},
 }
-NOBODY = ("--s3_endpoint_url=http://localhost:9", "--s3_access_key_id=made", "--s3_secret_access_key=made", "--store_timeout=1")
+NOBODY = ("--s3_endpoint_url=http://localhost:9", "--s3_access_key_id=made", "--s3_secret_access_key=made", "--store_timeout=0.2")
 
 
 TESTS = pathlib.Path(__file__).parents[1]
@@ -81,15 +83,16 @@ def test_what_is_done_is_0_and_leaves_no_error(ends, tmp_path_factory, tmp_path)
             assert ends(command, *given(command, made)) == (0, None), command
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(3)
 def test_output_that_nobody_reads_ends_without_a_word(tmp_path_factory, tmp_path):
     """As that of `recordmill leaks OUT | head -1`, once `head` has seen enough."""
     made = shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made")
-    program = shlex.split(forked_python.command_line("-m", "beam_pipelines"))
+    programs = {modules: shlex.split(forked_python.command_line("-m", "beam_pipelines", preloaded=modules)) for modules in (BEAM, TENSORFLOW)}
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     for arguments in (["--help"], *([command, *given(command, made)] for command in ("verify", "report", "leaks", "quality", "inspect", "status", "which"))):
+        program = programs[TENSORFLOW if arguments[0] in ("inspect", "which") else BEAM]
         ended = subprocess.run([*program, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, timeout=240)
         assert (ended.returncode, "Error" in ended.stderr) == (0, False), (arguments, ended.stderr)
     os.close(writer)
@@ -102,11 +105,12 @@ def test_a_store_that_is_away_may_be_back(ends, command):
     assert (code, told["kind"], told["retryable"]) == (1, "storage", True), told
 
 
-@pytest.mark.slow(9)
+@pytest.mark.slow(1)
 def test_so_may_one_that_is_read_from(ends, monkeypatch):
     """By `inspect`; `benchmark` and `which` tell of it in the same place."""
     for name, value in {"ENDPOINT_URL": "http://localhost:9", "ACCESS_KEY_ID": "made", "SECRET_ACCESS_KEY": "made", "REGION": "made"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(read_stores, "_RETRIES", {**read_stores._RETRIES, "max_retries": 2})
     code, told = ends("inspect", "s3://made/out")
     assert (code, told["kind"], told["retryable"]) == (1, "storage", True), told
 
