@@ -1,5 +1,6 @@
 """References survive their journey as they are, whatever is cut off and joined on the way, and travel small."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -31,8 +32,11 @@ def references(draw: st.DrawFn) -> References:
 
 @st.composite
 def texts_of(draw: st.DrawFn, num: int) -> Texts:
-    one = st.just(b"") if draw(st.booleans()) else st.binary(max_size=8)
-    return Texts.of(draw(st.lists(one, min_size=num, max_size=num)))
+    """Of up to eight bytes each, or none of any; drawn one by one they take several times as long."""
+    lengths = [byte % 9 for byte in draw(st.binary(min_size=num, max_size=num))] if draw(st.booleans()) else [0] * num
+    data = draw(st.binary(min_size=sum(lengths), max_size=sum(lengths)))
+    ends = [*itertools.accumulate(lengths)]
+    return Texts.of([data[end - length : end] for length, end in zip(lengths, ends)])
 
 
 def as_rows(some: References) -> list[tuple]:

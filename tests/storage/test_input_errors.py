@@ -133,9 +133,9 @@ def test_a_disk_that_fails_fails_the_run_in_one_line(tmp_path, capsys, monkeypat
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
-    """A server behind a proxy with faults, and a bucket with 2 x 60 images at `in/`."""
+    """A server behind a proxy with faults, and a bucket with 2 x 30 images at `in/`."""
     with faulty(shared_server(request.param)) as (proxied, faults), reached(proxied):
-        bucket = put(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(60)}, "")
+        bucket = put(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(30)}, "")
         yield proxied, faults, bucket
         faults.choose = lambda method, path, number: None
 
@@ -149,7 +149,7 @@ def answering(status: int, *names: str):
     return choose
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("proxied", ["gs"], indirect=True)
 def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
     server, faults, bucket = proxied
@@ -163,7 +163,7 @@ def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
     assert "manifest.json" not in dict(open_object_store(bucket).list(f"{bucket}/out"))
     faults.choose = answering(404, "b/10.jpg", "b/11.jpg")
     assert main([*call, "--resume"]) == 0, "that they are not there is a fact about them"
-    assert "dead letters: 2 of 120 inputs" in capsys.readouterr().out
+    assert "dead letters: 2 of 60 inputs" in capsys.readouterr().out
 
 
 @pytest.mark.slow(0.3)
