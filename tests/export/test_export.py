@@ -429,7 +429,7 @@ def test_only_an_export_is_replaced_and_only_when_asked_for(made: pathlib.Path, 
     assert (tmp_path / "mine/file").exists()
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(("scheme", "to"), [("s3", "parquet"), ("gs", "image_folder")])
 def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(made: pathlib.Path, tmp_path: pathlib.Path, scheme: str, to: str) -> None:
     split = ["--split=test"] if to == "image_folder" else []  # each image is an object

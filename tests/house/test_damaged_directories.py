@@ -177,7 +177,7 @@ def copied(folder: pathlib.Path, change: Callable[[pathlib.Path], None]) -> path
     return out
 
 
-@pytest.mark.slow(0.7)
+@pytest.mark.slow(0.3)
 @pytest.mark.parametrize("case", NONE)
 def test_what_is_no_data_set_is_one_line_of_every_command(
     case: str, folder: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,7 @@ from object_stores import put, reached, shared_server
 from tf_input.dataset_format import MANIFEST, Feature
 
 NUM, NUM_CLASSES, NUM_SHARDS = 600, 6, 4
-RESHUFFLED = 6_000
+RESHUFFLED = 2_000
 
 
 def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list[dict], str]:
@@ -297,7 +297,7 @@ def test_the_reason_of_a_verdict_is_told(
     assert code == 2 and "it has no example; expected some" in err and err.count("\n") == 1
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(1)
 def test_beams_reshuffle_does_not_shuffle_records_that_are_sorted(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     """It deals elements to workers, and promises no order: whole bundles stay as they were."""
     labels = np.repeat(np.arange(10), RESHUFFLED // 10)

@@ -450,7 +450,7 @@ def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Pat
         assert expected in err and err.count("\n") == 1, err
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     with reached(shared_server(scheme)) as server:
