@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -97,8 +97,18 @@ def _draw(
 ) -> tf.Tensor:
     """Uniform numbers for each image: float32 [num_images, *shape]."""
     if rows is None:
-        return tf.random.stateless_uniform((num_images, *shape), seed, least, most)
-    return tf.gather(tf.random.stateless_uniform((rows.count, *shape), seed, least, most), tf.maximum(rows.numbers, 0))
+        return _uniform((num_images, *shape), seed, least, most)
+    return tf.gather(_uniform((rows.count, *shape), seed, least, most), tf.maximum(rows.numbers, 0))
+
+
+def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, least: float, most: float) -> tf.Tensor:
+    """`tf.random.stateless_uniform`, number by number, in half the ops: who calls `batches` waits for each of them."""
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
+    algorithm = tf.random.Algorithm.AUTO_SELECT.value
+    numbers = tf.raw_ops.StatelessRandomUniformV2(shape=tf.stack(shape), key=key, counter=counter, alg=algorithm)
+    span = np.float32(most) - np.float32(least)
+    numbers = numbers if span == 1 else numbers * span
+    return numbers + np.float32(least) if least else numbers
 
 
 def _exact(numbers: tf.Tensor) -> tf.Tensor:

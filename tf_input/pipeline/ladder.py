@@ -132,13 +132,14 @@ def _note_ends(
         last = last.map(_plain(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(count - 1).concatenate(last)
 
-    def all_numbers(first: tf.Tensor) -> tf.data.Dataset:
+    def all_numbers(_: tf.Tensor) -> tf.data.Dataset:
+        first = tf.numpy_function(begin, [], tf.int64)
         if num_passes == 1:
             return numbers(first, 0)
         return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(_plain(functools.partial(numbers, first)))
 
-    firsts = tf.data.Dataset.range(1).map(_plain(lambda _: tf.numpy_function(begin, [], tf.int64)))
-    beside = firsts.flat_map(_plain(all_numbers)).apply(tf.data.experimental.assert_cardinality(data.cardinality()))
+    beside = tf.data.Dataset.range(1).flat_map(_plain(all_numbers))
+    beside = beside.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
     # A function without effects TensorFlow would let read ahead, if that is not said.
     return tf.data.Dataset.zip((data, beside)).map(_plain(lambda batch, _: batch), synchronous=True)
 
