@@ -79,8 +79,7 @@ def joined(batches) -> list[np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory_budget", [0, 1 << 30], ids=["from shards", "in memory"])
-@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("split, memory_budget", [("train", 0), ("validation", 1 << 30)], ids=["from shards", "in memory"])
 def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
     expected = whole(flowers, split)
     options = {"batch_size": 16, "transform": True, "shuffle": False, "memory_budget": memory_budget}
@@ -112,9 +111,10 @@ def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
     resumed = list(flowers.as_numpy("train", start_step=2, **options))
     for found in (sequence[2], resumed[0]):
         assert [part.tobytes() for part in found] == [part.tobytes() for part in first[2]]
-    hosts = [batch for host in range(2) for batch in flowers.as_numpy("train", hosts=(2, host), **options)]
-    count = sum(len(batch[1]) if len(batch) == 2 else int(batch[2].sum()) for batch in hosts)  # without what fills up the last one
-    assert count == flowers.num_examples("train")
+    if memory_budget:
+        hosts = [batch for host in range(2) for batch in flowers.as_numpy("train", hosts=(2, host), **options)]
+        count = sum(len(batch[1]) if len(batch) == 2 else int(batch[2].sum()) for batch in hosts)  # without what fills up the last one
+        assert count == flowers.num_examples("train")
     spec = flowers.example_spec("train", drop_remainder=True, **options)
     assert spec[0].shape == (16, SIZE, SIZE, 3) and data.element_spec[0].shape == (None, SIZE, SIZE, 3)
 
@@ -125,8 +125,9 @@ def test_keys_are_the_stored_ones_whatever_the_transform_makes_of_them(flowers, 
     keys = [one["key"] for one in flowers["validation"]]
     for dataset, inputs in ((flowers, "image"), (tf_input.open(users), ("words", "hash"))):
         options = {"batch_size": 16, "transform": True, "inputs": inputs}
-        batches = [found for _, found in dataset.as_numpy("validation", keys=True, **options)]
-        assert [key.decode() for key in np.concatenate(batches)] == keys
+        if inputs != "image":  # else `predict` has them
+            batches = [found for _, found in dataset.as_numpy("validation", keys=True, **options)]
+            assert [key.decode() for key in np.concatenate(batches)] == keys
         batches = [[key.decode() for key in found] for _, found in dataset.as_numpy("train", keys=True, seed=1, **options)]
         assert batches[2] == dataset.which("train", epoch=0, step=2, seed=1, **options)["key"].tolist()
     found = flowers.predict(lambda x: np.tile(x.mean(axis=(1, 2, 3))[:, None], (1, 3)), "validation", batch_size=16, transform=True)
@@ -273,9 +274,11 @@ def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cach
         with RangeServer(local.directory) as server:
             for name, value in server.environment("gs").items():
                 monkeypatch.setenv(name, value)
-            for remote in (tf_input.open("gs://bucket", **cache), pickle.loads(pickle.dumps(tf_input.open("gs://bucket", **cache)))):
-                found = next(iter(remote.batches("train", **options)))
-                tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(found, True), tf.nest.flatten(expected, True))
+            remote = tf_input.open("gs://bucket", **cache)
+            if local is flowers:  # and one that was taken to another process
+                remote = pickle.loads(pickle.dumps(remote))
+            found = next(iter(remote.batches("train", **options)))
+            tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(found, True), tf.nest.flatten(expected, True))
             if is_cached:
                 assert (remote.cache / f"transform_fn-{remote.files.transform.digest[:16]}" / "saved_model.pb").is_file()
 
