@@ -34,19 +34,19 @@ def single(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def read(dataset: tf_input.PreparedDataset, **options) -> tuple:
-    (batch,) = dataset.batches("train", **OPTIONS, **options).as_numpy_iterator()
+    """All in one batch; without images, unless they are asked for."""
+    (batch,) = dataset.batches("train", **{**OPTIONS, "inputs": "key", **options}).as_numpy_iterator()
     return batch
 
 
 @pytest.mark.slow
 def test_one_target_has_a_weight_for_each_example(single):
     cases = [({0: 5.0, 2: 0.25}, [5, 1, 0.25]), ({"ant": 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {"bee": 3}}, [1, 3, 1])]
-    cases += [({"label": {1: 3}}, [1, 3, 1]), ("balanced", list(single.class_weight().values()))]
+    cases += [("balanced", list(single.class_weight().values()))]
     for option, table in cases:
         _, y, weight = read(single, class_weight=option)
         assert weight.dtype == np.float32
         np.testing.assert_allclose(weight, np.array(table)[y], rtol=1e-6, err_msg=str(option))
-    _, y, weight = read(single, class_weight="balanced")
     sums = [weight[y == label].sum() for label in range(3)]
     np.testing.assert_allclose(sums, NUM / 3, rtol=1e-5)
     assert len(read(single)) == 2
@@ -80,7 +80,7 @@ def test_keras_multiplies_the_loss_of_each_head(heads):
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     data = heads.batches("train", **OPTIONS, **options)
     found = model.evaluate(data, verbose=0, return_dict=True)["loss"]
-    x, y, weights = read(heads, **options)
+    x, y, weights = read(heads, **options, inputs="image")
     expected = 0.0
     for name, predicted in model.predict(x, verbose=0).items():
         expected += (-np.log(predicted[np.arange(NUM), y[name]]) * weights[name]).mean()
