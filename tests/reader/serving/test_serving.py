@@ -242,18 +242,18 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
     of_others = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     broken = small_model()
     broken.layers[-1].bias.assign([0, np.nan, 0])
-    logits = make_model()
+    logits, fitting = small_model(), small_model()
     logits.compile("adam", "sparse_categorical_crossentropy")
     cases = [
         (uncompiled, {}, ValueError, "from_logits=None: the model's loss does not say"),
         (logits, {}, ValueError, "label: the model's predictions are no probabilities; expected from_logits=True"),
         (make_model(units=4), {}, ValueError, r"label: the model predicts \(4,\); expected one for each of 3 classes"),
-        (make_model(), {"image_size": 32, "transform": True}, ValueError, "image_size=32: expected None with transform=True"),
-        (make_model(), {"targets": "age"}, ValueError, "targets='age'"),
-        (make_model(), {"threshold": 2}, ValueError, "threshold=2: expected"),
-        (make_model(), {"path": tmp_path / "there"}, FileExistsError, "there exists"),
-        (make_model(), {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine is no SavedModel, and overwrite=True"),
-        (make_model(), {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
+        (fitting, {"image_size": 32, "transform": True}, ValueError, "image_size=32: expected None with transform=True"),
+        (fitting, {"targets": "age"}, ValueError, "targets='age'"),
+        (fitting, {"threshold": 2}, ValueError, "threshold=2: expected"),
+        (fitting, {"path": tmp_path / "there"}, FileExistsError, "there exists"),
+        (fitting, {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine is no SavedModel, and overwrite=True"),
+        (fitting, {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
         ("model.keras", {}, ValueError, "model='model.keras': expected a model of Keras 3"),
         (of_others, {}, ValueError, r"fed with float32 \[None, 24, 24, 3\], and it takes float32 \[None, 32, 32, 3\]; expected"),
         (broken, {}, ValueError, "label: the model predicts NaN or infinity"),
