@@ -96,7 +96,7 @@ def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
     assert len(orders) == 2 and min(counts["sketches"].values()) == (2 if "drop_remainder" in options else 3)
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(2)
 def test_where_an_epoch_ends(sets, two):
     """And in proportion to their sizes, three parts give every example exactly once."""
     cases = {"first": 99, "all": 155, 5: 60}
@@ -118,7 +118,7 @@ def test_where_an_epoch_ends(sets, two):
     assert mixture.example_spec(**OPTIONS) == data.element_spec
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_hosts_have_the_rows_of_the_batches_of_one(two):
     """Of windows, of which each host reads its own part; and filled up with examples of weight 0 at the end."""
     options = {**OPTIONS, **READ, "augment": True}
@@ -135,7 +135,7 @@ def test_hosts_have_the_rows_of_the_batches_of_one(two):
             assert weight.tolist() == [1] * count + [0] * (len(own_x) - count) and len(own_x) == -(-len(x) // num_hosts)
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(2)
 def test_any_step_of_any_epoch_is_where_reading_may_begin(two):
     options = {**OPTIONS, **READ, "augment": True, "map_example": lambda x, y, seed: (x, {**y, "drawn": seed})}
     data = tf_input.mix(two, stop="all", **options)
@@ -290,7 +290,7 @@ def test_the_backup_of_another_mix_is_refused(sets, two):
     assert tf_input.mix(two, **{**OPTIONS, "seed": None}).position.identity is None
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_weights_and_counted_classes(sets, two, tmp_path):
     """Where one part has weights, examples of others weigh 1; and all classes count the same, as often as they come in the mix."""
     weighed = write_images(tmp_path, "sketches", {Feature("weight", "float"): lambda index: index})
@@ -309,7 +309,7 @@ def test_weights_and_counted_classes(sets, two, tmp_path):
     assert all(weight == (5 if label == 3 else 1) for _, *pair in batches for label, weight in zip(*pair))
 
 
-@pytest.mark.slow(11)
+@pytest.mark.slow(3)
 def test_what_a_view_makes_alike_is_mixed(tmp_path):
     """Pixels and encoded images, any number of classes, masks of other depths, and objects, of which others know other things."""
     several, boxes = Feature("tags", "class_label", (None,), ("x", "y")), Feature("objects/bbox", "bbox", (None, 4))

@@ -88,7 +88,7 @@ def count(batches: list[list[str]]) -> collections.Counter[str]:
     return collections.Counter(flat(batches))
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(2)
 def test_what_is_chosen_is_what_the_catalog_says(dataset, catalog):
     rows = {row["key"]: row for row in catalog}
     cases = {
@@ -113,7 +113,7 @@ def test_what_is_chosen_is_what_the_catalog_says(dataset, catalog):
     assert set(rows["ant/00.png"]) == arrays.keys()
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_reads_the_same_examples_and_any_step_is_where_reading_may_begin(dataset, catalog, way):
     sizes = {"oversample": 180, "undersample": 18, "shares": 90, "take": 13}
@@ -129,14 +129,15 @@ def test_every_way_reads_the_same_examples_and_any_step_is_where_reading_may_beg
             assert read(dataset, **options, start_epoch=1, start_step=1) == epochs[1][1:], case
         # Of which examples a batch is made is known without reading it, and epochs of another way are of the same ones.
         for other in {way, "in order"}:
-            config = tf_input.ReadConfig(**{"batch_size": 8, "image_size": SIZE, "seed": 3, "hosts": (1, 0), **WAYS[other], **CHOICES[case]})
+            given = {"batch_size": 8, "image_size": SIZE, "seed": 3, "hosts": (1, 0), **WAYS[other], **CHOICES[case]}
+            config = tf_input.ReadConfig(**given)
             inputs = dataset.split_reader("train").plan(config).open_inputs()
             for epoch, batches in enumerate(epochs):
                 known = [[catalog[number]["key"] for number in inputs.numbers(epoch, step)[0].tolist()] for step in range(len(data))]
                 assert known == batches or other != way and count(known) == count(batches), case
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("way, case", [("window", "all"), ("window", "undersample"), ("exact", "undersample"), ("held in order", "all")])
 def test_hosts_have_equal_parts_and_all_of_it_together(dataset, way, case):
     options = {**WAYS[way], **CHOICES[case], "batch_size": 12, "drop_remainder": True}
@@ -147,7 +148,7 @@ def test_hosts_have_equal_parts_and_all_of_it_together(dataset, way, case):
         assert {len(host[step]) for host in hosts} == {4}
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(2)
 def test_choices_are_the_same_whatever_the_seed_and_shares_grow(dataset, catalog):
     by_key, read_all = {row["key"]: row for row in catalog}, {"inputs": "key", "shuffle": False}
 
