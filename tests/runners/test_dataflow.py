@@ -204,18 +204,26 @@ def test_what_the_user_chooses_is_in_the_request(in_process, capsys):
 # The staged graph
 
 
+UNCHECKED = "classes:  nobody will look whether a class has another number than in the data set that is replaced (--wait does"
+
+
 @pytest.fixture(scope="module")
-def staged(cloud, tmp_path_factory) -> dict[str, Any]:
-    """A job submitted from a copy of the checkout with --setup_file, as its request."""
+def staged(cloud, source, tmp_path_factory) -> dict[str, Any]:
+    """A job submitted over an old data set, from a copy of the checkout with --setup_file, as its request."""
+    old = tmp_path_factory.mktemp("old") / "out"
+    assert main(["prepare", f"--input={source}", f"--output={old}", *OPTIONS, "--seed=5"]) == 0
+    for path in (path for path in old.rglob("*") if path.is_file()):
+        cloud.objects.blob(f"staged/{path.relative_to(old)}").upload_from_filename(path)
     tree = tmp_path_factory.mktemp("tree")
     for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
         shutil.copy(CHECKOUT / name, tree)
     for name in ("beam_pipelines", "tf_input"):
         shutil.copytree(CHECKOUT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     requirements = f"--requirements_file={DEPLOY / 'requirements.txt'}"
-    options = ("--setup_file=./setup.py", requirements, "--requirements_cache=skip")
+    options = ("--setup_file=./setup.py", requirements, "--requirements_cache=skip", "--overwrite")
     done = recordmill(tree, cloud.environment, *cloud.command("staged", *options))
     assert done.returncode == 0, done.stderr[-3000:]
+    assert UNCHECKED in done.stdout
     return cloud.dataflow.jobs[-1].request
 
 
@@ -239,39 +247,37 @@ def worker(cloud, staged, tmp_path_factory) -> pathlib.Path:
     return root
 
 
-def execute(cloud: Cloud, worker: pathlib.Path, job: dict[str, Any]) -> str:
-    """Does with a job what the service does: runs the graph and the package as they were staged, without TensorFlow. Returns its last state."""
-    environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
-    graph = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
-    program = CHECKOUT / "tests" / "dataflow_standin.py"  # -P: what lies beside it is not to be found
-    done = run(worker / "bin" / "python", "-P", program, graph, environment=environment, folder=worker)
+STANDIN = CHECKOUT / "tests" / "dataflow_standin.py"
+
+
+def graph_of(job: dict[str, Any]) -> str:
+    return job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
+
+
+def execute(cloud: Cloud, job: dict[str, Any], worker: pathlib.Path | None = None) -> str:
+    """Does with a job what the service does: runs the graph as it was staged, without TensorFlow. Returns its last state.
+
+    With a worker by the package that was staged, else by this checkout's, as workers do whose image has it.
+    """
+    if worker:
+        environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
+        # -P: what lies beside it is not to be found
+        done = run(worker / "bin" / "python", "-P", STANDIN, graph_of(job), environment=environment, folder=worker)
+    else:
+        done = forked_python.run(STANDIN, graph_of(job), env=cloud.environment, preloaded=PRELOADED)
     if done.returncode:
         raise RuntimeError(done.stderr)
     *imported, state = done.stdout.split()
-    assert len(imported) > 20 and all(pathlib.Path(file).is_relative_to(worker) for file in imported), imported
+    assert len(imported) > 20 and all(pathlib.Path(file).is_relative_to(worker or CHECKOUT) for file in imported), imported
     return f"JOB_STATE_{state}"
 
 
 @pytest.mark.slow(13)
-def test_workers_import_the_staged_package_and_give_the_bytes_of_the_local_runner(cloud, staged, worker, prepared):
+def test_workers_import_the_staged_package_and_give_the_bytes_of_the_local_runner_over_an_old_data_set(cloud, staged, worker, prepared):
     assert {"workflow.tar.gz", "requirements.txt"} <= set(cloud.staged(staged))
-    assert execute(cloud, worker, staged) == "JOB_STATE_DONE"
+    assert execute(cloud, staged, worker) == "JOB_STATE_DONE"
     assert cloud.digest("staged") == prepared
     assert cloud.names("staged.incomplete") == []
-
-
-UNCHECKED = "classes:  nobody will look whether a class has another number than in the data set that is replaced (--wait does"
-
-
-@pytest.mark.slow(5)
-def test_so_they_do_over_an_old_data_set(in_process, staged, worker, prepared, source, tmp_path, capsys):
-    assert main(["prepare", f"--input={source}", f"--output={tmp_path / 'old'}", *OPTIONS, "--seed=5"]) == 0
-    for path in (path for path in (tmp_path / "old").rglob("*") if path.is_file()):
-        in_process.objects.blob(f"replaced/{path.relative_to(tmp_path / 'old')}").upload_from_filename(path)
-    assert main(no_auth(in_process, "replaced", "--overwrite")) == 0
-    assert UNCHECKED in capsys.readouterr().out
-    assert execute(in_process, worker, in_process.dataflow.jobs[-1].request) == "JOB_STATE_DONE"
-    assert in_process.digest("replaced") == prepared
 
 
 class Graph(NamedTuple):
@@ -326,8 +332,8 @@ def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(cloud
 
 
 @pytest.mark.slow(7)
-def test_with_wait_the_command_ends_with_the_job(in_process, worker, prepared, capsys):
-    in_process.dataflow.work = lambda job: execute(in_process, worker, job)
+def test_with_wait_the_command_ends_with_the_job(in_process, prepared, capsys):
+    in_process.dataflow.work = lambda job: execute(in_process, job)
     assert main(no_auth(in_process, "waited", "--wait")) == 0
     assert f"data set:     {in_process.bucket}/waited" in capsys.readouterr().out
     assert in_process.digest("waited") == prepared
@@ -695,7 +701,7 @@ def test_gcloud_takes_the_template(gcloud):
 
 @needs_gcloud
 @pytest.mark.slow(13)
-def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, worker, prepared, tmp_path):
+def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, prepared, tmp_path):
     """run.sh, gcloud, and what the launcher makes of the parameters that arrive: a job that the service has yet to start."""
     paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)
     parameters = ["splits=train=0.9,validation=0.1", "overwrite=true", "--labels=a=b", *(option[2:] for option in OPTIONS)]
@@ -720,5 +726,5 @@ def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, worker
     job = json.loads(cloud.read("launch/job_object"))
     assert (job["name"], job["labels"]) == (launch["jobName"], {"goog-made": "flex"})
     assert worker_pool(job)["workerHarnessContainerImage"] == IMAGE
-    assert execute(cloud, worker, job) == "JOB_STATE_DONE"
+    assert execute(cloud, job) == "JOB_STATE_DONE"
     assert cloud.digest("launched") == {**prepared, REPORT: mock.ANY}  # which shows that the shares were given
