@@ -22,7 +22,7 @@ import time
 import urllib.request
 from typing import Any
 
-from flink_packages import CACHE, FLINK, JAR, LIBRARIES, ClusterError, call, fetch, java, missing_tools  # noqa: F401
+from flink_packages import CACHE, FLINK, JAR, LIBRARIES, STAYING_JAR, ClusterError, call, fetch, java, missing_tools  # noqa: F401
 from processes import belongs_to, command_line, end
 
 _BOOT = pathlib.Path(__file__).resolve().parent / "boot.py"
@@ -68,7 +68,7 @@ class Cluster:
             "--runner=FlinkRunner",
             f"--flink_master=localhost:{self.rest_port}",
             f"--flink_version={FLINK.rpartition('.')[0]}",
-            f"--flink_job_server_jar={JAR}",
+            f"--flink_job_server_jar={STAYING_JAR}",
             "--environment_type=PROCESS",
             f"--environment_config={json.dumps({'command': str(self.folder / 'boot')})}",
             "--parallelism=2",

@@ -37,7 +37,7 @@ from engines import (
 )
 from forked_python import ForkedPython
 from held_stages import Gate
-from made_images import write_class_folders
+from made_images import write_class_folders, write_files
 from made_sources import CASES, NUM
 from object_stores import objects, put, reached, silenced, store_server
 from prepared import prepare_images
@@ -84,31 +84,19 @@ def forked_workers(cluster) -> None:
 
 
 @pytest.fixture(scope="module")
-def job_server(tmp_path_factory) -> str:
-    """The option of a run whose job server does not send its own jar along, which costs the cluster seconds and lies on its class path.
-
-    Beam leaves out what is in a folder of this name.
-    """
-    folder = tmp_path_factory.mktemp("jar") / "gradle" / "wrapper"
-    folder.mkdir(parents=True)
-    return f"--flink_job_server_jar={shutil.copy(flink_cluster.JAR, folder)}"
-
-
-@pytest.fixture(scope="module")
-def submits(cluster, forked_workers, job_server) -> Iterator[str]:
+def submits(cluster, forked_workers) -> Iterator[str]:
     """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up."""
-    server = FlinkJarJobServer(PipelineOptions([*cluster.options, job_server, f"--job_port={reserve_port()}"]))
+    server = FlinkJarJobServer(PipelineOptions([*cluster.options, f"--job_port={reserve_port()}"]))
     server.start()
     yield f"--job_endpoint={server.subprocess_cmd_and_endpoint()[1]}"
     server.stop()
 
 
 @pytest.fixture
-def start(cluster, forked_workers, job_server, source, tmp_path) -> Callable[..., ForkedPython]:
+def start(cluster, forked_workers, source, tmp_path) -> Callable[..., ForkedPython]:
     """Starts the command on the cluster, with both TaskManagers there."""
     cluster.wait_for_task_managers(2)
-    given = (*cluster.options, job_server)
-    return lambda *options, **how: start_prepare(source, tmp_path / "out", *given, *options, **how)
+    return lambda *options, **how: start_prepare(source, tmp_path / "out", *cluster.options, *options, **how)
 
 
 @contextlib.contextmanager
@@ -183,19 +171,6 @@ def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_pr
 def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
     """What is counted of a job in Beam's metrics."""
     return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
-
-
-@pytest.mark.slow(15)
-@needs_flink
-def test_duplicates_are_those_of_the_local_runner(cluster, submits, tmp_path):
-    source = write_class_folders(tmp_path / "in", {"ant": 25, "bee": 35})
-    shutil.copy(source / "ant" / "000.jpg", source / "bee" / "same.jpg")
-    options = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
-    prepare_here(source, tmp_path / "local", *options)
-    cluster.wait_for_task_managers(2)
-    finish(start_prepare(source, tmp_path / "out", *cluster.options, submits, *options))
-    assert digest(tmp_path / "out") == digest(tmp_path / "local")
-    assert (tmp_path / "out" / dataset_format.TWINS).read_text().count("\n") == 2
 
 
 def as_written(path: pathlib.Path) -> tuple[int, int]:
@@ -391,8 +366,10 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
 @pytest.mark.slow(20)
 @needs_flink
 def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
-    """And the next one loses its worker processes, while they write shards, which changes nothing."""
-    prepare_here(source, tmp_path / "local", "--seed=5")
+    """And the next one, which settles splits by what is alike, loses its worker processes while they write shards, which changes nothing."""
+    twins = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
+    settled = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
+    prepare_here(twins, tmp_path / "local", *settled)
     with held_run(cluster, start, "planned") as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
         orphan = latest_job(cluster)
         wait_until(lambda: counters(cluster, orphan).get("listed") == 342)  # of a stage that has ended, while another goes on
@@ -404,7 +381,8 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        other = start("--seed=5", "--restart", "--beam_plugin=held_stages", submits)
+        options = (*cluster.options, submits, *settled, "--restart", "--beam_plugin=held_stages")
+        other = start_prepare(twins, tmp_path / "out", *options)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
@@ -417,7 +395,8 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
     assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "CANCELED"
     assert failures(cluster), "the job was not hit"
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
-    assert sorted(os.listdir(tmp_path)) == ["local", "out"]
+    assert (tmp_path / "out" / dataset_format.TWINS).read_text().count("\n") == 2
+    assert sorted(os.listdir(tmp_path)) == ["in", "local", "out"]
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
