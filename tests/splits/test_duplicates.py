@@ -87,6 +87,12 @@ def grouped(source, tmp_path_factory) -> pathlib.Path:
     return prepare(source, tmp_path_factory.mktemp("grouped") / "out", "--duplicates=group", "--stratify")
 
 
+@pytest.fixture(scope="module")
+def plain(source, tmp_path_factory) -> pathlib.Path:
+    """The same images without a look for duplicates."""
+    return prepare(source, tmp_path_factory.mktemp("plain") / "out")
+
+
 def test_twins_come_into_one_group_and_one_split(grouped, capfd):
     clusters: dict[str, set[str]] = {}
     for line in lines_of(grouped):
@@ -133,7 +139,8 @@ def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
     assert main(["verify", str(copy), "--quick"]) == 1 and main(["repair", str(copy)]) == 1
 
 
-def test_all_but_the_first_are_dropped_and_the_sums_agree(source, tmp_path, capfd):
+def test_all_but_the_first_are_dropped_and_the_sums_agree(source, plain, tmp_path, capfd):
+    capfd.readouterr()
     output = prepare(source, tmp_path / "out", "--duplicates=drop")
     told = capfd.readouterr()
     assert "6 pairs alike, 9 images in 4 clusters: 5 left out" in told.out and "apart now:    0 pairs (splits at random would tear about " in told.out
@@ -148,13 +155,13 @@ def test_all_but_the_first_are_dropped_and_the_sums_agree(source, tmp_path, capf
     assert f"tear {at_random} apart" in told.out and at_random in (output / dataset_format.REPORT).read_text(), "one figure wherever it is told"
     assert main(["verify", str(output)]) == 0
     # The images that are left lie where they would without the option.
-    plain = rows_of(prepare(source, tmp_path / "plain"))
-    assert {key: row["split"] for key, row in rows.items()} == {key: plain[key]["split"] for key in rows}
+    placed = rows_of(plain)
+    assert {key: row["split"] for key, row in rows.items()} == {key: placed[key]["split"] for key in rows}
 
 
-def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, tmp_path, capfd):
+def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain, tmp_path, capfd):
     kept = prepare(source, tmp_path / "kept", "--duplicates=keep")
-    plain = prepare(source, tmp_path / "plain")
+    plain = shutil.copytree(plain, tmp_path / "plain")
     shards = [info.name for infos in dataset_format.read_manifest(kept).splits.values() for info in infos]
     assert all((kept / name).read_bytes() == (plain / name).read_bytes() for name in shards), "the same examples in the same order"
     capfd.readouterr()
@@ -247,16 +254,16 @@ def test_where_twins_are_dropped_what_was_placed_stays_and_its_new_twin_goes_wha
     assert few["ant/02_mirror.jpg"]["split"] == "train" and not {"ant/02.jpg", "ant/02_poor.jpg"} & set(few), "the first that was placed"
 
 
-def test_twins_that_were_placed_apart_are_refused_or_moved(source, tmp_path, capfd):
-    first = rows_of(prepare(source, tmp_path / "first"))
+def test_twins_that_were_placed_apart_are_refused_or_moved(source, plain, tmp_path, capfd):
+    first = rows_of(plain)
     call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", SPLITS]
-    call += [f"--splits_from={tmp_path / 'first'}", "--duplicates=group"]
+    call += [f"--splits_from={plain}", "--duplicates=group"]
     apart = [cluster for cluster in TWINS if len({first[key]["split"] for key in cluster}) > 1]
     capfd.readouterr()
     assert main(call) == 2
     told = capfd.readouterr().err
     assert told.count("\n") == 1 and f"--duplicates=group: {len(apart)} cluster" in told and "expected --move_to SPLIT" in told, told
-    assert apart and f"in different splits of --splits_from={tmp_path / 'first'}, such as" in told, told
+    assert apart and f"in different splits of --splits_from={plain}, such as" in told, told
     assert main([*call, "--move_to=tset"]) == 2 and "expected one of test, train; did you mean 'test'?" in capfd.readouterr().err
     assert main([*call, "--move_to=test"]) == 0
     moved = {key for cluster in apart for key in cluster if first[key]["split"] == "train"}
