@@ -331,7 +331,7 @@ def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(cloud
 # Waiting
 
 
-@pytest.mark.slow(7)
+@pytest.mark.slow(2)
 def test_with_wait_the_command_ends_with_the_job(in_process, prepared, capsys):
     in_process.dataflow.work = lambda job: execute(in_process, job)
     assert main(no_auth(in_process, "waited", "--wait")) == 0
@@ -700,7 +700,7 @@ def test_gcloud_takes_the_template(gcloud):
 
 
 @needs_gcloud
-@pytest.mark.slow(13)
+@pytest.mark.slow(6)
 def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, prepared, tmp_path):
     """run.sh, gcloud, and what the launcher makes of the parameters that arrive: a job that the service has yet to start."""
     paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)

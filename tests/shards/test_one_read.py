@@ -278,7 +278,7 @@ def test_what_goes_through_the_runner_is_a_fraction_of_the_images(tmp_path, monk
     assert 0 < held[many] < 1.05 * held[few], held
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(6)
 @pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH")
 def test_on_prism_too(tmp_path, monkeypatch):
     metrics, wait_for_end = [], waiting.wait_for_end
