@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+from collections import Counter
 from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
@@ -84,7 +85,10 @@ class _Hash(ParallelMap):
             yield from self.run(hash_some, self._context, stretch, first, start, min(start + _TASK_INPUTS, num))
 
     def take(self, result: HashedPart) -> Iterator[tuple[str, HashedPart]]:
-        progress.count(self._config.progress_directory, self._stopwatch.lap(), hashed=result.num_inputs)
+        reasons = Counter(f"dead_letters_{letter.reason}" for letter in result.dead_letters)
+        details = {**reasons, **self._stopwatch.lap()}
+        num_refused = len(result.dead_letters)
+        progress.count(self._config.progress_directory, details, hashed=result.num_inputs, dead_letters=num_refused)
         yield _name(result.spool), result
 
 

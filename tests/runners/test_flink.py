@@ -387,7 +387,9 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
         gate.open()  # to a job that is being cancelled
-        for worker in held_at(cluster, written, other):
+        workers, job = held_at(cluster, written, other), latest_job(cluster)
+        wait_until(lambda: counters(cluster, job).get("dead_letters") == 2)  # which were found as images were hashed
+        for worker in workers:
             os.kill(worker, signal.SIGKILL)
         written.open()
         printed = finish(other)

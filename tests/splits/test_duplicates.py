@@ -4,6 +4,7 @@ import io
 import json
 import pathlib
 import shutil
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image, ImageOps
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.images import look_alikes
+from beam_pipelines.parallel import progress
 from beam_pipelines.shards import shard_writer
 from beam_pipelines.shards.catalog import read_catalog
 from engines import digest
@@ -289,9 +291,12 @@ def test_a_split_whose_images_were_all_moved_is_told_of_with_what_helps(source, 
         assert main([*call, *advised]) == 0
 
 
-def test_images_that_cannot_be_compared_are_dead_letters_and_too_many_fail_the_run(source, tmp_path, capfd):
+def test_images_that_cannot_be_compared_are_counted_as_dead_letters_and_too_many_fail_the_run(source, tmp_path, capfd, monkeypatch):
+    counted, count_in_beam = Counter(), progress.count_in_beam
+    monkeypatch.setattr(progress, "count_in_beam", lambda counts: (counted.update(counts), count_in_beam(counts)))
     call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--duplicates=drop", SPLITS]
     assert main([*call, "--max_bad_fraction=0"]) == 2
+    assert (counted["hashed"], counted["dead_letters"], counted["dead_letters_bad_image"]) == (32, 1, 1)
     assert "1 of 32 inputs are dead letters, more than --max_bad_fraction=0 allows" in capfd.readouterr().err
     names = [f"{name}/{index}.jpg" for name in ("ant", "bee") for index in range(3)]
     broken = write_files(tmp_path / "broken", dict.fromkeys(names, b"\xff\xd8\xff no more"))
