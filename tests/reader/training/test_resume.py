@@ -1,6 +1,8 @@
 """A training that was interrupted goes on as if it had not been."""
 
+import functools
 import hashlib
+import os
 import pathlib
 import shutil
 import signal
@@ -15,7 +17,7 @@ import resumable_training
 import tf_input
 from forked_python import ForkedPython
 from prepared import mixed_images, prepare_images
-from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, make_model, train
+from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, LoggedModel, make_model, train
 from tf_input.epochs.position import Position
 from tf_input.pipeline import ladder
 
@@ -83,7 +85,7 @@ def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) 
     assert running.returncode == -signal.SIGKILL
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(6)
 def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path):
     directory = str(dataset.directory)
     kill_amid_an_epoch(dataset, tmp_path / "killed")
@@ -107,11 +109,45 @@ def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dat
     assert not list((tmp_path / "killed" / "backups").iterdir())  # a training that has ended leaves none
 
 
-def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
-    train = dataset.batches("train", **OPTIONS) if train is None else train
-    model = make_model(folder / "log")
+@functools.cache
+def make_batches(dataset: tf_input.PreparedDataset, split: str, **options) -> tf.data.Dataset:
+    return dataset.batches(split, **{**OPTIONS, **options})
+
+
+def batches(dataset: tf_input.PreparedDataset, split: str = "train", **options) -> tf.data.Dataset:
+    """Those of the first epoch on, from what is traced once for all tests."""
+    data = make_batches(dataset, split, **options)
+    data.position.go_to(0)
+    return data
+
+
+@functools.cache
+def make_traced_model(steps_per_execution: int) -> tuple[LoggedModel, list[np.ndarray]]:
+    """One whose steps are traced once for all tests, and what its variables begin with."""
+    model = make_model(pathlib.Path(os.devnull))
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, as in trainings that are killed
     model.steps_per_execution = steps_per_execution
+    return model, [variable.numpy() for variable in variables_of(model)]
+
+
+def variables_of(model: LoggedModel) -> list[keras.Variable]:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def untrained_model(log: pathlib.Path, steps_per_execution: int = 1) -> LoggedModel:
+    """As `make_model` gives it. What a new one goes on with is shown of the training that is killed."""
+    model, values = make_traced_model(steps_per_execution)
+    for variable, value in zip(variables_of(model), values, strict=True):
+        variable.assign(value)
+    keras.utils.set_random_seed(0)
+    log.parent.mkdir(exist_ok=True)
+    model.log = log
+    return model
+
+
+def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
+    train = batches(dataset) if train is None else train
+    model = untrained_model(folder / "log", steps_per_execution)
     backup = tf_input.BackupAndRestore(folder / "backups", train, **options)
     try:
         model.fit(train, epochs=epochs, callbacks=[backup, *callbacks], shuffle=False, verbose=0)
@@ -124,7 +160,6 @@ def backups(folder: pathlib.Path) -> list[tuple[int, int]]:
     return sorted(tuple(map(int, path.stem.split("-")[1:])) for path in (folder / "backups").iterdir())
 
 
-@pytest.mark.slow(4)
 def test_which_backups_there_are(dataset, tmp_path):
     cases = [
         # options, where it is interrupted, the backups that there are then
@@ -183,12 +218,12 @@ def test_numbers_of_numpy_are_told_apart_as_those_of_python_are(dataset):
         assert identity(np.float32(0.25)) != identity(np.float32(0.5)), case
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_steps_per_execution_are_respected(dataset, tmp_path):
     """And an exact order goes on as the other one does."""
 
     def fit_exact(folder: str, *callbacks: keras.callbacks.Callback) -> None:
-        data = dataset.batches("train", **OPTIONS, shuffle="exact", augment=True)
+        data = batches(dataset, shuffle="exact", augment=True)
         fit(dataset, tmp_path / folder, data, 2, 3, callbacks, save_freq=4)
 
     fit_exact("whole")
@@ -203,14 +238,13 @@ def test_steps_per_execution_are_respected(dataset, tmp_path):
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_on(dataset, tmp_path, steps_per_execution, recwarn, capsys):
     """Validation, a callback that wants to stop, and another `fit` of the same model, are what they are without it."""
-    valid = dataset.batches("validation", **OPTIONS)
+    valid = batches(dataset, "validation")
     fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
     (place,) = backups(tmp_path)
     assert place[0] == 1 and place[1] > 0
     shutil.copytree(tmp_path / "backups", tmp_path / "stopped/backups")
-    train, seen = dataset.batches("train", **OPTIONS), []
-    model = make_model(tmp_path / "log")
-    model.steps_per_execution = steps_per_execution
+    train, seen = batches(dataset), []
+    model = untrained_model(tmp_path / "log", steps_per_execution)
     backup = tf_input.BackupAndRestore(tmp_path / "backups", train, save_freq=4)
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, int(model.optimizer.iterations.numpy()))))
     model.fit(train, validation_data=valid, epochs=3, callbacks=[backup, count], shuffle=False, verbose=0)
@@ -222,7 +256,6 @@ def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_o
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
 
-@pytest.mark.slow
 def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_path):
     """And one that Keras cuts short, as it does with steps_per_epoch, is refused."""
 
@@ -232,13 +265,13 @@ def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_pat
 
     fit(dataset, tmp_path, callbacks=[Stop()], delete_checkpoint=False)
     assert backups(tmp_path) == [(0, 7)]
-    train, model = dataset.batches("train", **OPTIONS), make_model(tmp_path / "log")
+    train, model = batches(dataset), untrained_model(tmp_path / "log")
     backup = tf_input.BackupAndRestore(tmp_path / "backups", train)
     with pytest.raises(ValueError, match="epoch 2 ended after 7 of 12 batches: expected what `train` gives, and no steps_per_epoch"):
         model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[backup], verbose=0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
     for folder, at in (("whole", (9, 9)), ("parts", (1, 1))):
         fit(dataset, tmp_path / folder, tf_input.Sequence(dataset, "train", **OPTIONS), 2, callbacks=[Interrupt(*at)])
@@ -250,22 +283,21 @@ def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
         tf_input.BackupAndRestore(tmp_path, sequence, save_freq=5)
 
 
-@pytest.mark.slow
 def test_what_follows_a_training_reads_on_as_if_it_had_not_been_interrupted(dataset, tmp_path):
     """Whether it was gone on with in the middle of its last epoch, or nothing of it was left."""
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
     for _ in range(2):
-        train = dataset.batches("train", **OPTIONS)
+        train = batches(dataset)
         fit(dataset, tmp_path, train, 2, save_freq=4, delete_checkpoint=False)
         assert train.position.next == (2, 0) and backups(tmp_path) == [(2, 0)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(2)
 def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
     with pytest.raises(ValueError, match=r"-00000001-00000008.npz is of the middle of an epoch: expected what `batches` returns"):
         fit(dataset, tmp_path, tf_input.Sequence(dataset, "train", **OPTIONS), 2)
-    train, model = dataset.batches("train", **OPTIONS), make_model(tmp_path / "log")
+    train, model = batches(dataset), untrained_model(tmp_path / "log")
     backup = tf_input.BackupAndRestore(tmp_path / "others", train)
     with pytest.raises(ValueError, match="knows of no number of batches: expected steps_per_epoch=12, and train.repeat()"):
         model.fit(train.filter(lambda x, y: True), callbacks=[backup], verbose=0)
@@ -277,7 +309,6 @@ def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
         assert train.position.next == (2, 0)
 
 
-@pytest.mark.slow
 def test_a_training_that_is_lost_leaves_the_backup_before(dataset, tmp_path):
     class Lose(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -288,24 +319,24 @@ def test_a_training_that_is_lost_leaves_the_backup_before(dataset, tmp_path):
     assert backups(tmp_path) == [(0, 5)]
 
 
-@pytest.mark.slow
 def test_a_training_begins_with_the_start_epoch(dataset, tmp_path):
     """A loop by itself; Keras has to be told so, and is not to read other epochs."""
     data, found = dataset.batches("train", **OPTIONS, start_epoch=1), []
-    backup = tf_input.Backup(tmp_path / "loop", make_model(tmp_path / "log"), data)
+    backup = tf_input.Backup(tmp_path / "loop", untrained_model(tmp_path / "log"), data)
     for epoch in backup.epochs(2):
         found += [x.numpy().tobytes() for x, _ in backup.batches()]
-    expected = dataset.batches("train", **OPTIONS, start_epoch=1)
+    (expected := batches(dataset)).position.go_to(1)
     assert epoch == 1 and found == [x.tobytes() for x, _ in expected.as_numpy_iterator()]
+    train = dataset.batches("train", **OPTIONS, start_epoch=1)
     with pytest.raises(ValueError, match="initial_epoch=0: expected 1, with which `train` begins"):
-        fit(dataset, tmp_path, dataset.batches("train", **OPTIONS, start_epoch=1))
-    train, model = dataset.batches("train", **OPTIONS, start_epoch=1), make_model(tmp_path / "log")
+        fit(dataset, tmp_path, train)
+    model = untrained_model(tmp_path / "log")
     backup = tf_input.BackupAndRestore(tmp_path / "backups", train, delete_checkpoint=False)
     assert model.fit(train, epochs=2, initial_epoch=1, callbacks=[backup], verbose=0).epoch == [1] and backups(tmp_path) == [(2, 0)]
 
 
 def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
-    data = dataset.batches("train", **OPTIONS)
+    data = batches(dataset)
     unseeded = {**OPTIONS, "seed": None}
     cases = [
         (data.repeat(), {}, "expected what `batches` returns"),
@@ -320,7 +351,7 @@ def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
     for given, options, message in cases:
         with pytest.raises(ValueError, match=message):
             tf_input.BackupAndRestore(**{"directory": tmp_path / "backups", "train": given, **options})
-    model = make_model(tmp_path / "log")
+    model = untrained_model(tmp_path / "log")
     with pytest.raises(ValueError, match="steps_per_epoch=5: expected None, or 12, the batches in an epoch"):
         model.fit(data, steps_per_epoch=5, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0)
 
@@ -345,7 +376,7 @@ def test_the_backup_of_another_training_is_refused(dataset, begun):
         fit(dataset, begun, dataset.batches("train", **OPTIONS, start_step=3))
     model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "mse")
-    data = dataset.batches("train", **OPTIONS)
+    data = batches(dataset)
     with pytest.raises(ValueError, match="is the backup of another model: it has .* variables; here are"):
         model.fit(data, callbacks=[tf_input.BackupAndRestore(begun / "backups", data)], verbose=0)
 
@@ -354,7 +385,6 @@ def make_pairs(images, labels):
     return images, labels
 
 
-@pytest.mark.slow
 def test_executions_that_would_go_on_into_the_next_epoch_are_refused(dataset, tmp_path):
     with pytest.raises(ValueError, match="steps_per_execution=5: expected a divisor of 12, the batches from batch 1 on"):
         fit(dataset, tmp_path, None, 2, 5, save_freq=5)
@@ -398,19 +428,20 @@ class Loop:
         self.optimizer.apply(tape.gradient(loss, self.model.trainable_variables), self.model.trainable_variables)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path, capsys):
     """Which are those of a loop on `batches`, however they are read."""
-    options, num_batches = {**OPTIONS, "augment": True, "batch_size": 2 * BATCH_SIZE}, NUM_BATCHES // 2
+    options, num_batches = {"augment": True, "batch_size": 2 * BATCH_SIZE}, NUM_BATCHES // 2
+
+    def make_batches() -> tf.data.Dataset:
+        return batches(dataset, **options)
+
     cases = {
-        "batches": (lambda: dataset.batches("train", **options), lambda train: None),
-        "arrays": (lambda: dataset.batches("train", **options), lambda train: train.as_numpy_iterator()),
-        "distributed": (
-            lambda: dataset.batches("train", **options),
-            lambda train: tf.distribute.OneDeviceStrategy("CPU:0").experimental_distribute_dataset(train),
-        ),
-        "Sequence": (lambda: tf_input.Sequence(dataset, "train", **options), lambda train: None),
-        "mapped": (lambda: dataset.batches("train", **options), lambda train: train.map(lambda x, y: (255 - x, y))),
+        "batches": (make_batches, lambda train: None),
+        "arrays": (make_batches, lambda train: train.as_numpy_iterator()),
+        "distributed": (make_batches, lambda train: tf.distribute.OneDeviceStrategy("CPU:0").experimental_distribute_dataset(train)),
+        "Sequence": (lambda: tf_input.Sequence(dataset, "train", **{**OPTIONS, **options}), lambda train: None),
+        "mapped": (make_batches, lambda train: train.map(lambda x, y: (255 - x, y))),
     }
     for name, (make_train, make_data) in cases.items():
         folder = tmp_path / name
@@ -440,19 +471,18 @@ def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_p
 @pytest.mark.slow
 def test_another_number_of_hosts_goes_on(dataset, tmp_path):
     """With the batches of all: of those that two hosts backed up, one reads the rest."""
-    options = {**OPTIONS, "drop_remainder": True}
-    whole, stopped = (Loop(tmp_path / str(hosts[0]), dataset.batches("train", hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
+    options = {"drop_remainder": True}
+    whole, stopped = (Loop(tmp_path / str(hosts[0]), batches(dataset, hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
     whole.run(2)
     stopped.run(2, stop_at=(1, 6))
-    resumed = Loop(tmp_path / "2", dataset.batches("train", hosts=(1, 0), **options))
+    resumed = Loop(tmp_path / "2", batches(dataset, hosts=(1, 0), **options))
     resumed.run(2)
     assert resumed.read == whole.read[NUM_BATCHES - 1 + 4 :]
     assert not {*stopped.read} & {*whole.read}  # half of their rows
 
 
-@pytest.mark.slow
 def test_of_several_processes_one_writes(dataset, tmp_path):
-    train = dataset.batches("train", **OPTIONS)
+    train = batches(dataset)
     saved = []
     reader = Loop(tmp_path, train, writes=False, before_save=lambda: saved.append("reader"))
     reader.run(1)
@@ -473,7 +503,7 @@ def test_of_several_processes_one_writes(dataset, tmp_path):
 
 
 def test_what_a_loop_does_wrong_is_said(dataset, tmp_path):
-    train = dataset.batches("train", **OPTIONS)
+    train = batches(dataset)
     loop = Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
     with pytest.raises(ValueError, match="epoch 1 ended after 3 of 12 steps: expected all of them"):
         for _ in loop.backup.epochs(2):
@@ -494,7 +524,7 @@ def test_a_damaged_backup_is_refused_by_name(dataset, begun):
     (path,) = (begun / "backups").iterdir()
     data = bytearray(path.read_bytes())
     data[data.rindex(b"NUMPY") + 130] ^= 255  # in the last array
-    train = dataset.batches("train", **OPTIONS)
+    train = batches(dataset)
     for damaged in (bytes(data), bytes(data[:1000]), b""):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=f"{path.name}: a damaged backup: "):
