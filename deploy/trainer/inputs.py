@@ -1,6 +1,7 @@
 """What each worker reads: its rows of every batch, so many for each of its replicas, weights included."""
 
 import dataclasses
+import functools
 import math
 from typing import Any, Callable, Iterator
 
@@ -16,7 +17,7 @@ class Batches:
 
     Attributes:
         make: (epoch, step) -> a data set of (uint8 images, int64 labels, float32 weights), which is distributed: the epoch from
-            that step on.
+            that step on, if it is then read before another is made.
         position: How many steps an epoch has, the same on all workers, and what its batches depend on: for `tf_input.Backup`.
     """
 
@@ -68,12 +69,19 @@ def training_batches(
     whole = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))  # of which nothing is then held here
     num_steps = min(len(whole), limit_steps or len(whole))
 
-    def of_worker(epoch: int, step: int) -> tf.data.Dataset:
-        data = dataset.batches(split, start_epoch=epoch, start_step=step, service=service, **read)
-        return data.rebatch(num_rows, drop_remainder=True).take((num_steps - step) * num_local).prefetch(tf.data.AUTOTUNE)
+    def distribute(data: tf.data.Dataset, step: int) -> Any:
+        def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
+            return data.rebatch(num_rows, drop_remainder=True).take((num_steps - step) * num_local).prefetch(tf.data.AUTOTUNE)
+
+        return strategy.distribute_datasets_from_function(of_worker)
+
+    distribute_once = functools.cache(functools.partial(distribute, whole))  # for all epochs that are read from that step on
 
     def make(epoch: int, step: int) -> Any:
-        return strategy.distribute_datasets_from_function(lambda _: of_worker(epoch, step))
+        if service is not None:
+            return distribute(dataset.batches(split, start_epoch=epoch, start_step=step, service=service, **read), step)
+        whole.position.go_to(epoch, step)  # where the next pass begins
+        return distribute_once(step)
 
     return Batches(make, Position(num_batches=num_steps, identity=whole.position.identity))
 
