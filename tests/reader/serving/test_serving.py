@@ -25,7 +25,7 @@ import tf_input
 from analysed import NAMES, SIZE
 from beam_pipelines.__main__ import main
 from made_images import encode
-from prepared import picture, prepare_images
+from prepared import mixed_images, picture, prepare_images
 from tf_input.decoding.schema import parse_examples
 from tf_input.serving.serving import ServingConfig, export_serving
 from tf_input.serving.serving_checks import check_inputs
@@ -145,14 +145,23 @@ def test_an_image_of_too_many_pixels_is_refused_by_its_header():
         check_pixels(tf.constant([*images, bomb]), ServingConfig().max_pixels)
 
 
-@pytest.mark.slow(4)
-def test_calls_are_joined_and_fail_alone(flowers, tmp_path):
+@pytest.fixture(scope="module")
+def joined(flowers, tmp_path_factory) -> tuple[pathlib.Path, keras.Model]:
+    """What joins calls, in place of what was there before, and its model."""
+    folder, model = tmp_path_factory.mktemp("joined"), small_model()
+    (folder / "1").mkdir()
+    (folder / "1/old").touch()
+    (folder / "1/saved_model.pb").touch()
+    export_serving(model, flowers.directory, folder / "1", transform=True, overwrite=True, max_batch_size=64)
+    return folder / "1", model
+
+
+@pytest.mark.slow
+def test_calls_are_joined_and_fail_alone(flowers, joined):
     """Images of several clients are one batch of the model; a damaged one fails the call that it came with, and no other."""
-    train = flowers.batches("train", batch_size=16, transform=True, seed=0)
-    model = small_model()
-    export_serving(model, train, tmp_path / "1", max_batch_size=64)
-    asked, _owner = signatures(tmp_path / "1")
-    assert any(node.op == "BatchFunction" for node in _nodes(tmp_path / "1")), "or else nothing is joined"
+    path, model = joined
+    asked, _owner = signatures(path)
+    assert any(node.op == "BatchFunction" for node in _nodes(path)), "or else nothing is joined"
     images = stored(flowers, "train")[:24]
     calls = [images[first : first + 3] for first in range(0, 24, 3)]
     calls[5] = tf.constant([b"no image"])
@@ -180,14 +189,15 @@ def _nodes(path: pathlib.Path) -> list:
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop")], ids=str)
-def test_without_a_transform(sizes, fit, tmp_path):
+def test_without_a_transform(sizes, fit, tmp_path, tmp_path_factory):
     """Trained on uint8 images of `batches(image_size=...)`; images of one small size are decoded otherwise there."""
-    made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 12, "bee": 12, "cow": 12}, image_size=sizes))
+    few = {"ant": 6, "bee": 6, "cow": 6}
+    made = tf_input.open(mixed_images(tmp_path_factory) if sizes is None else prepare_images(tmp_path, num_images=few, image_size=sizes))
     options = {"image_size": SIZE, "fit": fit}
     export_serving(small_model("softmax", scale=1 / 255), made, tmp_path / "1", transform=False, **options)
     asked, _owner = signatures(tmp_path / "1")
     found = asked["preprocess"](image=stored(made, "train"))["image"]
-    trained = [x for x, _ in made.as_numpy("train", batch_size=6, shuffle=False, **options)]
+    trained = [x for x, _ in made.as_numpy("train", batch_size=9, shuffle=False, **options)]
     assert found.dtype == tf.uint8
     differ = np.abs(np.concatenate(trained).astype(int) - found.numpy())
     assert differ.max() <= (0 if sizes is None else 1) and differ.mean() < 0.01
@@ -352,14 +362,10 @@ def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
         assert x.tobytes() == images.tobytes() and y.tolist() == labels.tolist()
 
 
-@pytest.mark.slow
-def test_replaced_when_it_is_whole(flowers, served, tmp_path):
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1/old").touch()
-    (tmp_path / "1/saved_model.pb").touch()
-    export_serving(small_model(), flowers.directory, tmp_path / "1", transform=True, overwrite=True)
-    assert not (tmp_path / "1/old").exists() and [one.name for one in tmp_path.iterdir()] == ["1"]
-    assert (tmp_path / "1/saved_model.pb").stat().st_size > 0
+def test_replaced_when_it_is_whole(joined):
+    path, _ = joined
+    assert not (path / "old").exists() and [one.name for one in path.parent.iterdir()] == ["1"]
+    assert (path / "saved_model.pb").stat().st_size > 0
 
 
 @pytest.mark.slow(5)

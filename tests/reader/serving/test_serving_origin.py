@@ -63,7 +63,8 @@ def trained(flowers) -> keras.Model:
 def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained, tmp_path):
     """On the bytes of the images as they are stored, example by example."""
     options, given = WAYS[how], GIVEN[how]
-    train = flowers.batches("train", batch_size=16, seed=0, **options)
+    reader = tf_input.Sequence if given == "Sequence" else tf_input.PreparedDataset.batches
+    train = reader(flowers, "train", batch_size=16, seed=0, **options)
     model = train_model(train) if options.get("transform") else trained
     shown = {name: value for name, value in options.items() if name != "augment"}
     valid = flowers.batches("validation", batch_size=16, **shown)
@@ -74,25 +75,16 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained,
     if given == "options":
         tf_input.export_serving(model, flowers.directory, tmp_path / "1", **options)
     else:
-        made = tf_input.Sequence(flowers, "train", batch_size=16, seed=0, **options) if given == "Sequence" else train
-        tf_input.export_serving(model, made, tmp_path / "1")
+        tf_input.export_serving(model, train, tmp_path / "1")
     found = served_labels(tmp_path / "1", raw["image"])
     assert found == predicted and len(set(found)) > 1
     assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy)
 
 
 @pytest.mark.slow(2)
-def test_without_a_transform_none_is_asked_for(tmp_path_factory, tmp_path):
-    """Of what was never analysed."""
-    made = tf_input.open(mixed_images(tmp_path_factory))
-    train = made.batches("train", batch_size=16, image_size=SIZE, augment=True, seed=0)
-    tf_input.export_serving(asks([made.normalization_layer()]), train, tmp_path / "1")
-    assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
-
-
-@pytest.mark.slow(2)
 def test_one_host_of_several_exports(tmp_path_factory, tmp_path, monkeypatch):
-    """What it wrote is compared with whole batches, into which the hosts need not divide; not with its part of them."""
+    """What it wrote is compared with whole batches, into which the hosts need not divide; not with its part of them. Of what was never
+    analysed, for which no transform is asked for."""
     made = tf_input.open(mixed_images(tmp_path_factory))
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}')
     train = made.batches("train", batch_size=6, image_size=SIZE, augment=True, seed=0)
