@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import functools
 import pathlib
 
 import keras
@@ -35,6 +36,18 @@ def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
     return tf_input.open(root / "out")
 
 
+@functools.cache
+def make_batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf.data.Dataset:
+    return flowers.batches(split, **options)
+
+
+def batches(flowers: tf_input.PreparedDataset, split: str, **options) -> tf.data.Dataset:
+    """Those of the first epoch on, from what is traced once for all tests."""
+    data = make_batches(flowers, split, **options)
+    data.position.go_to(0)
+    return data
+
+
 def counts_of(data: tf.data.Dataset) -> list[list[int]]:
     """A pass, batch by batch."""
     return [x.tolist() for x, *_ in data.as_numpy_iterator()]
@@ -44,8 +57,21 @@ def dense(num: int, **options) -> keras.layers.Dense:
     return keras.layers.Dense(num, kernel_initializer=keras.initializers.GlorotUniform(seed=1), **options)
 
 
-def linear_model(*layers: keras.layers.Layer) -> keras.Model:
-    first = layers or (keras.layers.Rescaling(1 / 255),)
+def linear_model() -> keras.Model:
+    """Untrained, and traced once for all tests."""
+    model, values = make_traced_model()
+    for variable, value in zip([*model.variables, *model.optimizer.variables], values, strict=True):
+        variable.assign(value)
+    return model
+
+
+@functools.cache
+def make_traced_model() -> tuple[keras.Model, list[np.ndarray]]:
+    model = make_model(keras.layers.Rescaling(1 / 255))
+    return model, [variable.numpy() for variable in (*model.variables, *model.optimizer.variables)]
+
+
+def make_model(*first: keras.layers.Layer) -> keras.Model:
     model = keras.Sequential([keras.Input((SIDE, SIDE, 3), dtype="uint8"), *first, keras.layers.Flatten(), dense(3)])
     model.compile(
         keras.optimizers.SGD(0.01),
@@ -85,17 +111,16 @@ def logged(folder: pathlib.Path, tag: str) -> dict[int, float]:
 @pytest.mark.slow
 def test_tensorboard_shows_each_epoch(flowers, tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
+    train, valid = (batches(flowers, split, **ONE_HEAD) for split in ("train", "validation"))
     board = keras.callbacks.TensorBoard(tmp_path, write_graph=False)
     history = linear_model().fit(train, validation_data=valid, epochs=2, callbacks=[board], verbose=0).history
     for split, name in (("train", "loss"), ("validation", "val_loss")):
         assert logged(tmp_path / split, "epoch_loss") == pytest.approx(dict(enumerate(history[name])), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_callbacks_share_one_fit(flowers, tmp_path):
     patience, best = 2, tmp_path / "best.keras"
-    train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
+    train, valid = (batches(flowers, split, **ONE_HEAD) for split in ("train", "validation"))
     model = linear_model()
     callbacks = [
         keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 if epoch < 3 else 0.0),  # after which nothing improves
@@ -113,7 +138,7 @@ def test_callbacks_share_one_fit(flowers, tmp_path):
 
 
 def test_steps_per_epoch_go_on_through_the_data(flowers):
-    whole = flowers.batches("train", **COUNTED)
+    whole = batches(flowers, "train", **COUNTED)
     expected = [batch for _ in range(3) for batch in counts_of(whole)]
     assert len(expected) == 3 * NUM_BATCHES and len({tuple(batch) for batch in expected}) > NUM_BATCHES
     cases = [
@@ -123,7 +148,7 @@ def test_steps_per_epoch_go_on_through_the_data(flowers):
         (True, NUM_BATCHES + 2, 2),
     ]
     for repeats, steps, epochs in cases:
-        train = flowers.batches("train", **COUNTED)
+        train = batches(flowers, "train", **COUNTED)
         model = Recorder()
         model.fit(train.repeat() if repeats else train, steps_per_epoch=steps, epochs=epochs, verbose=0)
         assert model.steps == expected[: steps * epochs], (repeats, steps, epochs)
@@ -132,7 +157,7 @@ def test_steps_per_epoch_go_on_through_the_data(flowers):
 def test_an_epoch_ends_with_the_data_where_steps_per_epoch_do_not_divide_it(flowers):
     model, ended = Recorder(), []
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ended.append(len(model.steps)))
-    train = flowers.batches("train", **COUNTED)
+    train = batches(flowers, "train", **COUNTED)
     with pytest.warns(UserWarning, match="ran out of data"):
         model.fit(train, steps_per_epoch=NUM_BATCHES - 1, epochs=3, callbacks=[count], verbose=0)
     assert ended == [NUM_BATCHES - 1, NUM_BATCHES, 2 * NUM_BATCHES - 1]
@@ -234,9 +259,8 @@ def test_numpy_batches_have_an_epoch_for_each_loop(flowers):
     assert next(unused)[0].shape == x.shape
 
 
-@pytest.mark.slow
 def test_threads_share_an_epoch_of_numpy_batches(flowers):
-    train, same = flowers.as_numpy("train", **COUNTED), flowers.batches("train", **COUNTED)
+    train, same = flowers.as_numpy("train", **COUNTED), batches(flowers, "train", **COUNTED)
     for expected in [sorted(counts_of(same)) for _ in range(2)]:
         begun = iter(train)
         first = next(begun)  # an iterator, and a look at another one changes nothing
@@ -248,7 +272,6 @@ def test_threads_share_an_epoch_of_numpy_batches(flowers):
             next(begun)
 
 
-@pytest.mark.slow
 def test_keras_fits_a_generator_over_numpy_batches(flowers):
     """Of Python's iterables Keras takes generators alone, and those have to go on for ever."""
     train = flowers.as_numpy("train", **ONE_HEAD)
@@ -257,27 +280,25 @@ def test_keras_fits_a_generator_over_numpy_batches(flowers):
         while True:
             yield from train
 
-    model, other = linear_model(), linear_model()
-    history = model.fit(forever(), steps_per_epoch=len(train), epochs=2, verbose=0).history
-    expected = other.fit(flowers.batches("train", **ONE_HEAD), epochs=2, verbose=0).history
+    history = linear_model().fit(forever(), steps_per_epoch=len(train), epochs=2, verbose=0).history
+    expected = linear_model().fit(batches(flowers, "train", **ONE_HEAD), epochs=2, verbose=0).history
     assert history["loss"] == pytest.approx(expected["loss"], rel=1e-4) and len(set(history["loss"])) == 2
 
 
-@pytest.mark.slow
 def test_numpy_batches_train_batch_by_batch(flowers):
     model = linear_model()
     train = flowers.as_numpy("train", **ONE_HEAD)
     losses = [[model.train_on_batch(images, labels)[0] for images, labels in train] for _ in range(2)]
-    other = linear_model()
-    history = other.fit(flowers.batches("train", **ONE_HEAD), epochs=2, verbose=0).history
-    for weight, expected in zip(model.get_weights(), other.get_weights(), strict=True):
+    weights, other = model.get_weights(), linear_model()
+    history = other.fit(batches(flowers, "train", **ONE_HEAD), epochs=2, verbose=0).history
+    for weight, expected in zip(weights, other.get_weights(), strict=True):
         np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-6)
     assert [len(epoch) for epoch in losses] == [NUM_BATCHES] * 2 and len(history["loss"]) == 2
 
 
 def test_loops_over_batches(flowers):
     expected = collections.Counter(example["ground"] for example in flowers["train"])
-    train, found = flowers.batches("train", **ONE_HEAD), collections.Counter()
+    train, found = batches(flowers, "train", **ONE_HEAD), collections.Counter()
     for images, labels in train:
         assert isinstance(images, tf.Tensor) and images.dtype == tf.uint8 and images.shape == (BATCH_SIZE, SIDE, SIDE, 3)
         found.update(labels.numpy().tolist())
@@ -291,11 +312,10 @@ def test_loops_over_batches(flowers):
     assert len(list(unbatched)) == 3
 
 
-@pytest.mark.slow
 def test_a_model_with_both_layers_is_saved_and_trained_on(flowers, tmp_path):
     augmentation = Augmentation(brightness=0.2, saturation=0.2)
-    model = linear_model(augmentation_layer(augmentation, seed=2), flowers.normalization_layer())
-    train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
+    model = make_model(augmentation_layer(augmentation, seed=2), flowers.normalization_layer())
+    train, valid = (batches(flowers, split, **ONE_HEAD) for split in ("train", "validation"))
     model.fit(train, validation_data=valid, epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

@@ -1,5 +1,7 @@
 """What Keras has for augmentation, behind `batches`: layers that mix examples and labels, or vary images, there or in the model."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import tensorflow as tf
 
 import tf_input
 
-pytestmark = [pytest.mark.slow(6), pytest.mark.usefixtures("no_seed_stays")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_seed_stays")]
 
 OPTIONS = {"batch_size": 16, "seed": 0}
 
@@ -19,6 +21,14 @@ def make_model(*layers: keras.layers.Layer, loss: str = "categorical_crossentrop
     model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     return model
+
+
+@functools.cache
+def make_plain(uniform: tf_input.PreparedDataset) -> tuple[dict[str, np.ndarray], tf.data.Dataset, keras.Model, list[np.ndarray]]:
+    """A batch as it is without layers, what to validate with, and a model that is traced once, with its first weights."""
+    images, labels = next(uniform.batches("train", one_hot=True, **OPTIONS).as_numpy_iterator())
+    model = make_model()
+    return {"images": images, "labels": labels}, uniform.batches("validation", one_hot=True, **OPTIONS), model, model.get_weights()
 
 
 @pytest.mark.parametrize("place", ["map", "map_batch"])
@@ -36,13 +46,12 @@ def test_layers_that_mix_examples_behind_batches(uniform, place):
     else:
         train = uniform.batches("train", one_hot=True, map_batch=mix, **OPTIONS)
     assert train.element_spec == (tf.TensorSpec((None, 24, 32, 3), tf.float32), tf.TensorSpec((None, 3), tf.float32))
-    plain = dict(zip(("images", "labels"), next(uniform.batches("train", one_hot=True, **OPTIONS).as_numpy_iterator())))
+    plain, validation, model, weights = make_plain(uniform)
     images, labels = next(train.as_numpy_iterator())
     assert (np.abs(images - plain["images"]).mean(axis=(1, 2, 3)) > 0).all() and -0.01 < images.min() and images.max() < 255.01
     np.testing.assert_allclose(labels.sum(axis=1), 1, rtol=1e-5)
     assert ((labels > 0.01).sum(axis=1) > 1).any() and not np.array_equal(labels, plain["labels"]), "some have parts of two classes"
-    model = make_model()
-    validation = uniform.batches("validation", one_hot=True, **OPTIONS)
+    model.set_weights(weights)
     history = model.fit(train, validation_data=validation, epochs=1, verbose=0).history
     assert np.isfinite([*history["loss"], *history["val_loss"]]).all()
 
@@ -75,12 +84,19 @@ class Interrupt(keras.callbacks.Callback):
 def test_what_a_model_draws_goes_on_with_its_backup(uniform, tmp_path):
     """To the same weights as without an interruption; another draw gives others."""
 
+    vary = [keras.layers.RandomFlip(seed=3), keras.layers.RandomErasing(value_range=(0, 255), seed=4)]
+    model = Mixing(make_model(keras.layers.Pipeline(vary)))
+    model.compile(keras.optimizers.Adam(0.01), "categorical_crossentropy", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    data = uniform.batches("train", one_hot=True, augment=True, **OPTIONS)
+    variables = [*model.variables, *model.optimizer.variables]
+    untrained = [variable.numpy() for variable in variables]
+
     def train(folder: str, *callbacks: keras.callbacks.Callback) -> list[np.ndarray]:
-        vary = [keras.layers.RandomFlip(seed=3), keras.layers.RandomErasing(value_range=(0, 255), seed=4)]
-        model = Mixing(make_model(keras.layers.Pipeline(vary)))
-        model.compile(keras.optimizers.Adam(0.01), "categorical_crossentropy", jit_compile=False)
-        model.optimizer.build(model.trainable_variables)
-        data = uniform.batches("train", one_hot=True, augment=True, **OPTIONS)
+        """Begins anew, with what is traced once."""
+        for variable, value in zip(variables, untrained, strict=True):
+            variable.assign(value)
+        data.position.go_to(0)
         backup = tf_input.BackupAndRestore(tmp_path / folder, data, save_freq=1, delete_checkpoint=False)
         try:
             model.fit(data, epochs=2, callbacks=[backup, *callbacks], verbose=0)
