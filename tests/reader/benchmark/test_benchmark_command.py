@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from beam_pipelines.__main__ import main
-from prepared import prepare_images
+from prepared import mixed_images, prepare_images
 from tf_input.benchmark.advice import Findings
 from tf_input.benchmark.benchmark import table
 from tf_input.benchmark.stages import Stage, time_shares
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> pathlib.Path:
     """Images of many sizes."""
-    return prepare_images(tmp_path_factory.mktemp("mixed"), "--splits", "train=0.8,validation=0.2", "--num_shards", "2")
+    return mixed_images(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def stages_of(printed: str) -> list[str]:
     return [row.split()[0] for row in rows]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(2)
 def test_each_stage_is_measured(mixed, capsys):
     code, printed, _ = benchmark(capsys, mixed, "--batch_size", "16", "--image_size", "20x24", "--augment")
     assert code == 0
@@ -78,7 +78,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_it_reads_as_the_options_say(mixed, capsys, case):
     options, split, order, stages = CASES[case]
@@ -86,7 +85,7 @@ def test_it_reads_as_the_options_say(mixed, capsys, case):
     assert code == 0 and printed.startswith(split) and order in printed and stages_of(printed) == stages
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2)
 def test_a_split_in_memory(equal, capsys):
     code, printed, _ = benchmark(capsys, equal, "--batch_size", "16")
     assert code == 0 and printed.startswith("train was read into memory in ")
@@ -153,7 +152,7 @@ run()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_on_a_machine_that_has_no_beam_and_interrupted(mixed):
     """Quiet but for the figures, as TensorFlow is not; Ctrl-C ends it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,5 +1,6 @@
 """Batches by their numbers: those that `batches` gives, whoever makes them, in epochs as Keras counts them."""
 
+import functools
 import gc
 import inspect
 import itertools
@@ -35,13 +36,12 @@ def assert_same(found, expected, case=None) -> None:
         np.testing.assert_array_equal(one, other, err_msg=str(case))
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(3)
 def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
     cases = [
-        (mixed, "train", {"augment": True, "start_epoch": 5}),
+        (mixed, "train", {"augment": True, "start_epoch": 5, "hosts": (2, 1)}),
         (mixed, "train", {"augment": tf_input.Augmentation(brightness=0.2, hue=0.1), "shuffle": "exact", "drop_remainder": True}),
         (mixed, "train", {"augment": True, "map_example": darken, "map_batch": negate}),
-        (mixed, "train", {"hosts": (2, 1)}),
         (mixed, "validation", {}),
         (uniform, "train", {"augment": True}),
         (uniform, "train", {"image_size": None, "map_batch": negate}),
@@ -67,7 +67,6 @@ def test_tensorflow_does_not_warn_of_the_graphs_of_sequences_that_are_made_one_a
     assert not [one for one in warned if "retracing" in one]
 
 
-@pytest.mark.slow
 def test_who_makes_batches_ahead_makes_the_same(mixed):
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = list(tf_input.Sequence(mixed, "train", **options))
@@ -81,7 +80,7 @@ def test_who_makes_batches_ahead_makes_the_same(mixed):
                 assert_same(batch, expected[step], (workers, step))
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(4)
 def test_processes_make_the_same(mixed, quick_spawn):
     options = {**OPTIONS, "augment": True, "map_example": darken, "shuffle": "exact"}
     expected = tf_input.Sequence(mixed, "train", **options)
@@ -119,7 +118,6 @@ def test_functions_that_no_process_can_be_sent_are_refused(mixed):
         tf_input.Sequence(mixed, "train", use_multiprocessing=True, map_batch=lambda x, y: (x, y), **OPTIONS)
 
 
-@pytest.mark.slow
 def test_it_can_be_pickled(mixed):
     sequence = tf_input.Sequence(mixed, "train", augment=True, workers=2, **OPTIONS)
     sequence.position.go_to(1)
@@ -202,11 +200,19 @@ class Recorded(tf_input.Sequence):
 
 
 def small_model() -> keras.Model:
+    """Untrained, and traced once for all tests."""
+    model, weights = make_traced_model()
+    model.set_weights(weights)
+    return model
+
+
+@functools.cache
+def make_traced_model() -> tuple[keras.Model, list[np.ndarray]]:
     layers = [keras.Input((*SIZE, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
     model = keras.Sequential(layers)
     model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
-    return model
+    return model, model.get_weights()
 
 
 @pytest.mark.slow
