@@ -123,35 +123,38 @@ def test_a_detector(prepare):
         assert np.isfinite(losses).all() and losses[-1] < losses[0], (options, losses)
 
 
-@pytest.mark.parametrize("augment, weights", [(False, "--weight_column="), (True, "--weight_column=weight")])
-def test_a_u_net(prepare, augment, weights):
-    dataset = prepare("--label=mask:mask", weights)
+@pytest.mark.parametrize("options", [{"use_weights": False}, {"augment": True}], ids=str)
+def test_a_u_net(prepare, options):
+    dataset = prepare("--label=mask:mask")
     image, pixels = image_input()
     wide = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(pixels)
     deep = keras.layers.Conv2D(16, 3, activation="relu", padding="same")(keras.layers.MaxPooling2D()(wide))
     joined = keras.layers.Concatenate()([wide, keras.layers.UpSampling2D()(deep)])
     model = keras.Model(image, keras.layers.Conv2D(4, 1, activation="softmax")(joined))
-    fit(model, dataset, "sparse_categorical_crossentropy", augment=augment)
+    fit(model, dataset, "sparse_categorical_crossentropy", **options)
     # The mask is where the colour is: a few steps are enough to find most of it.
     x, y = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE, use_weights=False)))
     assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
 
 
+LABELS = ("--label=weather", "--label=ground", "--label=colours:multi_label", "--weight_column=")
+
+
 def test_two_heads(prepare):
-    dataset = prepare("--label=weather", "--label=ground", "--weight_column=")
+    dataset = prepare(*LABELS)
     image, pixels = image_input()
     hidden = features_of(pixels)
     outputs = {name: keras.layers.Dense(3, activation="softmax", name=name)(hidden) for name in ("weather", "ground")}
     loss = dict.fromkeys(outputs, "sparse_categorical_crossentropy")
-    history = fit(keras.Model(image, outputs), dataset, loss)
+    history = fit(keras.Model(image, outputs), dataset, loss, targets=tuple(outputs))
     assert {"weather_loss", "ground_loss"} <= set(history.history)
 
 
 def test_any_number_of_labels(prepare):
-    dataset = prepare("--label=colours:multi_label", "--weight_column=")
+    dataset = prepare(*LABELS)
     image, pixels = image_input()
     model = keras.Model(image, keras.layers.Dense(3, activation="sigmoid")(features_of(pixels)))
-    fit(model, dataset, "binary_crossentropy", augment=True)
+    fit(model, dataset, "binary_crossentropy", augment=True, targets="colours")
 
 
 def test_a_number_from_two_inputs_with_weights(prepare):
