@@ -109,7 +109,6 @@ def test_serving_preprocesses_as_training_does_to_the_bit(flowers, served):
     assert {**os.environ} == before or "TF_USE_LEGACY_KERAS" in before
 
 
-@pytest.mark.slow
 def test_it_answers_what_the_model_predicts(flowers, served):
     model = keras.saving.load_model(served.parent.parent / "model.keras")
     asked, _owner = signatures(served)
@@ -121,7 +120,6 @@ def test_it_answers_what_the_model_predicts(flowers, served):
     assert sorted(one.name for one in served.parent.iterdir()) == ["1"], "nothing is left beside it"
 
 
-@pytest.mark.slow
 def test_bytes_of_any_image_file(served):
     asked, _owner = signatures(served)
     pixels = picture(5, (301, 187))
@@ -156,7 +154,6 @@ def joined(flowers, tmp_path_factory) -> tuple[pathlib.Path, keras.Model]:
     return folder / "1", model
 
 
-@pytest.mark.slow
 def test_calls_are_joined_and_fail_alone(flowers, joined):
     """Images of several clients are one batch of the model; a damaged one fails the call that it came with, and no other."""
     path, model = joined
@@ -187,7 +184,7 @@ def _nodes(path: pathlib.Path) -> list:
     return [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop")], ids=str)
 def test_without_a_transform(sizes, fit, tmp_path, tmp_path_factory):
     """Trained on uint8 images of `batches(image_size=...)`; images of one small size are decoded otherwise there."""
@@ -243,7 +240,6 @@ def test_several_targets(flowers, tmp_path):
     assert shapes == {"label/label": [], "label/scores": [3], "height/value": [1]}
 
 
-@pytest.mark.slow
 def test_what_can_not_be_served_is_said(flowers, tmp_path):
     uncompiled = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     (tmp_path / "there").mkdir()
@@ -289,7 +285,6 @@ class Count(keras.layers.Layer):
         return x * self.calls
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layer", [Noise, Count])
 def test_what_differs_from_training_is_not_written(layer, flowers, tmp_path):
     """A model that predicts something else each time, as nothing that is served may."""
@@ -332,7 +327,7 @@ def test_what_a_model_is_fed_with_is_compared_to_the_bit():
             pytest.fail(case)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(2)
 def test_several_inputs_in_a_dictionary(flowers, tmp_path):
     """Texts among them, which the model looks up; the served one takes each under its name."""
     inputs = {"image": keras.Input((SIZE, SIZE, 3), name="image"), "key": keras.Input((), name="key", dtype="string")}
@@ -347,7 +342,6 @@ def test_several_inputs_in_a_dictionary(flowers, tmp_path):
     assert (scores[0][0] == scores[1][0]).all() and (scores[0][1] != scores[1][1]).any()
 
 
-@pytest.mark.slow
 def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
     assert main(["transform", str(flowers.directory), str(tmp_path / "written")]) == 0
     with pytest.raises(FileNotFoundError, match="expected transform=False for what `recordmill transform` wrote, or"):
@@ -485,7 +479,7 @@ def test_the_client_prints_what_it_is_told(monkeypatch):
         assert json.loads(client.describe(answer)) == answer
 
 
-@pytest.mark.slow
+@pytest.mark.slow(6)
 def test_a_trainer_needs_no_tensorflow_transform(flowers, tmp_path):
     """Its model becomes a graph, for any number of images; so does one on another backend, which those tests of training show."""
     code = f"import keras_backend_training\nkeras_backend_training.export_transformed({str(flowers.directory)!r}, {str(tmp_path / '1')!r})"

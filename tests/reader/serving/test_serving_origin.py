@@ -58,7 +58,7 @@ def trained(flowers) -> keras.Model:
     return train_model(train, flowers.normalization_layer())
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("how", WAYS)
 def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained, tmp_path):
     """On the bytes of the images as they are stored, example by example."""
@@ -81,7 +81,7 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained,
     assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy)
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow
 def test_one_host_of_several_exports(tmp_path_factory, tmp_path, monkeypatch):
     """What it wrote is compared with whole batches, into which the hosts need not divide; not with its part of them. Of what was never
     analysed, for which no transform is asked for."""
@@ -93,7 +93,7 @@ def test_one_host_of_several_exports(tmp_path_factory, tmp_path, monkeypatch):
     assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(3)
 def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
     """Larger ones than those that are always decoded whole: held, they are sampled from all of their pixels."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
@@ -137,7 +137,6 @@ def test_nothing_is_guessed(flowers, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_what_a_model_is_plainly_not_made_for_is_refused(flowers, tmp_path):
     """Each of these answers something for what it was never trained on."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}
