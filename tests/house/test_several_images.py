@@ -278,7 +278,7 @@ def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
 def test_images_vary_alike_or_apart(mixed):
     options = {"batch_size": NUM, "image_size": 16, "augment": Augmentation(brightness=0.5), "seed": 3}
     alone, _ = next(iter(mixed.batches("train", **options)))
-    for together, alike in ((True, [NAMES]), (False, []), (["third", "right"], [("right", "third")])):
+    for together, alike in ((True, [NAMES]), (["third", "right"], [("right", "third")])):  # False: see images of other sizes
         x, _ = next(iter(mixed.batches("train", inputs=NAMES, augment_together=together, **options)))
         for first, second in (("image", "right"), ("image", "third"), ("right", "third")):
             is_alike = any(first in group and second in group for group in alike)
@@ -293,10 +293,9 @@ def test_colours_alone_vary_alike_or_apart_on_any_host_and_in_memory(uniform):
     options["shuffle"] = False
     x, _ = next(iter(uniform.batches("train", **options)))
     assert num_same(x["image"], x["third"]) == NUM and num_same(x["image"], x["right"]) == num_same(x["right"], x["third"]) == 0
-    parts = [next(iter(uniform.batches("train", hosts=(2, host), **options)))[0] for host in (0, 1)]
+    part, _ = next(iter(uniform.batches("train", hosts=(2, 1), **options)))
     for name in NAMES:
-        joined = tf.reshape(tf.stack([part[name] for part in parts], axis=1), x[name].shape)  # hosts have rows in turns
-        np.testing.assert_array_equal(joined, x[name])
+        np.testing.assert_array_equal(part[name], x[name][1::2])  # hosts have rows in turns
     read, _ = next(iter(uniform.batches("train", memory_budget=0, **options)))
     tf.nest.map_structure(np.testing.assert_array_equal, read, x)
 
@@ -368,14 +367,14 @@ def test_a_stereo_model_is_trained_and_served(tmp_path):
         rows.append({"file_name": f"l{index}.png", "right": f"r{index}.png", "label": ["far", "near"][index % 2]})
     table = write_table(tmp_path / "in", rows, files)
     data = tf_input.open(prepare(table, tmp_path / "out", "--feature=right:image", "--splits=train=0.75,test=0.25"))
-    options = {"batch_size": 12, "inputs": BOTH, "image_size": (32, 40)}
+    options = {"batch_size": 4, "inputs": BOTH, "image_size": (32, 40)}
     train = data.batches("train", augment=Augmentation(min_area=0.5, flip=False, brightness=0.2), seed=0, **options)
     inputs = {name: keras.Input((32, 40, 3), dtype="uint8", name=name) for name in BOTH}
     tower = keras.layers.Rescaling(1 / 25)
     disparity = keras.layers.GlobalAveragePooling2D()(keras.ops.abs(tower(inputs["image"]) - tower(inputs["right"])))
     model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(disparity))
     model.compile(keras.optimizers.Adam(0.2), "binary_crossentropy", metrics=["accuracy"], jit_compile=False)
-    model.fit(train, epochs=15, verbose=0)
+    model.fit(train, epochs=5, verbose=0)
     assert model.evaluate(data.batches("test", **options), verbose=0, return_dict=True)["accuracy"] > 0.9
     tf_input.export_serving(model, train, tmp_path / "served")
     serve = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
