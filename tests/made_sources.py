@@ -389,7 +389,6 @@ CASES = {
     "table parquet, embedded pairs": Case(write_embedded, ["--feature=right:image"], of_pair(of_class)),
     "table hugging face, class": Case(write_hugging_face, [], of_class, has_splits=True),
     "table csv, multi-label": Case(write_csv, ["--label=tags:multi_label"], of_column("tags")),
-    "table jsonl, multi-label": Case(write_jsonl, ["--label=tags:multi_label"], of_column("tags")),
     "table parquet, multi-label": Case(write_parquet, ["--label=tags:multi_label"], of_column("tags")),
     "table csv, multi-label columns": Case(write_csv, ["--label=ant,bee,cow:multi_label"], of_column("tags")),
     "table csv, two heads": Case(

@@ -67,7 +67,7 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
         "image_folder, class",
         "image_folder, raw",
         "table csv, two heads",
-        "table jsonl, multi-label",
+        "table parquet, multi-label",
         "table parquet, embedded images",
         "table csv, extra columns",
         "table csv, pairs",
