@@ -263,8 +263,8 @@ def examples_of(batches: Iterable) -> dict[bytes, tuple]:
         if isinstance(y, dict):  # objects, of which the number is told
             np.testing.assert_array_equal(y["bbox"][y["valid"]], np.tile(np.float32([*SIDES.values()]), (np.sum(y["valid"]), 1)))
             y = tf.reduce_sum(tf.cast(y["valid"], tf.int64), axis=1)
-        for row, image in enumerate(x["image"].numpy()):
-            features = {name: value[row].numpy() for name, value in x.items() if name != "image"}
+        for row, image in enumerate(np.asarray(x["image"])):
+            features = {name: np.asarray(value[row]) for name, value in x.items() if name != "image"}
             found[image.tobytes()] = (None if y is None else np.asarray(y[row]), features)
     assert len(found) == COUNT
     return found
@@ -284,10 +284,10 @@ def test_records_of_tutorials_are_read_and_prepared(tmp_path, name, capsys):
     assert opened.compression == case.compression
     inputs = ("image", *case.features)
     expected = {image.tobytes(): (case.y and case.y(index), index) for index, image in enumerate(case.images)}
-    for data_set in (opened, tf_input.open(tmp_path / "out")):
-        size = case.image_size or case.images[0].shape[:2]
-        batches = data_set.batches("train", batch_size=4, image_size=size, inputs=inputs, fit="stretch", seed=1)
-        found = examples_of(batches)
+    options = {"image_size": case.image_size or case.images[0].shape[:2], "inputs": inputs, "fit": "stretch", "seed": 1}
+    prepared = tf_input.Sequence(tf_input.open(tmp_path / "out"), "train", batch_size=COUNT, **options)
+    for data_set in (opened.batches("train", batch_size=4, **options), prepared):
+        found = examples_of(data_set)
         assert found.keys() == expected.keys(), data_set
         for image, (y, features) in found.items():
             wanted, index = expected[image]
