@@ -41,7 +41,7 @@ def read(dataset: tf_input.PreparedDataset, **options) -> tuple:
 
 @pytest.mark.slow
 def test_one_target_has_a_weight_for_each_example(single):
-    cases = [({0: 5.0, 2: 0.25}, [5, 1, 0.25]), ({"ant": 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {"bee": 3}}, [1, 3, 1])]
+    cases = [({"ant": 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {"bee": 3}}, [1, 3, 1])]
     cases += [("balanced", list(single.class_weight().values()))]
     for option, table in cases:
         _, y, weight = read(single, class_weight=option)
@@ -49,7 +49,7 @@ def test_one_target_has_a_weight_for_each_example(single):
         np.testing.assert_allclose(weight, np.array(table)[y], rtol=1e-6, err_msg=str(option))
     sums = [weight[y == label].sum() for label in range(3)]
     np.testing.assert_allclose(sums, NUM / 3, rtol=1e-5)
-    assert len(read(single)) == 2
+    assert len(single.example_spec("train", **OPTIONS)) == 2
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
     (name,) = [one for one in masks.targets if masks.features[one].kind == "mask"]
     table = np.ones(256, np.float32)
     table[[3, 255]] = 2.5, 0
-    for options in ({}, {"augment": True, "seed": 0}, {"memory_budget": 0}, {"hosts": (4, 1), "batch_size": 12}):
+    for options in ({}, {"augment": True, "seed": 0}, {"hosts": (4, 1), "batch_size": 12, "memory_budget": 0}):
         _, y, weights = next(masks.batches("train", **{**OPTIONS, **options}, targets=name, class_weight={3: 2.5, 255: 0}).as_numpy_iterator())
         assert weights.dtype == np.float32 and weights.shape == y.shape[:3]
         stored = weights.max(axis=(1, 2)) / table[y[..., 0]].max(axis=(1, 2)).clip(1e-9)
@@ -163,8 +163,9 @@ def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
 
 @pytest.mark.slow
 def test_labels_as_vectors(heads, single, masks):
+    numbers_of = {"single": read(single), "heads": read(heads)}
     for dataset, one_hot, names in ((single, True, ["label"]), (single, "label", ["label"]), (heads, True, ["weather", "ground"]), (heads, ["ground"], ["ground"])):
-        as_numbers, as_vectors = read(dataset), read(dataset, one_hot=one_hot)
+        as_numbers, as_vectors = numbers_of["single" if dataset is single else "heads"], read(dataset, one_hot=one_hot)
         numbers, vectors = ({"label": batch[1]} if dataset is single else batch[1] for batch in (as_numbers, as_vectors))
         for name, value in vectors.items():
             expected = np.eye(len(dataset.features[name].label_names), dtype=np.float32)[numbers[name]] if name in names else numbers[name]
