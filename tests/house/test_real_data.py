@@ -46,8 +46,13 @@ def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> tf_inp
 
 @pytest.fixture(scope="module")
 def raccoons(tmp_path_factory) -> pathlib.Path:
-    """200 photographs; each carries one of the eight EXIF orientations, which their boxes then have to follow."""
+    """Photographs; each carries one of the eight EXIF orientations, which their boxes then have to follow."""
     folder = unpack("raccoon-voc.tar.xz", tmp_path_factory.mktemp("raccoons"))
+    others = {path.name for index, path in enumerate(sorted((folder / "images").iterdir())) if index % 2}  # a half shows it too
+    for path in [*(folder / "annotations").iterdir()]:
+        if (name := xml.etree.ElementTree.parse(path).findtext("filename")) in others:
+            path.unlink()
+            (folder / "images" / name).unlink()
     for index, path in enumerate(sorted((folder / "images").iterdir())):
         exif = Image.Exif()
         exif[0x0112] = index % 8 + 1
@@ -91,10 +96,9 @@ def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(raccoons, prep
     builder = tfds.builder_from_directory(str(prepared_raccoons))
     assert builder.info.features["objects"].feature["label"].names == ["raccoon"]
     found = {}
-    for split in builder.info.splits:
-        for one in tfds.as_numpy(builder.as_dataset(split=split)):
-            found[one["key"]] = one
-    assert found.keys() == expected.keys() and len(found) == 200
+    for one in tfds.as_numpy(builder.as_dataset(split="+".join(builder.info.splits))):
+        found[one["key"]] = one
+    assert found.keys() == expected.keys() and len(found) == 100
     for key, ((height, width), boxes) in expected.items():
         one = found[key]
         stored = (one["height"], one["width"])
@@ -117,6 +121,9 @@ def test_a_detectors_batches_hold_every_raccoon(raccoons, prepared_raccoons):
 
 def test_hands_as_a_table_are_the_hands_in_folders(tmp_path):
     folder = unpack("sign-language-digits.tar.xz", tmp_path / "hands") / "Dataset"
+    for index, path in enumerate(sorted(folder.glob("*/*.JPG"))):
+        if index % 4:  # a quarter of the 2062 shows it too
+            path.unlink()
     options = ("--splits=train=0.8,test=0.2", "--num_shards=4", "--no_report")  # which says how the one and the other was made
     as_folders = prepare(folder, tmp_path / "folders", *options)
     with open(folder / "hands.csv", "w", newline="") as file:
@@ -125,7 +132,7 @@ def test_hands_as_a_table_are_the_hands_in_folders(tmp_path):
         writer.writerows([f"{path.parent.name}/{path.name}", path.parent.name] for path in sorted(folder.glob("*/*.JPG")))
     as_table = prepare(folder / "hands.csv", tmp_path / "table", *options)
     assert as_table.class_names == as_folders.class_names == tuple(map(str, range(10)))
-    assert sum(as_table.num_examples(split) for split in as_table.splits) == 2062
+    assert sum(as_table.num_examples(split) for split in as_table.splits) == 516
     assert digest(tmp_path / "table") == digest(tmp_path / "folders")
 
 
@@ -141,7 +148,7 @@ DIGITS = {
 def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
     datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits, and is not installed")
     digits = datasets.load_digits()
-    pixels, labels = (digits.images * 15).astype(np.uint8), digits.target.astype(np.uint8)
+    pixels, labels = (digits.images[::4] * 15).astype(np.uint8), digits.target[::4].astype(np.uint8)
     if kind == "cifar":  # which has but one size, in colours
         pixels = np.repeat(pixels[:, None].repeat(4, axis=2).repeat(4, axis=3), 3, axis=1)
     archive = io.BytesIO()
