@@ -75,11 +75,10 @@ def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
 def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
     """Key -> feature -> its only value, without the reader."""
     found = {}
-    for path in sorted(pathlib.Path(data.directory).glob("*.tfrecord-*")):
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            features = tf.train.Example.FromString(record).features.feature
-            values = {name: getattr(one, one.WhichOneof("kind")).value[0] for name, one in features.items()}
-            found[values["key"].decode()] = values
+    for record in tf.data.TFRecordDataset(sorted(map(str, pathlib.Path(data.directory).glob("*.tfrecord-*")))).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        values = {name: getattr(one, one.WhichOneof("kind")).value[0] for name, one in features.items()}
+        found[values["key"].decode()] = values
     return found
 
 
