@@ -112,7 +112,7 @@ def test_the_spec_of_examples_is_that_of_batches(tmp_path):
 def test_objects_of_others(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.record", detection))
     assert set(files.features) == {"image", "key", "objects/bbox", "objects/label", "objects/is_crowd"}
-    objects = read_all(files, batch_size=COUNT)[0][1]
+    objects = read_all(files, batch_size=COUNT, inputs="key")[0][1]
     assert objects["valid"].sum(axis=1).tolist() == [0, 1, 2, 0, 1]
     assert objects["label"].tolist() == [[-1, -1], [2, -1], [3, 3], [-1, -1], [5, -1]]
     assert objects["bbox"][2].tolist() == [[0, 0.25, 0.5, 1]] * 2
@@ -161,7 +161,7 @@ def test_sides_of_boxes_must_agree(tmp_path):
     sides = {f"{OBJECT}/bbox/xmin": np.zeros(3, np.float32)}
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), **(sides if index == 4 else {})})
     with pytest.raises(tf.errors.InvalidArgumentError, match="different numbers of box sides"):
-        read_all(tf_input.open_tfrecords(path), batch_size=COUNT)
+        read_all(tf_input.open_tfrecords(path), batch_size=COUNT, inputs="key")
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ def test_a_named_layout_needs_no_objects_in_the_first_records(tmp_path):
         path = write(tmp_path / f"{count}", lambda index: detection(2) if index == count - 1 else bare, count=count)  # noqa: B023
         files = tf_input.open_tfrecords(path, layout)
         assert files.targets == ("objects",), count
-        objects = read_all(files, batch_size=count)[0][1]
+        objects = read_all(files, batch_size=count, inputs="key")[0][1]
         assert objects["valid"].sum(axis=1).tolist() == [0] * (count - 1) + [2], count
         assert objects["label"][-1].tolist() == [3, 3], count
     with pytest.raises(ValueError, match="its first 64 records have .*, which is no known layout"):
@@ -467,9 +467,9 @@ def test_many_files_are_one_split(tmp_path):
         write(tmp_path / f"train-{index}.tfrecord", slim, count=index)  # the first is empty
     files = tf_input.open_tfrecords(tmp_path / "train-*.tfrecord")
     assert files.paths["train"] == [str(tmp_path / f"train-{index}.tfrecord") for index in range(3)]
-    assert sum(len(y) for _, y in read_all(files)) == 3
+    assert sum(len(y) for _, y in read_all(files, inputs="key")) == 3
     listed = tf_input.open_tfrecords([tmp_path / "train-2.tfrecord", str(tmp_path / "train-1.tfrecord")])
-    assert sum(len(y) for _, y in read_all(listed)) == 3
+    assert sum(len(y) for _, y in read_all(listed, inputs="key")) == 3
     with pytest.raises(ValueError, match="split='test': expected one of train"):
         files.batches("test", batch_size=2, image_size=8)
     with pytest.raises(ValueError, match="image_size=None: the images' sizes are unknown; expected a size such as 224"):
@@ -489,7 +489,7 @@ def test_examples_are_counted_when_asked(tmp_path):
 def test_training_shuffles_and_augments(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", slim))
     options = {"batch_size": COUNT, "image_size": 4, "augment": True}
-    epochs = [[y.numpy().tolist() for _, y in files.batches(**options, seed=seed)] for seed in range(4)]
+    epochs = [[y.numpy().tolist() for _, y in files.batches(**options, seed=seed)] for seed in range(2)]
     assert all(sorted(labels) == list(range(COUNT)) for (labels,) in epochs) and len({str(one) for one in epochs}) > 1
 
 
