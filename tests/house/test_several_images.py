@@ -82,7 +82,7 @@ def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(1.5)
 def test_another_image_is_stored_as_the_first_would_be(pairs):
     rights = right_files()
     found = stored(pairs)
@@ -273,7 +273,7 @@ def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
     return sum(np.array_equal(*pair) for pair in zip(first.numpy(), second.numpy(), strict=True))
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(1.7)
 def test_images_vary_alike_or_apart(mixed):
     options = {"batch_size": NUM, "image_size": 16, "augment": Augmentation(brightness=0.5), "seed": 3}
     alone, _ = next(iter(mixed.batches("train", **options)))
@@ -285,7 +285,7 @@ def test_images_vary_alike_or_apart(mixed):
         assert num_same(x["image"], alone) == NUM, "others change nothing in it"
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(1.3)
 def test_colours_alone_vary_alike_or_apart_on_any_host_and_in_memory(uniform):
     augment = Augmentation(crop=False, flip=False, **COLOURS)
     options = {"batch_size": NUM, "augment": augment, "augment_together": ("image", "third"), "seed": 3, "inputs": NAMES, "image_size": (40, 50)}
@@ -355,7 +355,7 @@ def test_what_can_not_be_prepared_so_is_said(tmp_path, capsys, options, message)
 # Training
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(4)
 def test_a_stereo_model_is_trained_and_served(tmp_path):
     """Near where the right image is the left one shifted: which no model sees where each is cropped for itself. Both go through one layer."""
     keras.utils.set_random_seed(1)
@@ -381,7 +381,7 @@ def test_a_stereo_model_is_trained_and_served(tmp_path):
     assert [name.decode() for name in found["label"].numpy()] == ["far", "near"]
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(3)
 def test_an_analysis_normalises_each_image_by_its_own(pairs, tmp_path):
     directory = shutil.copytree(pairs.directory, tmp_path / "out")
     assert main(["analyze", str(directory), "--image_size=16", "--splits=train"]) == 0

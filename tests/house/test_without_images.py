@@ -373,7 +373,7 @@ def test_sources_of_images_have_no_use_for_the_option(tmp_path, capsys):
         assert f"--image: --source={source} has no use for it" in capsys.readouterr().err
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(1.8)
 def test_an_analysis_of_rows_and_a_transform(rows, tmp_path):
     pytest.importorskip("tensorflow_transform")
     copy = shutil.copytree(rows, tmp_path / "copy")
@@ -390,7 +390,7 @@ def test_an_analysis_of_rows_and_a_transform(rows, tmp_path):
     np.testing.assert_array_equal(again["ids"], plain["ids"])
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(1)
 def test_a_model_is_trained_on_rows_alone(tmp_path):
     """As a tutorial on tables does: named inputs, one head."""
     random = np.random.default_rng(1)

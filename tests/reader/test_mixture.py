@@ -98,7 +98,7 @@ def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
     assert len(orders) == 2 and min(counts["sketches"].values()) == (2 if "drop_remainder" in options else 3)
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(1.2)
 def test_where_an_epoch_ends(sets, two):
     """And in proportion to their sizes, three parts give every example exactly once."""
     cases = {"first": 99, 5: 60}  # "all": where shares are exact
@@ -205,7 +205,7 @@ def fit(folder: pathlib.Path, train: tf.data.Dataset, *callbacks: keras.callback
     return model.get_weights()
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(3)
 def test_an_interrupted_training_goes_on_with_the_same_batches_to_the_same_weights(two, tmp_path):
     options = {**OPTIONS, **READ, "augment": True, "targets": "label"}
     expected = fit(tmp_path / "whole", tf_input.mix(two, **options))
@@ -217,7 +217,7 @@ def test_an_interrupted_training_goes_on_with_the_same_batches_to_the_same_weigh
     assert before == whole[: len(before)] and parts[len(before) :] == whole[9 + 4 :] and len(set(whole)) == 18
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(4.5)
 def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factory, tmp_path, monkeypatch):
     directory, num_batches, held_at = str(mixed_images(tmp_path_factory)), 8, 8 + 6
     monkeypatch.setattr(resumable_training, "EPOCHS", 2)
@@ -242,7 +242,7 @@ def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factor
     assert len({*read[0], *read[1]}) == 2 * 2 * num_batches, "each has its own part"
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(3.5)
 def test_which_says_what_batches_have(two, tmp_path_factory):
     """Of parts with a catalog or without, held, read, and on one of several hosts."""
     made = tf_input.open(mixed_images(tmp_path_factory))
@@ -267,7 +267,7 @@ def test_which_says_what_batches_have(two, tmp_path_factory):
             mixture.which(**{**OPTIONS, "targets": "label", "epoch": 0, "step": 0, **wrong})
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(1.2)
 def test_the_backup_of_another_mix_is_refused(sets, two):
     def identity(parts, stop="first", **options):
         """Of a sequence, whose batches nobody asks for and nothing is made for."""
@@ -290,7 +290,7 @@ def test_the_backup_of_another_mix_is_refused(sets, two):
     }
     assert all(one != here for one in others.values()), [case for case, one in others.items() if one == here]
     assert identity({"photos": (photos[0], "train", 3), "sketches": (sketches[0], "train", 2)}, hosts=(2, 1)) == here
-    assert tf_input.mix(two, **{**OPTIONS, "seed": None}).position.identity is None
+    assert tf_input.mix(two, **{**NO_IMAGES, "seed": None}).position.identity is None
 
 
 @pytest.mark.slow(2)
@@ -312,7 +312,7 @@ def test_weights_and_counted_classes(sets, two, tmp_path):
     assert all(weight == (5 if label == 3 else 1) for _, *pair in batches for label, weight in zip(*pair))
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(1.2)
 def test_what_a_view_makes_alike_is_mixed(tmp_path):
     """Pixels and encoded images, any number of classes, masks of other depths, and objects, of which others know other things."""
     several, boxes = Feature("tags", "class_label", (None,), ("x", "y")), Feature("objects/bbox", "bbox", (None, 4))
@@ -434,7 +434,7 @@ def test_what_can_t_be_mixed_is_said_in_one_line(sets, two, tmp_path):
         tf_input.export_serving(keras.Sequential([keras.layers.Dense(1)]), train, tmp_path / "served")
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(1)
 def test_damaged_records_are_left_out_or_named(two, tmp_path):
     damaged = write_images(tmp_path, "sketches")
     path = sorted(damaged.directory.glob("made-train*"))[1]
@@ -443,6 +443,6 @@ def test_damaged_records_are_left_out_or_named(two, tmp_path):
     path.write_bytes(data)
     parts = {"photos": two["photos"], "sketches": (damaged, "train", 0.4)}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{path.name}: record 0"):
-        list(tf_input.mix(parts, stop="all", memory_budget=0, **OPTIONS))
-    ((*batches,),) = passes(tf_input.mix(parts, memory_budget=0, on_error="skip", **OPTIONS))
+        list(tf_input.mix(parts, stop="all", memory_budget=0, **NO_IMAGES))
+    ((*batches,),) = passes(tf_input.mix(parts, memory_budget=0, on_error="skip", **NO_IMAGES))
     assert sum(len(x) for x, _ in batches) == 98 and len(damaged.skipped) == 1

@@ -76,7 +76,7 @@ def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
     return prepare(tmp_path_factory.mktemp("mixed"), FILES)
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(1.2)
 @pytest.mark.parametrize("channels", [None, 1, 4])
 def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channels):
     """Held in memory, read one by one, brought to another size, and as arrays by number: the same everywhere."""
@@ -101,7 +101,7 @@ def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channe
         np.testing.assert_array_equal(np.stack([one["image"] for one in mixed["train"]]), images)
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(2.3)
 def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplog):
     digits = prepare(tmp_path, {name: FILES[name] for name in GREY})
     assert "channels:     1 in batches, as all images are grey" in capsys.readouterr().out

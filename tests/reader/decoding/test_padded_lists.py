@@ -106,7 +106,7 @@ def test_a_padded_target_weighs_nothing_where_it_has_no_value(data):
             assert weights.tolist() == [1.0] * len(ids) + [0.0] * (4 - len(ids))
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(2)
 def test_models_are_trained_on_lists(data):
     """A label by an Embedding of the ids, as a tutorial does; and a class for each word."""
     model = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, "softmax")])
@@ -121,7 +121,7 @@ def test_models_are_trained_on_lists(data):
     assert tagger.evaluate(train, verbose=0)[1] == 1.0
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(1.3)
 def test_a_model_of_lists_is_served(data, tmp_path):
     """Lists filled up, with their lengths; also longer ones than those of the data set."""
     ids = keras.Input([None], dtype="int64", name="ids")
@@ -154,7 +154,7 @@ def preprocessing_fn(inputs):
 """
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(1.8)
 def test_a_model_of_lists_behind_a_transform_is_served(data, tmp_path):
     if importlib.util.find_spec("tensorflow_transform") is None:
         pytest.skip("the extra `transform` is not installed")
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_one_line(data):
         assert message in str(caught.value) and "\n" not in str(caught.value), options
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(1)
 def test_images_of_different_sizes_lie_unscaled_in_the_middle_of_the_largest(tmp_path_factory):
     flowers = tf_input.open(mixed_images(tmp_path_factory))
     frame = tuple(flowers.statistics["images"][side]["max"] for side in ("height", "width"))

@@ -222,7 +222,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(3.3)
 def test_mirrored_strategy_reads_each_example_once(dataset):
     (said,) = finish(start(MIRRORED, dataset.directory))
     num_examples = dataset.num_examples("train")

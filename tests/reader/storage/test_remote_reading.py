@@ -84,7 +84,7 @@ def shard_names(directory: pathlib.Path, *splits: str) -> list[str]:
     return sorted(shard.name for split in splits for shard in manifest.splits[split])
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(0.8)
 def test_every_scheme_is_read_without_a_cache(directory, url, expected):
     local, remote = tf_input.open(directory), tf_input.open(url)
     assert (remote.manifest, remote.statistics, remote.directory) == (local.manifest, local.statistics, url)
@@ -95,7 +95,7 @@ def test_every_scheme_is_read_without_a_cache(directory, url, expected):
         tf_input.open(f"{url}/nothing")
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(1.3)
 def test_a_cache_is_filled_while_an_epoch_is_read_and_not_before(directory, served, web, expected, tmp_path):
     remote = tf_input.open(web, cache_directory=tmp_path / "cache")
     train = remote.batches("train", **OPTIONS)
@@ -278,7 +278,7 @@ def read_by_processes(url: str, cache: pathlib.Path, num_processes: int) -> list
             process.kill()
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(3)
 def test_processes_share_a_cache_and_fetch_each_shard_once(served, web, expected, tmp_path):
     served.delay_s = 0.2  # so that they meet
     assert read_by_processes(web, tmp_path / "cache", 2) == [expected()] * 2
