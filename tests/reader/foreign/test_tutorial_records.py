@@ -311,9 +311,9 @@ def test_plain_features_and_ids_without_images(tmp_path):
     for path, options in ((plain, ["--label=none"]), (ids, [])):
         command = ["prepare", "--input", str(path), "--output", f"{path}.out", "--splits=train=1", "--num_shards=1", *options]
         assert main(command) == 0
-    for opened in (tf_input.open_tfrecords(plain), tf_input.open(f"{plain}.out")):
-        (x,) = opened.batches("train", batch_size=COUNT)
-        assert sorted(zip(x["feat1"].numpy(), x["feat2"].numpy())) == [(index, 10 * index) for index in range(COUNT)]
+    prepared = tf_input.Sequence(tf_input.open(f"{plain}.out"), "train", batch_size=COUNT)
+    for (x,) in (tf_input.open_tfrecords(plain).batches("train", batch_size=COUNT), prepared):
+        assert sorted(zip(np.asarray(x["feat1"]), np.asarray(x["feat2"]))) == [(index, 10 * index) for index in range(COUNT)]
     for opened in (tf_input.open_tfrecords(ids), tf_input.open(f"{ids}.out")):
         ((x, y),) = opened.batches("train", batch_size=COUNT, ragged="ragged")
         assert sorted(zip(map(len, x.to_list()), y.numpy())) == [(index, index % 3) for index in range(COUNT)]
