@@ -63,12 +63,13 @@ def raccoons(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def turned_boxes(folder: pathlib.Path) -> dict[bytes, tuple[tuple[int, int], np.ndarray]]:
+@pytest.fixture(scope="module")
+def turned_boxes(raccoons) -> dict[bytes, tuple[tuple[int, int], np.ndarray]]:
     """Key -> (height, width) and boxes in pixels of the upright photograph: painted, turned by Pillow, and found again."""
     expected = {}
-    for path in (folder / "annotations").iterdir():
+    for path in (raccoons / "annotations").iterdir():
         root = xml.etree.ElementTree.parse(path).getroot()
-        image = folder / "images" / root.findtext("filename")
+        image = raccoons / "images" / root.findtext("filename")
         with Image.open(image) as opened:
             exif, size = opened.getexif(), opened.size
         boxes = []
@@ -91,15 +92,14 @@ def prepared_raccoons(raccoons, tmp_path_factory) -> pathlib.Path:
     return output
 
 
-def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(raccoons, prepared_raccoons):
-    expected = turned_boxes(raccoons)
+def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(turned_boxes, prepared_raccoons):
     builder = tfds.builder_from_directory(str(prepared_raccoons))
     assert builder.info.features["objects"].feature["label"].names == ["raccoon"]
     found = {}
     for one in tfds.as_numpy(builder.as_dataset(split="+".join(builder.info.splits))):
         found[one["key"]] = one
-    assert found.keys() == expected.keys() and len(found) == 100
-    for key, ((height, width), boxes) in expected.items():
+    assert found.keys() == turned_boxes.keys() and len(found) == 100
+    for key, ((height, width), boxes) in turned_boxes.items():
         one = found[key]
         stored = (one["height"], one["width"])
         scale = min(1, SHORT / min(height, width))
@@ -109,14 +109,14 @@ def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(raccoons, prep
         assert np.abs(pixels - boxes * scale).max() <= 1, key
 
 
-def test_a_detectors_batches_hold_every_raccoon(raccoons, prepared_raccoons):
+def test_a_detectors_batches_hold_every_raccoon(turned_boxes, prepared_raccoons):
     dataset = tf_input.open(prepared_raccoons)
     num_boxes = 0
     for split in dataset.splits:
         for images, objects in dataset.batches(split, batch_size=16, image_size=128, shuffle=False):
             assert images.shape[1:] == (128, 128, 3)
             num_boxes += int(tf.reduce_sum(tf.cast(objects["valid"], tf.int32)))
-    assert num_boxes == sum(len(boxes) for _, boxes in turned_boxes(raccoons).values())
+    assert num_boxes == sum(len(boxes) for _, boxes in turned_boxes.values())
 
 
 def test_hands_as_a_table_are_the_hands_in_folders(tmp_path):
