@@ -223,13 +223,14 @@ def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factor
     monkeypatch.setattr(resumable_training, "EPOCHS", 2)
     read: list[list[str]] = []
     folders = [tmp_path / str(index) for index in range(2)]
-    started = [ForkedPython(resumable_training.__file__, directory, folder, "window", held_at, 2, index) for index, folder in enumerate(folders)]
-    for index, (folder, process) in enumerate(zip(folders, started)):
-        with process as running:
-            try:
-                assert running.stdout.readline() == "held\n"
-            finally:
-                running.kill()
+    both = (ForkedPython(resumable_training.__file__, directory, folder, "window", held_at, 2, index) for index, folder in enumerate(folders))
+    with next(both) as first, next(both) as second:
+        try:
+            assert [running.stdout.readline() for running in (first, second)] == ["held\n"] * 2
+        finally:
+            first.kill()
+            second.kill()
+    for index, (folder, running) in enumerate(zip(folders, (first, second))):
         (backup,) = (folder / "backups").iterdir()
         assert running.returncode == -signal.SIGKILL and backup.stem.endswith("-00000001-00000004")
         resumed, _ = resumable_training.train(directory, folder, "window", host=(2, index))
