@@ -223,7 +223,8 @@ def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factor
     monkeypatch.setattr(resumable_training, "EPOCHS", 2)
     read: list[list[str]] = []
     folders = [tmp_path / str(index) for index in range(2)]
-    run = (ForkedPython(resumable_training.__file__, directory, folder, "window", held_at, 2, index) for index, folder in enumerate(folders))
+    script = resumable_training.__file__
+    run = (ForkedPython(script, directory, folder, "window", held_at, 2, index) for index, folder in enumerate(folders))
     with next(run) as first, next(run) as second:
         try:
             assert [running.stdout.readline() for running in (first, second)] == ["held\n"] * 2
