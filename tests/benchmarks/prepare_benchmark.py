@@ -160,7 +160,7 @@ def _divide(number: float, seconds: float) -> float:
 def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
     """Peak memory of the whole process tree, at ten times the images."""
     print("\npeak memory of recordmill, --check strict, all processes: RSS summed, and with shared pages counted once (PSS)")
-    for num in (max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):
+    for num in dict.fromkeys(max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):  # once, where they are the same
         folder = repeat_images(source, scratch / f"photos-{num}", num)
         run = measure(prepare_command(folder, str(scratch / "output"), "strict"), with_shared=True)
         peaks = f"{run.peak_bytes / 1e6:6.0f} MB {run.peak_shared_bytes / 1e6:6.0f} MB"

@@ -1,6 +1,6 @@
 """`recordmill analyze` against TensorFlow Transform as its guide has it, and reading through a transform against reading pixels.
 
-    python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3]
+    python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
 
 PHOTOGRAPHS holds class folders; each image appears under several names, as hard links. Both of the first table analyse the same
 data set with the same preprocessing, each as a whole process: ours reads pointers, the rival `tfxio.TFExampleRecord`, on the same local
@@ -20,8 +20,6 @@ from typing import Any, Iterator
 from tests.benchmarks.engines_benchmark import link_copies
 from tests.benchmarks.measure import Measured, measure
 
-_IMAGE_SIZE = (224, 224)
-_BATCH_SIZE = 128
 _MODULE = """\
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -29,12 +27,12 @@ import tf_input
 
 
 def preprocessing_fn(inputs):
-    pixels = tf.cast(tf_input.decode_images(inputs["image"], image_size=224), tf.float32)
-    return {"image": tft.scale_to_0_1(tft.scale_to_z_score(pixels)), "label": inputs["label"]}
+    pixels = tf.cast(tf_input.decode_images(inputs["image"], image_size={image_size}), tf.float32)
+    return {{"image": tft.scale_to_0_1(tft.scale_to_z_score(pixels)), "label": inputs["label"]}}
 """
 
 
-def analyze_as_in_the_guide(directory: str, module: str) -> None:
+def analyze_as_in_the_guide(directory: str, module: str, side: int) -> None:
     """TFExampleRecord -> AnalyzeDataset -> WriteTransformFn."""
     import apache_beam as beam
     from google.protobuf import text_format
@@ -48,7 +46,7 @@ def analyze_as_in_the_guide(directory: str, module: str) -> None:
 
     manifest = read_manifest(directory)
     num_examples = manifest.num_examples("train")
-    preprocessing = UserPreprocessing.read(module) if module else DefaultPreprocessing(manifest.schema, _IMAGE_SIZE, "crop", num_examples)
+    preprocessing = UserPreprocessing.read(module) if module else DefaultPreprocessing(manifest.schema, (side, side), "crop", num_examples)
     schema = text_format.Parse(pathlib.Path(directory, "schema.pbtxt").read_text(), schema_pb2.Schema())
     records = tfxio.TFExampleRecord(f"{directory}/*-train.tfrecord-*", schema=schema)
     with tempfile.TemporaryDirectory() as folder, beam.Pipeline(runner="FnApiRunner") as pipeline:
@@ -58,18 +56,18 @@ def analyze_as_in_the_guide(directory: str, module: str) -> None:
             transform_fn | tft_beam.WriteTransformFn(f"{folder}/out")
 
 
-def run_analyses(directory: pathlib.Path, modules: dict[str, pathlib.Path | None], num_examples: int) -> Iterator[str]:
+def run_analyses(directory: pathlib.Path, modules: dict[str, pathlib.Path | None], num_examples: int, side: int) -> Iterator[str]:
     yield f"{'analysis':<12} {'ours':>10} {'':>10} {'rival':>10} {'':>10} {'memory':>8} {'images/s, ours':>15}"
     for name, path in modules.items():
-        ours = analyze(directory, path)
-        guide = ["--rival", str(directory), "--module", str(path or "")]
+        ours = analyze(directory, path, side)
+        guide = ["--rival", str(directory), "--module", str(path or ""), f"--image_size={side}"]
         rival = measure([sys.executable, "-m", "tests.benchmarks.transform_benchmark", *guide])
         ratio = rival.peak_bytes / ours.peak_bytes
         yield f"{name:<12} {_told(ours)} {_told(rival)} {ratio:>7.2f}x {num_examples / ours.seconds:>15,.0f}"
 
 
-def analyze(directory: pathlib.Path, module: pathlib.Path | None) -> Measured:
-    what = ["--preprocessing_module", str(module)] if module else ["--image_size=224"]
+def analyze(directory: pathlib.Path, module: pathlib.Path | None, side: int) -> Measured:
+    what = ["--preprocessing_module", str(module)] if module else [f"--image_size={side}"]
     return measure([sys.executable, "-m", "beam_pipelines", "analyze", str(directory), "--overwrite", *what])
 
 
@@ -77,16 +75,16 @@ def _told(measured: Measured) -> str:
     return f"{measured.seconds:>8.1f} s {measured.peak_bytes / 1e6:>7,.0f} MB"
 
 
-def run_reading(directory: pathlib.Path, repeats: int, seconds: float) -> Iterator[str]:
+def run_reading(directory: pathlib.Path, repeats: int, seconds: float, side: int, batch_size: int) -> Iterator[str]:
     import tf_input
 
     data = tf_input.open(directory)
-    options: dict[str, Any] = {"batch_size": _BATCH_SIZE, "seed": 0, "memory_budget": 0}
+    options: dict[str, Any] = {"batch_size": batch_size, "seed": 0, "memory_budget": 0}
     layer = data.normalization_layer()
     readers = {
         "transform=True": data.batches("train", transform=True, **options),
-        "uint8 and normalization_layer": data.batches("train", image_size=_IMAGE_SIZE, **options).map(lambda x, y: (layer(x), y)),
-        "uint8": data.batches("train", image_size=_IMAGE_SIZE, **options),
+        "uint8 and normalization_layer": data.batches("train", image_size=side, **options).map(lambda x, y: (layer(x), y)),
+        "uint8": data.batches("train", image_size=side, **options),
     }
     endless = {name: iter(batches.repeat()) for name, batches in readers.items()}
     for batches in endless.values():
@@ -113,26 +111,28 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="turns of each reader (default: 3)")
     parser.add_argument("--passes", choices=("both", "one"), default="both", help="of the analyses (default: both)")
     parser.add_argument("--seconds", type=float, default=8, help="of a turn (default: 8)")
+    parser.add_argument("--image_size", type=int, default=224, help="side of the images that are analysed and read (default: 224)")
+    parser.add_argument("--batch_size", type=int, default=128, help="of what is read (default: 128)")
     parser.add_argument("--rival", metavar="OUT", help=argparse.SUPPRESS)
     parser.add_argument("--module", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if options.rival:
-        analyze_as_in_the_guide(options.rival, options.module)
+        analyze_as_in_the_guide(options.rival, options.module, options.image_size)
         return
     if options.input is None:
         parser.error("--input: expected a folder of class folders")
     with tempfile.TemporaryDirectory(dir=options.input.resolve().parent) as folder:  # for hard links
         link_copies(options.input, pathlib.Path(folder, "photos"), options.copies)
         output, module = pathlib.Path(folder, "out"), pathlib.Path(folder, "two_passes.py")
-        module.write_text(_MODULE)
+        module.write_text(_MODULE.format(image_size=options.image_size))
         command = ["prepare", "--input", f"{folder}/photos", "--output", str(output), "--splits=train=1", "--num_shards=16"]
         measure([sys.executable, "-m", "beam_pipelines", *command])
         num_examples = len(list(pathlib.Path(folder, "photos").rglob("*.*")))
         two = {"two passes": module} if options.passes == "both" else {}
-        for line in run_analyses(output, {**two, "one pass": None}, num_examples):  # the last is what is read through
+        for line in run_analyses(output, {**two, "one pass": None}, num_examples, options.image_size):  # the last is what is read through
             print(line, flush=True)
-        for line in run_reading(output, options.repeats, options.seconds):
+        for line in run_reading(output, options.repeats, options.seconds, options.image_size, options.batch_size):
             print(line, flush=True)
 
 

@@ -23,16 +23,17 @@ from tests.benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noq
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
 
-# Benchmark -> what makes its command on the page of benchmarks short, and something that it says at its end.
+# Benchmark -> what makes its command on the page of benchmarks short, in a folder, and something that it says at its end.
 SHORT = {
     "duplicates_benchmark": ("--photos= --num_tiny 40 --rounds=0 --runs=1", r"^ +lowest of 1: .* by clock, .* by CPU"),
-    "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
+    "object_store_benchmark": ("--files=3 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
     "prepare_benchmark": ("--scale=0.0001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +16 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
     "twins_benchmark": ("--hashes 3000", r"^ +3,000 +150 "),
-    "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
+    "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one --image_size=32 --batch_size=8", r"^uint8 +[\d,]+ "),
     "storage_benchmark": (
-        "--runs 1 --turns 1 --seconds 0.01 --copies 1 --records 600 --case mount --case object-store --case shards-512 --case tiny-alone",
+        "--keep={folder}/made --runs 1 --turns 1 --seconds 0.001 --copies 1 --records 512 "
+        "--case mount --case object-store --case shards-512 --case tiny-alone",
         "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
     ),
 }
@@ -74,8 +75,8 @@ def shown_commands() -> dict[str, str]:
 def images(tmp_path_factory) -> pathlib.Path:
     """Folders of class folders: photographs, and tiny ones."""
     folder = tmp_path_factory.mktemp("images")
-    write_class_folders(folder / "PHOTOGRAPHS", {"ant": 20, "bee": 12}, height=48, width=64)
-    write_class_folders(folder / "TINY_JPEGS", {"ant": 10, "bee": 10}, height=32, width=32)
+    write_class_folders(folder / "PHOTOGRAPHS", {"ant": 8, "bee": 8}, height=48, width=64)
+    write_class_folders(folder / "TINY_JPEGS", {"ant": 8, "bee": 8}, height=32, width=32)
     return folder
 
 
@@ -98,20 +99,19 @@ def run_benchmark(python: pathlib.Path, name: str, arguments: list[str], cwd: pa
 @pytest.mark.parametrize("name", sorted(SHORT))
 def test_a_command_that_is_shown_runs_to_its_end(images, python, name):
     shorter, end = SHORT[name]
-    arguments = shlex.split(f"{shown_commands()[name]} {shorter}")
+    arguments = shlex.split(f"{shown_commands()[name]} {shorter.format(folder=images)}")
     printed = run_benchmark(python, name, arguments, cwd=images)
     assert re.search(end, printed, re.MULTILINE), printed
 
 
 @pytest.mark.slow(11)
-def test_reading_races_every_rival(python, tmp_path):
+def test_reading_races_every_rival(images, python):
     cases = ("photos", "tfds", "keras", "grain", "webdataset")
     if missing := [package for case in cases for package in read_benchmark.RACES[case].missing()]:
         pytest.skip(f"the extra benchmark is not installed: {', '.join(missing)}")
-    photos = write_class_folders(tmp_path / "photos", {"ant": 20, "bee": 12}, height=48, width=64)
     chosen = [f"--case={case}" for case in (*cases, "resume")]
-    arguments = [f"--photos={photos}", f"--keep={tmp_path / 'made'}", "--records=2000", *AT_ONCE, *chosen]
-    _, *lines = run_benchmark(python, "read_benchmark", arguments, tmp_path, RUN_MAIN).splitlines()
+    arguments = [f"--photos={images / 'PHOTOGRAPHS'}", f"--keep={images / 'made'}", "--records=2000", *AT_ONCE, *chosen]
+    _, *lines = run_benchmark(python, "read_benchmark", arguments, images, RUN_MAIN).splitlines()
     *races, local, exact, remote = lines
     assert "window" in local and "exact" in exact and "from a store, 30 ms" in remote
     for case, row, first, lowest in zip(cases, races[::3], races[1::3], races[2::3], strict=True):
