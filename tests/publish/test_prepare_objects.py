@@ -210,6 +210,7 @@ def test_of_two_runs_to_one_output_the_second_says_so(server, bucket, prepared, 
 def test_what_a_command_on_another_machine_has_left_is_waited_for_and_gone_on_from(server, bucket, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
     monkeypatch.setattr(lease, "LIFE_SECONDS", 2.0)
+    monkeypatch.setattr(lease, "_LOOK_SECONDS", 0.1)
     lease_elsewhere(f"{out}.incomplete")
     assert prepare(f"{bucket}/in", out, "--resume", *server.flags) == 0
     assert f"recordmill: --output={out}: waiting for process " in capsys.readouterr().err
