@@ -197,7 +197,7 @@ def test_each_object_is_fetched_once(scheme):
 
 
 # What goes through the runner, of few and of many images.
-NUM_RECORDS = (6_000, 18_000)
+NUM_RECORDS = (3_000, 9_000)
 MAX_BYTES = 64 * 20_000  # of histograms of keys mostly, which have as many buckets whatever the number of images
 MAX_BYTES_OF_IMAGE = 2
 
