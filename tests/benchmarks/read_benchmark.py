@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("absl").setLevel(logging.ERROR)
     missing = False
     with tempfile.TemporaryDirectory() as folder:
-        scratch = pathlib.Path(options.keep or folder)
+        scratch = pathlib.Path(options.keep or folder).absolute()
         scratch.mkdir(parents=True, exist_ok=True)
         inputs = Inputs(scratch, options.photos, options.tiny, options.copies, options.large, options.records)
         print(FORMAT.format("case", "ours", "", "rival", "", "ratio", "must reach"), flush=True)

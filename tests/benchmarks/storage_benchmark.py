@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", metavar="FOLDER", help="where to keep the data sets for other runs; a folder to make")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = pathlib.Path(options.keep or scratch)
+        folder = pathlib.Path(options.keep or scratch).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         inputs = Inputs(folder, options.photos, options.tiny, options.copies, 0, 0)
         print(f"{'case':<14} {'wall: ours':>12} {'other':>12} {'ratio':>6} {'CPU: ours':>12} {'other':>12} {'ratio':>6}", flush=True)

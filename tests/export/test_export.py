@@ -127,10 +127,10 @@ def test_tar_files_hold_samples_as_webdataset_reads_them(made: pathlib.Path, tmp
     examples = [ExampleReader(record) for record in records(made, "train")]
     names = (exported / "label.labels.txt").read_text().split("\n")
     assert len({sample["__key__"] for sample in samples}) == len(samples) == len(examples)
-    for sample, example in zip(samples, examples):
-        fields, (image,) = json.loads(sample["json"]), example.values("image")
+    for sample, stored in zip(samples, examples):
+        fields, (image,) = json.loads(sample["json"]), stored.values("image")
         assert sample.get("jpg", sample.get("png")) == image
-        assert [fields["key"].encode()] == example.values("key") and [int(sample["cls"])] == example.values("label")
+        assert [fields["key"].encode()] == stored.values("key") and [int(sample["cls"])] == stored.values("label")
         assert fields["label"] == names[int(sample["cls"])] and fields["height"] == 16
 
 
