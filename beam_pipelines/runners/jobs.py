@@ -34,7 +34,8 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 
 class RunOptions(PipelineOptions):
-    """Beam's options, each of whose views is made once: Beam asks for a hundred in a small run, and parses the flags for each.
+    """Beam's options, whose flags have been checked. Each view is made once: Beam asks for a hundred in a small run, and parses the flags
+    for each.
 
     Views share the values, so one that is kept is the one that would be made.
     """
@@ -44,6 +45,10 @@ class RunOptions(PipelineOptions):
         if cls not in views:
             views[cls] = super().view_as(cls)
         return views[cls]
+
+    def get_all_options(self, *args: Any, display_warnings: bool = False, **options: Any) -> dict[str, Any]:
+        """Without warnings of unknown flags, for which Beam asks each run once more: these were refused."""
+        return {} if display_warnings else super().get_all_options(*args, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy makes views of its own: those of this one would share no values with it."""

@@ -33,6 +33,8 @@ class Local(Engine):
         self.options.view_as(StandardOptions).runner = "FnApiRunner"
         # Of this process: each side input is read once, and to weigh what it would keep Beam looks through all modules that are imported.
         worker_handlers.STATE_CACHE_SIZE_MB = 0
+        if self.options.view_as(DirectOptions).direct_running_mode == "in_memory":
+            return fn_runner.FnApiRunner()
         encoded = JobServiceHandle.encode_pipeline_options(self.options.get_all_options())
         provision_info = fn_runner.ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
         return fn_runner.FnApiRunner(provision_info=provision_info)
