@@ -19,8 +19,9 @@ from made_images import write_class_folders
 
 @pytest.mark.parametrize("flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"]])
 def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags):
-    """`DirectRunner` would first try to download another engine; by name alone, workers would get no options."""
-    options = parse_pipeline_options([*flags, "--direct_num_workers=3", "--temp_location=scratch"])
+    """`DirectRunner` would first try to download another engine; by name alone, worker processes would get no options."""
+    processes = ["--direct_num_workers=3", "--direct_running_mode=multi_processing"]
+    options = parse_pipeline_options([*flags, *processes, "--temp_location=scratch"])
     runner = choose_engine(options).make_runner()
     assert type(runner) is FnApiRunner
     sent = json_format.MessageToDict(runner._provision_info.provision_info.pipeline_options)
