@@ -30,12 +30,16 @@ class Arena:
 
     Args:
         num_bytes: How much it is. What is not touched takes no memory.
+
+    Attributes:
+        num_bytes: How much it is.
+        num_touched: How much of it was taken at most, and so takes memory.
     """
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes
         self._memory = _map(num_bytes)
-        self._taken = 0
+        self._taken = self.num_touched = 0
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> Piece:
@@ -45,6 +49,7 @@ class Arena:
             if begin + num_bytes > self.num_bytes:
                 return Piece(_map(num_bytes), 0, num_bytes)
             self._taken += num_bytes
+            self.num_touched = max(self.num_touched, self._taken)
         return Piece(self._memory, begin, num_bytes)
 
     def clear(self) -> None:
@@ -55,7 +60,7 @@ class Arena:
 # Arenas that wait to be used again, the last one at the end. They are the process's, as passes follow each other, of one split or another, and
 # what a pass has read into would else go back to the system and be asked of it again: of tiny records that is a fourth of the time.
 _free: list[Arena] = []
-_MAX_FREE_BYTES = 320 << 20  # as much as the windows of a `read_buffer` that nobody has set
+_MAX_FREE_BYTES = 384 << 20  # as much as the windows of a `read_buffer` that nobody has set, with an epoch's first ones, which are smaller
 
 
 def borrow_arena(num_bytes: int) -> Arena:
@@ -66,7 +71,7 @@ def borrow_arena(num_bytes: int) -> Arena:
                 _free.remove(arena)
                 return arena
     _make_room(num_bytes)
-    return Arena(num_bytes)
+    return Arena(num_bytes + num_bytes // 2)  # for the next ones, which may be somewhat larger
 
 
 def return_arena(arena: Arena) -> None:
@@ -78,7 +83,7 @@ def return_arena(arena: Arena) -> None:
 
 def _make_room(num_bytes: int) -> None:
     """Lets go of those that have waited longest, where with so many bytes there would be too many."""
-    while _free and sum(one.num_bytes for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
+    while _free and sum(one.num_touched for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
         with contextlib.suppress(IndexError):  # another thread was first
             _free.pop(0)
 

@@ -337,11 +337,29 @@ def test_of_memory_that_waits_there_is_no_more_than_a_reader_takes(monkeypatch):
     monkeypatch.setattr(arenas, "_MAX_FREE_BYTES", 100)
     held = [arenas.borrow_arena(40) for _ in range(4)]
     for arena in held:
+        arena.take(40)
         arenas.return_arena(arena)
     assert arenas._free == held[2:]
-    assert arenas.borrow_arena(40) is held[2] and arenas.borrow_arena(10).num_bytes == 10
+    assert arenas.borrow_arena(50) is held[2] and arenas.borrow_arena(10) not in held
     assert arenas._free == held[3:]
-    assert arenas.borrow_arena(90).num_bytes == 90 and not arenas._free
+    assert arenas.borrow_arena(90) is not held[3] and not arenas._free
+
+
+def test_an_epoch_is_read_into_what_the_one_before_was_read_into(monkeypatch):
+    """Its windows are an eighth, a fourth and a half of what may be held of one, and then about as much; two at a time, but for the first."""
+    monkeypatch.setattr(arenas, "_free", [])
+    made = []
+    monkeypatch.setattr(arenas, "Arena", lambda num_bytes: made.append(num_bytes) or Arena(num_bytes))
+    for _ in range(3):
+        held = []
+        for size in (16, 32, 64, 125, 131, 128, 122):
+            while len(held) > 1 and sum(one._taken for one in held) + (size << 20) > 256 << 20:
+                arenas.return_arena(held.pop(0))
+            held.append(arenas.borrow_arena(size << 20))
+            held[-1].take(size << 20)
+        while held:
+            arenas.return_arena(held.pop())
+    assert len(made) == 5
 
 
 def test_memory_into_which_somebody_still_reads_is_nobody_elses(made, monkeypatch):
