@@ -17,12 +17,12 @@ class ForkedRun(ForkedPython):
         *arguments: Of the command line.
         signalled: NUMBER:MODULE:FUNCTION:CALL: the signal that the run sends itself as it calls a function for the CALLth time; a
             SIGKILL goes to all its processes.
-        num_light: Its light processes; each takes as long to start as half of a small run.
+        num_light: Its light processes, which are forked off it.
     """
 
     def __init__(self, *arguments: str, signalled: str = "", num_light: int = 1) -> None:
         program = "import forked_runs; forked_runs.run_here()"
-        super().__init__("-c", program, signalled, str(num_light), *arguments, leads=True, preloaded=BEAM)
+        super().__init__("-c", program, signalled, str(num_light), *arguments, leads=True, preloaded=(*BEAM, "forked_light"))
         self._told: str | None = None
 
     def kill(self) -> None:
@@ -43,15 +43,15 @@ def run_here() -> None:
     """What such a process does."""
     signalled, num_light, *arguments = sys.argv[1:]
     os.dup2(2, 1)  # a file: it takes whatever is said before anybody reads it
-    from beam_pipelines.__main__ import main
+    from beam_pipelines import __main__ as command
     from beam_pipelines.runners import local
 
-    local.num_cores = lambda: int(num_light)
+    command.num_cores = local.num_cores = lambda: int(num_light)
     if signalled:
         _signal_at(*signalled.split(":"))
     code = 1
     try:
-        code = main(arguments)
+        code = command.main(arguments)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
