@@ -1,10 +1,12 @@
 """A directory on a disk that is one run's alone. Its mark says that it is ours: a directory without it is never emptied."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
 import shutil
+import time
 from typing import Callable, Iterator
 
 from beam_pipelines.errors import BusyError, StillRunningError, StorageError, UserError, printable
@@ -85,7 +87,7 @@ def own_directory(
     Raises:
         BusyError: Another run has it.
         UserError: It is not ours, or it can't be made.
-        StorageError: It can't be written to: the disk is full, say.
+        StorageError: It can't be written to: the disk is full, say; or it can't be emptied.
     """
     try:
         os.makedirs(directory, exist_ok=True)
@@ -106,7 +108,7 @@ def own_directory(
         try:
             _mark(directory)
             if not goes_on:
-                _empty(directory)
+                _empty_at_last(directory)
             yield descriptor
         except BaseException as error:
             is_left = isinstance(error, StillRunningError) or stays(error)
@@ -160,12 +162,30 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
     for name in CLAIMS:
         with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
             os.unlink(f"{directory}/{name}")
-    for entry in os.scandir(directory):
+    with os.scandir(directory) as found:
+        entries = list(found)
+    for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=ignore_errors)
         elif entry.name != MARKER:
             with contextlib.suppress(OSError if ignore_errors else ()):
                 os.unlink(entry.path)
+
+
+# Workers of a cluster may still be at what they began when the job was cancelled that a killed command left.
+_MAX_EMPTYING_S = 30.0
+
+
+def _empty_at_last(directory: str) -> None:
+    """Empties a directory, though somebody may still write there, or remove, for a while."""
+    deadline = time.monotonic() + _MAX_EMPTYING_S
+    while True:
+        try:
+            return _empty(directory)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > deadline:
+                raise StorageError(f"{printable(directory)} could not be emptied: {error.strerror}") from None
+        time.sleep(0.1)
 
 
 # Threads of a worker within this process (Prism's, of several threads) may still be at what they began when a run is interrupted.

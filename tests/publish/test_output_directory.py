@@ -1,22 +1,28 @@
 """The output of a run: whose it is, what a failed run leaves, and how a data set gets to its place."""
 
+import concurrent.futures
+import contextlib
+import errno
+import itertools
 import json
 import os
 import pathlib
 import shutil
-from typing import Any
+import time
+from typing import Any, Callable
 
 import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.errors import BusyError, RunError, UserError
+from beam_pipelines.errors import BusyError, RunError, StorageError, UserError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.publishing import check_files, move_into_place
+from beam_pipelines.storage import marked_directory
 from beam_pipelines.storage.lease import LEASE
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, remove_directory
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked, own_directory, remove_directory
 from made_images import write_class_folders, write_files
 
 
@@ -160,6 +166,44 @@ def test_who_goes_on_where_another_has_come_to_the_end_is_told_so(tmp_path):
     with working_directory(make_config(tmp_path / "out")):  # which nothing is in the way of
         pass
     assert names(tmp_path) == []
+
+
+def test_what_a_cancelled_job_still_writes_is_waited_for(tmp_path, monkeypatch):
+    directory, until = str(tmp_path / "out.incomplete"), time.monotonic() + 0.5
+    make_marked(directory)
+    left = tmp_path / "out.incomplete" / "left"
+    left.mkdir()
+
+    def write() -> None:
+        for number in itertools.count():
+            if time.monotonic() > until or not left.exists():
+                return
+            with contextlib.suppress(FileNotFoundError):
+                (left / f"{number}").touch()
+
+    def remove(path: str, remove: Callable[..., None] = os.rmdir, **options: Any) -> None:
+        """Somebody has just written, as long as they do."""
+        while time.monotonic() < until and not os.listdir(left):
+            pass
+        remove(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", remove)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        threads.submit(write)
+        with own_directory(directory, "--output", "busy"):
+            assert names(tmp_path / "out.incomplete") == [MARKER]
+    assert names(tmp_path) == [] and time.monotonic() > until
+
+
+def test_a_folder_that_cannot_be_emptied_is_told_in_one_line(tmp_path, monkeypatch):
+    directory = str(tmp_path / "out.incomplete")
+    make_marked(directory)
+    (tmp_path / "out.incomplete" / "left").mkdir()
+    told = pytest.raises(StorageError, match="out.incomplete could not be emptied: Directory not empty$")
+    monkeypatch.setattr(marked_directory, "_MAX_EMPTYING_S", 0.2)
+    monkeypatch.setattr(os, "rmdir", lambda *unused, **options: (_ for _ in ()).throw(OSError(errno.ENOTEMPTY, "Directory not empty")))
+    with told, own_directory(directory, "--output", "busy"):
+        pass
 
 
 def test_a_place_that_is_no_folder_is_told_and_stays(tmp_path):
