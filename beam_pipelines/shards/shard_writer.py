@@ -14,6 +14,7 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import decode_values
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
@@ -146,25 +147,28 @@ class _Part:
         self._reader = InputReader(context, files_at(context.listing.root), spool)
         self._writer = RecordWriter(file)
         self._dead_letters: list[DeadLetter] = []
-        self._kept: list[int] = []  # places of what came through
+        self._kept: list[int] = []  # places of what came through, of which all that follows is
+        self._rows: list[tuple] = []
+        self._packed: list[np.ndarray] = []  # rows before these
+        self._formats: list[str] = []
+        self._reencoded: list[str] = []
+        self._extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
+        self._values: dict[str, list[Any]] = {name: [] for name in context.extras.catalog_values}
+        self._paths: dict[str, list[str]] = {name: [] for name in context.extras.image_names}
+        self._statistics = ImageStatistics()
+        self._split = self._statistics.splits[context.listing.splits.index(shard.address.split)] = SplitStatistics()
         self._counted = (0, 0, 0)
         self._stopwatch = progress.Stopwatch("write")
 
     def write(self, which: ShardPart, path: str) -> WrittenPart:
-        context, encode_around, writer = self._context, self._context.encoder.encode_around, self._writer
+        encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
         before = after = b""  # of examples without an image
-        kept, rows, packed, formats, reencoded, channels = self._kept, [], [], [], [], []
-        extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
-        values_of: dict[str, list[Any]] = {name: [] for name in context.extras.catalog_values}
-        paths: dict[str, list[str]] = {name: [] for name in context.extras.image_names}
-        statistics = ImageStatistics()
-        split = statistics.splits[context.listing.splits.index(self._shard.address.split)] = SplitStatistics()
-        has_images = context.listing.has_images
+        channels = []
         for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
                 self._count()
-                packed.append(np.array(rows, _KEPT))
-                rows.clear()
+                self._packed.append(np.array(self._rows, _KEPT))
+                self._rows.clear()
             if type(image) is DeadLetter:
                 self._refuse(image)
                 continue
@@ -174,30 +178,36 @@ class _Part:
                 values = {"height": height, "key": key, "label": label, "width": width}
                 before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
             offset = writer.write(before, data, after)
-            kept.append(position)
-            rows.append(
+            self._kept.append(position)
+            self._rows.append(
                 (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)
             )
             channels.append(num_channels)
-            formats.append(image_format)
-            reencoded.append(why)
+            self._formats.append(image_format)
+            self._reencoded.append(why)
             if isinstance(pixels, TensorSums):
-                split.add_tensors({IMAGE: pixels})
+                self._split.add_tensors({IMAGE: pixels})
             elif pixels is not None:
-                split.pixels.merge(pixels)
+                self._split.pixels.merge(pixels)
             if extras is not None:
-                statistics.add_extras(split, extras)
-                for name, those in extra_labels.items():
-                    those.append(extras.labels[name])
-                for name, those in values_of.items():
-                    those.append(extras.values[name])
-                for name, of_image in paths.items():
-                    of_image.append(extras.images[name].path)
+                self._keep_extras(extras)
         if has_images:
-            statistics.images_of(IMAGE).channels.update(filter(None, channels))
+            self._statistics.images_of(IMAGE).channels.update(filter(None, channels))
         writer.flush()
         self._count()
-        table = np.concatenate([*packed, np.array(rows, _KEPT)])
+        return self._written(which, path)
+
+    def _keep_extras(self, extras: Extras) -> None:
+        self._statistics.add_extras(self._split, extras)
+        for name, labels in self._extra_labels.items():
+            labels.append(extras.labels[name])
+        for name, values in self._values.items():
+            values.append(extras.values[name])
+        for name, paths in self._paths.items():
+            paths.append(extras.images[name].path)
+
+    def _written(self, which: ShardPart, path: str) -> WrittenPart:
+        table = np.concatenate([*self._packed, np.array(self._rows, _KEPT)])
         index = np.empty(len(table), _INDEX)
         for name in _INDEX.names:
             index[name] = table[name]
@@ -205,27 +215,27 @@ class _Part:
             shard=self._shard,
             part=which,
             path=path,
-            num_bytes=writer.num_bytes,
-            crc32c=writer.crc32c,
+            num_bytes=self._writer.num_bytes,
+            crc32c=self._writer.crc32c,
             index=index,
             crcs=table["crc"].copy(),
             sizes=np.stack([table["height"], table["width"]], axis=1),
-            formats=formats,
-            reencoded=reencoded,
+            formats=self._formats,
+            reencoded=self._reencoded,
             references=self._references,
-            kept=np.array(kept, np.int64),
-            labels=extra_labels,
-            values=values_of,
-            paths=paths,
+            kept=np.array(self._kept, np.int64),
+            labels=self._extra_labels,
+            values=self._values,
+            paths=self._paths,
             weights=self._weights(),
-            statistics=statistics,
+            statistics=self._statistics,
             dead_letters=self._dead_letters,
         )
-        if context.has_labels:
+        if self._context.has_labels:
             part.labels[LABEL] = index["label"].tolist()
         else:
             index["label"] = NO_LABEL
-        _add_up(part, split, context)
+        _add_up(part, self._split, self._context)
         return part
 
     def _labels(self) -> Iterator[int]:
