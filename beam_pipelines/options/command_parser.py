@@ -1,6 +1,7 @@
 """How a command line is parsed: wrong usage is one clear line, and nothing that is given is passed over in silence."""
 
 import argparse
+import contextlib
 from typing import Any, NoReturn
 
 from beam_pipelines.errors import UserError
@@ -30,6 +31,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see `{self.prog} --help`)")
+
+    def print_help(self, file: Any = None) -> None:
+        """As argparse does, which in early releases of Python 3.11 raises where nobody reads it any more."""
+        with contextlib.suppress(BrokenPipeError):
+            super().print_help(file)
 
 
 def add_command(commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str) -> argparse.ArgumentParser:

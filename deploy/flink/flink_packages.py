@@ -52,7 +52,8 @@ def fetch() -> None:
             call([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:", "-d", folder, package])
             (archive,) = folder.glob("*.tar.gz")
             with tarfile.open(archive) as tar:
-                tar.extractall(folder, filter="data")
+                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+                tar.extractall(folder)
             archive.unlink()
             (unpacked,) = folder.iterdir()
             _put(unpacked / "deps", LIBRARIES)

@@ -35,7 +35,8 @@ def unpack(name: str, folder: pathlib.Path) -> pathlib.Path:
     if DATA is None or not (DATA / name).exists():
         pytest.skip(f"{name} is in no shared/data, here or beside this folder")
     with tarfile.open(DATA / name) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+        archive.extractall(folder)
     return folder
 
 
