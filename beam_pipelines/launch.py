@@ -5,10 +5,11 @@ import dataclasses
 import os
 import time
 import uuid
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.runner import PipelineResult
 
 from beam_pipelines import log
 from beam_pipelines.config.output_paths import PROGRESS
@@ -70,9 +71,8 @@ def run_prepare(
     engine = choose_engine(options)
     engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite, on_left)
-    job = settle_job(config, engine)
+    job, left = settle_job(config, engine), None
     replaces = overwrite and not job.is_output_new
-    left = None
     if on_left is OnLeft.RESUME:
         wait_for_others(job)
         left = find_left(job)
@@ -83,33 +83,58 @@ def run_prepare(
         if not left:
             say("--resume: no run has left a whole plan there; this one begins anew")
             on_left = OnLeft.REFUSE
-    job = dataclasses.replace(
-        job,
-        run_id=left.run_id if left else uuid.uuid4().hex,
-        holder=uuid.uuid4().hex,
-        # In a store it is written where it was begun.
-        is_output_new=left.plan.config.is_output_new if left and left.plan and is_remote(job.output) else job.is_output_new,
-    )
+    job = _name_run(job, left)
     engine.set_defaults(job.name, output=job.output, run_id=job.run_id)
-    is_submitted = engine.takes_jobs and not wait
     replaced = _replaced_classes(job.output) if replaces else {}
+    submitted = _run(job, left, engine, on_left, [path for _, path in paths], is_submitted=engine.takes_jobs and not wait)
+    if submitted is not None:
+        return engine.describe_job(submitted, job.output, may_renumber=any(replaced.values()) and not job.source.first_label_names)
+    for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
+        say(line, "warning")
+    return None
+
+
+def _name_run(job: PrepareJob, left: LeftRun | None) -> PrepareJob:
+    """Gives a job the id of its run: a new one, or that of the run that was left, which it goes on with."""
+    run_id, is_output_new = uuid.uuid4().hex, job.is_output_new
+    if left:
+        run_id = left.run_id
+        if left.plan and is_remote(job.output):
+            is_output_new = left.plan.config.is_output_new  # in a store it is written where it was begun
+    return dataclasses.replace(job, run_id=run_id, holder=uuid.uuid4().hex, is_output_new=is_output_new)
+
+
+def _run(
+    job: PrepareJob, left: LeftRun | None, engine: Engine, on_left: OnLeft, paths: Sequence[str], *, is_submitted: bool
+) -> PipelineResult | None:
+    """Runs a job in its working directory, to the end; or only submits it.
+
+    Args:
+        job: The job.
+        left: What another run has left, which this one goes on with.
+        engine: The engine that runs it.
+        on_left: What becomes of what an earlier run to the same output has left.
+        paths: The paths that its workers read and write; a store that is silent for too long ends the job.
+        is_submitted: Whether it is submitted, and nobody waits for its end.
+
+    Returns:
+        The result of the submission; None where all is done.
+    """
     with (
         working_directory(job, on_left, EngineJobs(engine)) as detach,
         _progress_directory(job, engine, is_submitted) as progress_directory,
     ):
         job = dataclasses.replace(job, progress_directory=progress_directory)
         with _logged(job, engine), explained_errors(engine):
-            if not (left and finish_publishing(job)):
-                pipeline = _make_pipeline(job, engine, left)
-                if is_submitted:
-                    may_renumber = any(replaced.values()) and not job.source.first_label_names
-                    result = pipeline.run()
-                    detach()
-                    return engine.describe_job(result, job.output, may_renumber=may_renumber)
-                with ProgressDisplay(progress_directory, progress.stages_with_hashing if job.duplicates and not left else None):
-                    run_job(pipeline, engine, [path for _, path in paths])
-    for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
-        say(line, "warning")
+            if left and finish_publishing(job):
+                return None
+            pipeline = _make_pipeline(job, engine, left)
+            if is_submitted:
+                submitted = pipeline.run()
+                detach()
+                return submitted
+            with ProgressDisplay(progress_directory, progress.stages_with_hashing if job.duplicates and not left else None):
+                run_job(pipeline, engine, paths)
     return None
 
 

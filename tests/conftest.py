@@ -26,6 +26,7 @@ _TOLD = {name: getattr(log, name) for name in ("_format", "_is_quiet", "_is_comm
 progress.TELL_SECONDS = 3600.0  # else a run says more where the machine is busy; the test of these lines says its own
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before anything imports TensorFlow
+os.environ["LANGUAGE"] = "C"  # what argparse says is English; else it looks for a translation of each word, for a fifteenth of a small run
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # whose threads turn round and round while they wait
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # which looks through all kernels for each node of a graph, however little that computes
 
