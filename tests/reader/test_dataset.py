@@ -186,7 +186,8 @@ def test_augmentation_varies_pixels_and_keeps_labels(mixed, in_order):
 def test_augmentation_may_only_flip(uniform):
     options = {"batch_size": 8, "image_size": None, "shuffle": False, "seed": 0}
     plain, _ = images_and_labels(uniform.batches("train", **options))
-    for image, flipped in zip(plain, images_and_labels(uniform.batches("train", augment=Augmentation(1.0), **options))[0]):
+    varied, _ = images_and_labels(uniform.batches("train", augment=Augmentation(1.0), **options))
+    for image, flipped in zip(plain, varied, strict=True):
         assert min(np.abs(side - flipped.astype(int)).mean() for side in (image, image[:, ::-1])) < 8
 
 

@@ -20,7 +20,7 @@ def place(sizes: list[int], shares: list[int]) -> list[int]:
 @given(SIZES, st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_no_split_is_further_above_its_share_than_its_last_group(sizes, shares):
     got = place(sizes, shares)
-    for num, share in zip(got, shares):
+    for num, share in zip(got, shares, strict=True):
         assert num * sum(shares) < sum(sizes) * share + max(sizes) * sum(shares)
 
 

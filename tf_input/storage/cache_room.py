@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import threading
+import weakref
 from typing import Iterator, Mapping, NamedTuple
 
 BLOCK, PART = ".block", ".part"  # what a file in a cache is called that is whole, or not yet
@@ -42,8 +43,9 @@ class CacheRoom:
         self._directory, self._cache_bytes = folder.parent, cache_bytes
         self._telling = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
-        self._mark = open(folder / _MARK, "ab")  # closed with this object, and the lock with it
-        _lock(self._mark.fileno(), shared=True)
+        mark = open(folder / _MARK, "ab")
+        weakref.finalize(self, mark.close)  # and the lock is gone with this object
+        _lock(mark.fileno(), shared=True)
         os.utime(folder / _MARK)
 
     def take(self, num_bytes: int, unfinished: int) -> bool:

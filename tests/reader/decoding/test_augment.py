@@ -133,7 +133,7 @@ def test_each_factor_means_what_it_means_to_pillow(kind, factor):
     images = pictures()
     factors = {name: tf.fill([len(images)], factor if name == kind else 1.0) for name in ENHANCERS}
     changed = change_colors(tf.constant(images), ColorChanges(**factors, angle=tf.zeros([len(images)])))
-    for image, found in zip(images, changed.numpy().astype(int)):
+    for image, found in zip(images, changed.numpy().astype(int), strict=True):
         expected = np.asarray(ENHANCERS[kind](Image.fromarray(image)).enhance(factor)).astype(int)
         assert np.abs(found - expected).max() <= 2  # Pillow rounds the mean, or the grey image, first
 

@@ -85,7 +85,7 @@ def test_a_box_of_its_own_size_is_not_changed():
 def test_some_are_mirrored():
     encoded, boxes = tf.fill([3], encode(PICTURE, "PNG")), tf.constant([[0, 0, 40, 60]] * 3)
     images = decode.decode_boxes(encoded, boxes, (40, 60), tf.constant([True, False, True]))
-    for image, expected in zip(images, (PICTURE[:, ::-1], PICTURE, PICTURE[:, ::-1])):
+    for image, expected in zip(images, (PICTURE[:, ::-1], PICTURE, PICTURE[:, ::-1]), strict=True):
         np.testing.assert_array_equal(image, expected)
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Iterator
 
@@ -315,7 +316,10 @@ def test_what_would_fit_beside_what_is_in_use(server, tmp_path):
     room = files.room_for(sizes)
     assert room == alone + BLOCK_BYTES + 12
     assert open_cached(server, tmp_path, room).can_hold(sizes) and not open_cached(server, tmp_path, room - 1).can_hold(sizes)
-    del other
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        del other
+    assert not [one for one in told if str(tmp_path) in str(one.message)], "it closes what it has open"
     assert files.room_for(sizes) == alone and open_cached(server, tmp_path, alone).can_hold(sizes)
     for path in sizes:
         files.read(path)

@@ -145,7 +145,7 @@ def test_threads_may_read_at_a_time(made):
     reader = make_reader(*made)
     batches = [np.random.default_rng(seed).integers(0, len(RECORDS), 16) for seed in range(200)]
     with ThreadPoolExecutor(8) as threads:
-        for numbers, records in zip(batches, threads.map(reader.read, batches)):
+        for numbers, records in zip(batches, threads.map(reader.read, batches), strict=True):
             assert records.dtype == object and records.tolist() == [RECORDS[number] for number in numbers]
 
 
