@@ -1,13 +1,16 @@
 """Prism, Beam's engine in Go, gives the bytes of the local runner. It is built from its source, of the installed Beam's version."""
 
 import os
+import pathlib
 import shutil
 import signal
+import time
 
 import pytest
 
 import engines
 from engines import digest, finish, prepare_here, start_prepare
+from forked_python import ForkedPython
 from held_stages import Gate
 from made_images import write_files
 from made_sources import CASES
@@ -24,6 +27,20 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def options() -> tuple[str, ...]:
     return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
+
+
+def engines_of(run: ForkedPython) -> list[str]:
+    """The ids of its processes that are a Prism, or wait for one."""
+    children = " ".join(map(read, pathlib.Path(f"/proc/{run.pid}/task").glob("*/children"))).split()
+    return [child for child in children if "prism" in read(pathlib.Path(f"/proc/{child}/cmdline"))]
+
+
+def read(path: pathlib.Path) -> str:
+    """What a file says of a process or a thread: nothing, if that has ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path):
@@ -66,7 +83,10 @@ def test_an_interrupted_run_leaves_nothing_until_its_plan_is_whole(source, optio
     with Gate(gates, stage) as gate:
         run = start_prepare(source, tmp_path / "out", *options, gates=gates)
         assert gate.wait_for_arrivals(run) == [run.pid]
+        assert engines_of(run)
         run.send_signal(signal.SIGTERM)
+        while engines_of(run):  # so small a job might be done before it is stopped
+            time.sleep(0.01)
         gate.open()
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 143, printed[-3000:]
