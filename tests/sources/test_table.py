@@ -581,6 +581,7 @@ def test_a_group_is_what_the_table_says_also_where_its_column_has_class_names(tm
         ("breed", [], [None] * 4),
         ("breed", ["breed:class"], ["x", "x", "y", "y"]),
         ("breed", ["breed:integer"], [0, 0, 1, 1]),
+        ("breed", ["breed:text"], ["x", "x", "y", "y"]),
         ("label", ["breed:class"], ["x", "x", "y", "y"]),
     ]
     for group, features, values in cases:
@@ -588,6 +589,25 @@ def test_a_group_is_what_the_table_says_also_where_its_column_has_class_names(tm
         assert [image.label for image in listed.all] == ["cat", "dog", "cat", "dog"]
         assert [image.values and image.values["breed"] for image in listed.all] == values
         assert [image.group for image in listed.all] == (["0", "1", "0", "1"] if group == "label" else ["0", "0", "1", "1"]), (group, features)
+
+
+def test_a_text_is_the_name_that_an_integer_stands_for(tmp_path: pathlib.Path) -> None:
+    kinds = {"breeds": [{"names": ["x", "y"], "_type": "ClassLabel"}], "breed": {"names": ["x", "y"], "_type": "ClassLabel"}}
+    rows = [{"file_name": f"{breed}.jpg", "label": "cat", "breed": breed, "breeds": [0, 1]} for breed in (0, 1, 2)]
+    named = pa.Table.from_pylist(rows).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
+    path = write_csv(tmp_path, table_bytes(named), "a.parquet")
+    listed = Listed(path, features=["breed", "breeds:text[]"])
+    assert {one.key: one.values for one in listed.all} == {f"{i}.jpg": {"breed": "xy"[i], "breeds": ("x", "y")} for i in (0, 1)}
+    (letter,) = listed.dead_letters.values()
+    assert "column 'breed' has 2; expected 0 to 1" in letter.message
+    assert not listed.source.label_names()
+    # Of a column that two read, the numbers count.
+    listed = Listed(path, features=["breed", "number=breed:integer"])
+    assert [one.values for one in listed.all] == [{"breed": str(number), "number": number} for number in (0, 1, 2)]
+    write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
+    write_csv(tmp_path / "two", table_bytes(pa.Table.from_pylist(rows)), "b.parquet")
+    with pytest.raises(UserError, match="b.parquet: integers in 'breed' stand for no names; expected x, y, as in the first table"):
+        Listed(tmp_path / "two", features=["breed"])
 
 
 # Hostile tables

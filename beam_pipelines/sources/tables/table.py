@@ -40,7 +40,7 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.tables.row_files import RowFiles
-from beam_pipelines.sources.tables.table_columns import TableColumns, choose_columns, names_of_integers
+from beam_pipelines.sources.tables.table_columns import TableColumns, choose_columns, has_names, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile
 from beam_pipelines.sources.tables.table_rows import FORMATS, TableHead, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
@@ -106,8 +106,8 @@ class Table(RowFiles):
         unnamed = [one for one in columns.labels if not source.names_of(one.name)]
         numbers = [name for one in (*columns.labels, *source.features) for name in one.names]
         features = [one for one in source.features if all(numbers.count(name) == 1 for name in one.names)]  # else its numbers count too
-        self._class_names = names_of_integers((*unnamed, *features), head.class_names)
-        classes = [one.names[0] for one in (*unnamed, *features) if len(one.names) == 1 and one.kind in ("class", "multi_label")]
+        self._names = names_of_integers((*unnamed, *features), head.class_names)
+        classes = [one.names[0] for one in (*unnamed, *features) if has_names(one)]
         if columns.objects and not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
@@ -136,9 +136,10 @@ class Table(RowFiles):
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Where the table says what its integers stand for."""
+        """Of classes, where the table says what its integers stand for."""
+        texts = {one.name for one in (*self._labels, *self._features) if one.kind == "text"}
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
-        return {**self._class_names, **of_objects}
+        return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects}
 
     def _has_embedded(self, file: TableFile) -> bool:
         """Whether a file may have images in it: others of the table may have their paths."""
@@ -148,7 +149,7 @@ class Table(RowFiles):
         return not head.has_bytes.isdisjoint(self._file_columns)
 
     def _names_of(self, label: str) -> tuple[str, ...]:
-        return self._config.source.names_of(label) or self._class_names.get(label, ())
+        return self._config.source.names_of(label) or self._names.get(label, ())
 
     def _make_reader(self, root: Root) -> ColumnReader:
         source = self._config.source
@@ -167,7 +168,7 @@ class Table(RowFiles):
         names = [name for one in (*self._labels, *self._features) for name in one.names]
         columns = {one.name: one.names[0] for one in (*self._labels, *self._features)}
         # A column that several read has numbers that count too.
-        positions = {columns[name]: known for name, known in self._class_names.items() if names.count(columns[name]) == 1}
+        positions = {columns[name]: known for name, known in self._names.items() if names.count(columns[name]) == 1}
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
         reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source.image_suffix, others)
         return self._read_rows(file, read_rows(file, source, self._needed, self._known_names), reader.read)
@@ -182,7 +183,7 @@ class _RowImages:
         root: The root that the rows' paths are relative to.
         read_columns: The reader of labels and features.
         objects: The reader of objects; None: there are none.
-        positions: Column of integers -> the class names that they stand for.
+        positions: Column of integers -> the names that they stand for.
         suffix: The ending of paths, where they stand there without it.
         others: The names of the features that are other images, or masks.
     """

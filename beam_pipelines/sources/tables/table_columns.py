@@ -99,8 +99,12 @@ def _means_objects(column: Column, head: TableHead) -> bool:
 
 def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Feature -> what the integers in its column stand for, where the table says so."""
-    single = [one for one in columns if len(one.names) == 1 and one.kind in ("class", "multi_label")]
-    return {one.name: class_names[one.names[0]] for one in single if class_names.get(one.names[0])}
+    return {one.name: class_names[one.names[0]] for one in columns if has_names(one) and class_names.get(one.names[0])}
+
+
+def has_names(column: Column) -> bool:
+    """Whether names stand in a column, by its kind, or integers for them where the table says so."""
+    return len(column.names) == 1 and column.kind in ("class", "multi_label", "text")
 
 
 class _Chooser:
