@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
+from tf_input.mapped_batches import MappedBatches
 from tf_input.pipeline import ladder
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
@@ -82,7 +83,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             position: Where the next pass begins, for `BackupAndRestore` and `Backup`; `position.go_to(epoch, step)` says another place.
             reading: The data set, the split and the config that it was made of, for `export_serving`.
 
-        What a tf.data service reads has no `position`, and what is read of TFRecords that others wrote, or made by `repeat`, neither.
+        Batches that a tf.data service reads, that `repeat` returns, or of TFRecords that others wrote have no `position`.
         """
 
         def __iter__(self) -> Iterator[Any]:
@@ -92,12 +93,22 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
         def __repr__(self) -> str:
             return f"<{self.title}, element_spec={self.element_spec}>"
 
+        def map(self, map_func: Callable[..., Any], *arguments: Any, **options: Any) -> tf.data.Dataset:
+            """As `tf.data.Dataset.map`; remembered for `export_serving` and `predict`, as a model may be trained on the result."""
+            make = functools.partial(super().map, map_func, *arguments, **options)
+            if hasattr(self, "reading") and self.reading.split is not None:
+                self.reading.dataset.mapped.append(MappedBatches(self, make))
+            return make()
+
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
             """As `tf.data.Dataset.repeat`; where there is an index, the next epoch is begun with while batches of the last are ahead."""
             number = -1 if count is None else count
             if not hasattr(self, "read_passes") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
                 return super().repeat(count, name)
-            return self.as_batches(self.read_passes(None if number == -1 else int(number)))
+            data = self.as_batches(self.read_passes(None if number == -1 else int(number)))
+            if hasattr(self, "reading"):
+                data.reading = self.reading
+            return data
 
     return Batches
 

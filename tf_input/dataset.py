@@ -1,5 +1,6 @@
 """A data set that was prepared, and what feeds it to Keras: `open`, PreparedDataset."""
 
+import collections
 import functools
 import hashlib
 import math
@@ -21,6 +22,7 @@ from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, 
 from tf_input.decoding import class_weights
 from tf_input.folds import Fold, choose_fold, plain_fold
 from tf_input.forks import check_fork
+from tf_input.mapped_batches import MappedBatches
 from tf_input.options import meant, named_options
 from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     import keras
 
 
+_NUM_MAPPED = 4  # calls of `map` that are remembered
+
+
 class PreparedDataset(Mapping[str, Examples]):
     """A data set: a mapping of the names of splits to their examples; `tf_input.open` makes it.
 
@@ -47,6 +52,7 @@ class PreparedDataset(Mapping[str, Examples]):
         manifest: The contents of `manifest.json`.
         fold: The (number of folds, number of the one that is the split `validation`); None: it is read with the splits that it has.
         files: The files of the data set.
+        mapped: The last calls of `map` on its batches.
     """
 
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
@@ -54,6 +60,7 @@ class PreparedDataset(Mapping[str, Examples]):
         self.directory, self.manifest, self.fold = files.directory, manifest, fold
         # TensorFlow never lets go of what a generator calls, which opens files again should anybody still read on.
         weakref.finalize(self, files.store.close).atexit = False
+        self.mapped: collections.deque[MappedBatches] = collections.deque(maxlen=_NUM_MAPPED)
         self._readers: dict[str, SplitReader] = {}
         self._examples: dict[str, Examples] = {}
 
@@ -369,9 +376,9 @@ class PreparedDataset(Mapping[str, Examples]):
             - `key`: str, as an object.
             - `path`, and each feature that is one class label: where the image lay, and the name of its class; str or None. They are
               from the catalog, which takes pyarrow to read; a data set that `recordmill transform` wrote has none.
-            - `predicted`: str, the name of the class that has the most, where the only target is one class label and the model gives
-              [batch, num_classes]; None where it gives NaN. Of several outputs `predicted/NAME`, where a target of one class label has
-              the output's name.
+            - `predicted`: str, the name of the class with the highest score, if the only target is one class label and the model gives
+              [batch, num_classes], or [batch, 1] for the second of two classes (in logits or not, as the loss of the compiled model says);
+              None for a row with NaN. Of several outputs `predicted/NAME`, if a target of one class label has the output's name.
             - `output`: [n, ...], what the model gives; texts are str, as objects. Of several outputs `output/NAME`. In a CSV file
               `output/INDEX` for each number.
 
@@ -385,7 +392,7 @@ class PreparedDataset(Mapping[str, Examples]):
         config = predictions.prediction_config(make_config(config, options))
         predictions.check_output(model, output)
         batches, of_split = self.batches(split, config), self.split_reader(split)
-        found = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog)
+        found = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self.mapped)
         return predictions.collect(found) if output is None else predictions.write(found, output)
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))

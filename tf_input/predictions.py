@@ -4,8 +4,10 @@ import collections.abc
 import contextlib
 import csv
 import dataclasses
+import logging
 import os
 import pathlib
+import sys
 from typing import Any, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -14,6 +16,8 @@ import tensorflow as tf
 from tf_input.dataset_format import KEY
 from tf_input.decoding import class_weights
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.mapped_batches import MappedBatches, compare, describe, is_other_scale
+from tf_input.model_outputs import predicts_logits, predicts_scores
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.packages import import_package
@@ -24,6 +28,8 @@ OF_TRAINING = (
     *("start_epoch", "start_step", "service"),
 )
 OUTPUT, PREDICTED = "output", "predicted"
+_NUM_CHECKED = 32  # examples of the first batch
+_logger = logging.getLogger("tf_input")
 _GROUP_BYTES = 32 << 20  # of a Parquet file that are written, and read, together
 
 Columns = dict[str, np.ndarray]  # by name, [n, ...] each
@@ -42,7 +48,9 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
     return dataclasses.replace(config, shuffle=False, keys=True, hosts=config.hosts or (1, 0))
 
 
-def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog) -> Iterator[Columns]:
+def predict(
+    model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog, mapped: Sequence[MappedBatches] = ()
+) -> Iterator[Columns]:
     """Yields what `PreparedDataset.predict` returns, batch by batch.
 
     Args:
@@ -50,6 +58,7 @@ def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog
         batches: The batches of a split, in the order of its shards, with keys.
         decoder: The decoder that made them.
         catalog: The catalog of the split.
+        mapped: The calls of `map` on batches of the dataset, as the model may be trained on their results.
     """
     call = getattr(model, "predict_on_batch", model)
     columns = catalog.row_columns()
@@ -59,9 +68,11 @@ def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog
     if len(decoder.targets) == len(heads) == 1:
         class_names[OUTPUT] = decoder.features[heads[0]].label_names
     shapes: dict[str, tuple[int, ...]] = {}
-    for batch, keys in batches:
-        x = batch[0] if isinstance(batch, tuple) else batch
-        outputs = _name_outputs(model, call(tf.nest.map_structure(_plain, x)), len(keys))
+    for number, (batch, keys) in enumerate(batches):
+        x = tf.nest.map_structure(_plain, batch[0] if isinstance(batch, tuple) else batch)
+        if not number:
+            _check_inputs(model, x, mapped)
+        outputs = _name_outputs(model, call(x), len(keys))
         for name, values in outputs.items():
             if values.shape[1:] != shapes.setdefault(name, values.shape[1:]):
                 told = " and then ".join(str(list(shape)) for shape in (shapes[name], values.shape[1:]))
@@ -73,9 +84,8 @@ def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog
         for place, name in enumerate(columns, start=1):
             found[f"label_{name}" if name in (OUTPUT, PREDICTED) else name] = np.array([row[place] for row in known], object)
         for name, values in outputs.items():
-            names = class_names.get(name, ())
-            if names and values.shape[1:] == (len(names),) and values.dtype != object:
-                found[name.replace(OUTPUT, PREDICTED, 1)] = _best(values[is_example], names)
+            if (best := _best(model, name, values[is_example], class_names.get(name, ()), not number)) is not None:
+                found[name.replace(OUTPUT, PREDICTED, 1)] = best
         yield found | {name: values[is_example] for name, values in outputs.items()}
 
 
@@ -193,10 +203,54 @@ def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
     return found
 
 
-def _best(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """The name of the class that has the most, for each row; None where one is NaN, which argmax takes for the most."""
-    found = np.array(names, object)[values.argmax(axis=1)]
-    found[np.isnan(values).any(axis=1)] = None
+def _check_inputs(model: Any, x: Any, mapped: Sequence[MappedBatches]) -> None:
+    """Warns if a Keras model was trained on inputs of another range, as far as its layers and calls of `map` tell."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(model, keras.Model):
+        return
+    from tf_input.model_inputs import RESCALED, describe_misfit, scales_itself  # with Keras, which a function as a model does without
+
+    first = tf.nest.map_structure(lambda one: one[:_NUM_CHECKED], x)
+    if reason := describe_misfit(model, first):
+        _logger.warning("predict: the model can't have been trained on this: %s", reason)
+        return
+    if scales_itself(model) or not isinstance(first, np.ndarray) or first.dtype.kind not in "iuf":
+        return
+    for batches, make in mapped:
+        difference = compare(batches, make())
+        if difference is not None and difference.is_other_scale and is_other_scale(difference.values, first):
+            message = "predict: `map` made %s for a training, and the model is fed with %s here. If it was "
+            message += "trained on the former, pass the function of `map` as map_batch=FUNCTION. %s"
+            _logger.warning(message, difference.found, describe(first), RESCALED)
+            return
+
+
+def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_first: bool) -> np.ndarray | None:
+    """The name of the predicted class for each row, or None for a row with NaN. Returns None if outputs are no scores of classes.
+
+    Args:
+        model: The model.
+        name: The name of the output.
+        values: The output, [n, ...].
+        names: The class names of the target; empty if there are none.
+        is_first: Whether this is the first batch, of which a warning is given.
+    """
+    if not names or values.dtype == object:
+        return None
+    if values.shape[1:] == (len(names),):
+        best = values.argmax(axis=1)
+    elif values.shape[1:] == (1,) and len(names) == 2:  # the score of the second class
+        from_logits = predicts_logits(model, name.removeprefix(f"{OUTPUT}/"))
+        if from_logits is None and not predicts_scores(model):
+            if is_first:
+                message = "predict: %s has one score for two classes, and no loss says whether it is a logit; compile the model for names"
+                _logger.warning(message, name)
+            return None
+        best = (values[:, 0] > (0 if from_logits else 0.5)).astype(int)
+    else:
+        return None
+    found = np.array(names, object)[best]
+    found[np.isnan(values).any(axis=1)] = None  # which argmax takes for the largest
     return found
 
 

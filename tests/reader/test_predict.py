@@ -72,6 +72,33 @@ def test_what_models_may_give(mixed):
     assert [*mixed.predict(two, "validation", targets=(), **OPTIONS)] == ["key", "path", "label", "output/a", "output/b"]
 
 
+def test_one_score_for_two_classes_names_the_class(tmp_path, caplog):
+    """As `export_serving` does: by the loss, or by the activation of a model that was not compiled."""
+    dataset = tf_input.open(prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 5, "bee": 4}, image_size=SIZE))
+    image = keras.Input((*SIZE, 3))
+    mean = keras.layers.Rescaling(1 / 255)(keras.layers.GlobalAveragePooling2D()(image))
+    models = {
+        "probabilities": (0.5, keras.layers.Dense(1, "sigmoid", name="label"), "binary_crossentropy"),
+        "logits": (0, keras.layers.Dense(1, name="label"), keras.losses.BinaryCrossentropy(from_logits=True)),
+        "not compiled": (0.5, keras.layers.Dense(1, "sigmoid", name="label"), None),
+        "unknown": (None, keras.layers.Dense(1, name="label"), None),
+    }
+    for name, (limit, head, loss) in models.items():
+        model = keras.Model(image, head(mean))
+        head.bias.assign([-0.1])
+        if loss is not None:
+            model.compile("adam", loss)
+        found = dataset.predict(model, "test", **OPTIONS)
+        expected = None if limit is None else [("ant", "bee")[int(one > limit)] for one in found["output"][:, 0]]
+        assert found.get("predicted", np.zeros(0)).tolist() == (expected or []), name
+    assert "compile" in caplog.text
+    found = dataset.predict(lambda x: np.full((len(x), 1), np.nan), "test", **OPTIONS)
+    assert "predicted" not in found
+    model = keras.Sequential([keras.layers.Lambda(lambda x: x[:, 0, 0, :1] * np.nan)])
+    model.compile(loss="binary_crossentropy")
+    assert dataset.predict(model, "test", **OPTIONS)["predicted"].tolist() == [None] * 9
+
+
 def test_texts_are_texts_and_of_what_is_no_number_no_class_is_named(mixed, tmp_path):
     """TensorFlow has texts in bytes, which CSV files had as b'...'; and argmax takes NaN for the largest."""
     names = np.array([["ä", "b", "c"]])

@@ -18,7 +18,7 @@ from tf_input.read_config import ImageSize, ReadConfig
 from tf_input.serving.serving_checks import check_fed, check_inputs, check_predictions, prediction_tolerance
 from tf_input.serving.serving_heads import Head, make_heads, name_predictions
 from tf_input.serving.serving_inputs import ServingInputs
-from tf_input.serving.serving_origin import find_origin
+from tf_input.serving.serving_origin import check_unmapped, find_origin
 from tf_input.storage.paths import is_url
 
 BACKENDS = ("tensorflow", "jax")
@@ -144,6 +144,7 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
         raise FileExistsError(f"{path} exists; expected a new path, or overwrite=True")
     if path.exists() and not (path / "saved_model.pb").is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise FileExistsError(f"{path} is no SavedModel, and overwrite=True replaces nothing else")
+    check_unmapped(model, train)
     inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED), config.max_pixels)
     raw, x, specs = inputs.sample(_NUM_CHECKED)
     if config.max_batch_size is not None and any(None in one.shape[1:] for one in tf.nest.flatten(specs)):

@@ -1,71 +1,29 @@
 """Whether what is served does what training does, to the bit or but for rounding."""
 
-from collections.abc import Mapping
 from typing import Any, Iterator
 
 import keras
 import numpy as np
 
+from tf_input.model_inputs import describe_misfit
+
 # Of the largest prediction: the served graph is optimised otherwise than the model, and adds in another order, which differs by a
 # few units in the last place of each sum; what is wrongly preprocessed differs by more than this.
 _TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 
-_OTHER_SCALE = 10  # times as much, or as little, as images of the data set spread around their mean
-_MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100  # values of images that are normalised; factors that are for 0..255
-
 
 def check_fed(model: keras.Model, x: Any) -> None:
-    """Whether it can be that a model was trained on such inputs.
+    """Checks that a model may have been trained on such inputs.
 
     Args:
-        model: Built or not; of one that is not, nothing is known.
-        x: What it is to be fed with, NumPy arrays.
+        model: The model. Of a model that is not built, nothing is known.
+        x: A batch of its inputs, in NumPy arrays.
 
     Raises:
-        ValueError: It takes integers or another shape, or it normalises what is normalised.
+        ValueError: It takes integers or another shape, or was trained on values of another scale.
     """
-    for given in (getattr(model, "inputs", None) or ()) if model.built else ():
-        values = x.get(given.name) if isinstance(x, Mapping) else x
-        if not isinstance(values, np.ndarray) or values.dtype == object:
-            continue
-        found = f"the model can't have been trained on this: it would be fed with {values.dtype} {[None, *values.shape[1:]]}"
-        expected = f"it takes {given.dtype} {[*given.shape]}; expected the options with which it was trained"
-        sides = zip(given.shape[1:], values.shape[1:])
-        if len(given.shape) == values.ndim and any(side not in (None, other) for side, other in sides):
-            raise ValueError(f"{found}, and {expected}")
-        if values.dtype.kind == "f" and keras.backend.is_int_dtype(given.dtype):
-            raise ValueError(f"{found}, and {expected}")
-        for layer in _first_layers(model, given):
-            if reason := _misfit(layer, values):
-                raise ValueError(f"{found}, and its layer {layer.name!r} {reason}; expected the options with which it was trained")
-
-
-def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer]:
-    """Those that an input comes to first, but for those that vary images in training."""
-    reached = {id(given)}
-    for layer in model.layers:
-        if id(getattr(layer, "input", None)) not in reached or isinstance(layer, keras.layers.InputLayer):
-            continue
-        if isinstance(layer, keras.Model):
-            yield from _first_layers(layer, layer.inputs[0])
-        elif type(layer).__name__.startswith("Random"):
-            reached.add(id(layer.output))
-        else:
-            yield layer
-
-
-def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
-    """Why a layer is not made for such values; "" if it may be."""
-    if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
-        scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
-        if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:
-            return f"multiplies by {scale:g} what is at most {largest:.3g} already"
-    if isinstance(layer, keras.layers.Normalization) and values.shape[-1:] == np.shape(layer.mean)[-1:]:
-        deviation = np.sqrt(keras.ops.convert_to_numpy(layer.variance)).max()
-        found = values.reshape(-1, values.shape[-1]).std(axis=0, dtype=np.float64).max()
-        if found and not deviation / _OTHER_SCALE < found < deviation * _OTHER_SCALE:
-            return f"is made for a standard deviation of {deviation:.3g}, which here is {found:.3g}"
-    return ""
+    if reason := describe_misfit(model, x):
+        raise ValueError(f"the model can't have been trained on this: {reason}")
 
 
 def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.dataset_format import Feature
+from tf_input.model_outputs import predicts_logits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +116,10 @@ def make_heads(
         feature = features.get(name)
         is_class = feature is not None and feature.kind == "class_label"
         names = tuple(label_names or (feature.label_names if is_class else ()))
-        is_logits = bool(names) and (_loss_from_logits(model, name) if from_logits is None else from_logits)
+        is_logits = predicts_logits(model, name) if names and from_logits is None else bool(names) and from_logits
+        if is_logits is None:
+            found = f"the model's loss does not say whether {name} is predicted in logits"
+            raise ValueError(f"from_logits=None: {found}; expected True or False")
         heads[name] = Head(name, names, is_class and feature.is_ragged, is_logits, threshold)
         heads[name].check(predictions[name])
     return heads
@@ -134,19 +138,3 @@ def name_predictions(model: Any, predictions: Any, targets: Sequence[str]) -> di
     if nested := [name for name, value in predictions.items() if isinstance(value, (Mapping, list, tuple))]:
         raise ValueError(f"the model predicts a structure for {', '.join(nested)}; expected one tensor for each target")
     return dict(predictions)
-
-
-def _loss_from_logits(model: Any, target: str) -> bool:
-    loss = getattr(model, "loss", None)
-    if isinstance(loss, Mapping):
-        loss = loss.get(target)
-    elif isinstance(loss, (list, tuple)):
-        loss = dict(zip(getattr(model, "output_names", ()), loss)).get(target)
-    name = loss if isinstance(loss, str) else getattr(loss, "__name__", "")
-    if name.endswith("crossentropy"):  # which a name stands for with its defaults
-        return False
-    found = getattr(loss, "from_logits", None)
-    if found is None:
-        found = f"the model's loss does not say whether {target} is predicted in logits"
-        raise ValueError(f"from_logits=None: {found}; expected True or False")
-    return bool(found)

@@ -3,13 +3,13 @@
 import os
 from typing import Any, Mapping
 
-import tensorflow as tf
-
 from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset import open as open_dataset
 from tf_input.dataset_format import IMAGE
 from tf_input.decoding.schema import is_map, is_other_image
+from tf_input.mapped_batches import compare, source_of
+from tf_input.model_inputs import scales_itself
 from tf_input.read_config import ReadConfig
 
 _BOTH_WAYS = (
@@ -32,6 +32,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
         ValueError: It is not known how it was read, or is said twice; or the model saw what no raw image becomes here.
     """
     given = {name: value for name, value in options.items() if value is not None}
+    train = _before_map(train)
     reading = getattr(train, "reading", None)
     if isinstance(reading, Reading):
         if reading.split is None:
@@ -41,14 +42,55 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
     elif isinstance(train, (PreparedDataset, str, os.PathLike)):
         reading = _asked_for(train if isinstance(train, PreparedDataset) else open_dataset(train), given)
     else:
-        lost = "; what `map` and its like make of a data set no longer says how it was read" * isinstance(train, tf.data.Dataset)
-        raise ValueError(f"train={train!r}: {_BOTH_WAYS}{lost}")
+        raise ValueError(f"train={train!r}: {_BOTH_WAYS}")
     _check_raw(reading)
     # Weights, order and service change nothing in what a model is fed with, nor do hosts: one of several compares whole batches.
     kept = ("image_size", "channels", "fit", "ragged", "max_length", "inputs", "targets", "transform", "memory_budget", "on_error")
     as_before = {name: getattr(reading.config, name) for name in kept}
     config = ReadConfig(batch_size, shuffle=False, use_weights=False, hosts=(1, 0), **as_before)
     return reading._replace(config=config)
+
+
+def _before_map(train: Any) -> Any:
+    """Returns the batches from which `map`, `prefetch` and the like made a dataset, if the model is fed with the same values.
+
+    Raises:
+        ValueError: It is fed with others.
+    """
+    batches = source_of(train)
+    if batches is None or batches is train or batches.reading.split is None:
+        return train
+    if (difference := compare(batches, train)) is None:
+        return batches
+    changed = f"train was made by `map`: it has {difference.found}, and the served model would be fed with {difference.expected}"
+    if difference.layer:
+        raise ValueError(
+            f"{changed}. Put the step before the model: export_serving(keras.Sequential([{difference.layer}, model]), train, path), "
+            "where train is the dataset from before `map`"
+        )
+    raise ValueError(
+        f"{changed}. If `map` preprocesses images, make its function the first layers of the model, and if it only varies them, leave "
+        "the model as it is; then export the model with batches to which `map` was not applied, read with the same options"
+    )
+
+
+def check_unmapped(model: Any, train: Any) -> None:
+    """Checks that a model was not trained on values of another scale, which `map` made of `train`.
+
+    Raises:
+        ValueError: It may have been.
+    """
+    source = source_of(train)
+    if source is None or source.reading.split is None or scales_itself(model):
+        return
+    for batches, make in source.reading.dataset.mapped:
+        if batches is source and (difference := compare(batches, make())) is not None and difference.is_other_scale:
+            layer = difference.layer or "PREPROCESSING LAYERS"
+            raise ValueError(
+                f"train.map(...) made {difference.found}, and the served model would be fed with {difference.expected}. If the model was "
+                f"trained on the result of `map`, export keras.Sequential([{layer}, model]); if it was not, keep the model. In both cases "
+                "pass batches to which `map` was not applied: call `batches` again with the same options"
+            )
 
 
 def _check_found(reading: Reading, given: Mapping[str, Any]) -> None:

@@ -261,7 +261,7 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
         (fitting, {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine is no SavedModel, and overwrite=True"),
         (fitting, {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
         ("model.keras", {}, ValueError, "model='model.keras': expected a model of Keras 3"),
-        (of_others, {}, ValueError, r"fed with float32 \[None, 24, 24, 3\], and it takes float32 \[None, 32, 32, 3\]; expected"),
+        (of_others, {}, ValueError, r"fed with float32 \[None, 24, 24, 3\], and it takes float32 \[None, 32, 32, 3\]"),
         (broken, {}, ValueError, "label: the model predicts NaN or infinity"),
     ]
     for model, options, error, message in cases:

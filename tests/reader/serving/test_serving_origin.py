@@ -122,7 +122,7 @@ def test_nothing_is_guessed(flowers, tmp_path):
     cases = {
         "a data set alone": (flowers, {}, f"transform=None: nothing says what the model was trained on; {both}"),
         "a directory alone": (flowers.directory, {"image_size": SIZE}, f"transform=None: .*{both}"),
-        "what map returned": (train.map(lambda x, y: (x, y)), {}, f"{both}.*what `map` and its like make .* no longer says how"),
+        "what map returned": (train.map(lambda x, y: (255 - x, y)), {}, "`map`.* uint8 values"),
         "others' batches": (tf.data.Dataset.range(3), {}, both),
         "something else": (3, {}, f"train=3: {both}"),
         "said twice": (train, {"transform": False}, "transform=False: train says itself how it was read, with transform=False"),
@@ -158,3 +158,72 @@ def test_what_a_model_is_plainly_not_made_for_is_refused(flowers, tmp_path):
             tf_input.export_serving(model, flowers, tmp_path / "1", **options)
         assert re.search(f"the model can't have been trained on this.*{message}", str(error.value)), (case, str(error.value))
     assert not list(tmp_path.iterdir())
+
+
+def plain_model(*layers, units=1) -> keras.Model:
+    """A model without a layer that rescales its inputs; with one score for two classes."""
+    keras.utils.set_random_seed(0)
+    head = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(units, activation="sigmoid" if units == 1 else "softmax")]
+    model = keras.Sequential([keras.Input((12, 16, 3)), *layers, *head])
+    model.compile("adam", "binary_crossentropy" if units == 1 else "sparse_categorical_crossentropy", jit_compile=False)
+    return model
+
+
+@pytest.fixture(scope="module")
+def two_classes(tmp_path_factory) -> tf_input.PreparedDataset:
+    folder = tmp_path_factory.mktemp("two")
+    return tf_input.open(prepare_images(folder, num_images={"ant": 9, "bee": 9}, image_size=(12, 16)))
+
+
+@pytest.mark.slow
+def test_a_model_trained_on_rescaled_batches_is_exported_by_the_advice(two_classes, tmp_path, caplog):
+    """Each way to export it with the wrong inputs fails, and the layer that the message names gives the scores of the training."""
+    train = two_classes.batches("train", batch_size=6, seed=0)
+    rescale = lambda x, y: (tf.cast(x, tf.float32) / 255, y)  # noqa: E731
+    mapped, model = train.map(rescale), plain_model()
+    layer = r"keras.Sequential\(\[keras.layers.Rescaling\(1 / 255\), model\]\)"
+    for given in (mapped, mapped.prefetch(1), train, train.prefetch(1)):
+        with pytest.raises(ValueError, match=f"float32 values from 0.* uint8 values from 0 .*{layer}"):
+            tf_input.export_serving(model, given, tmp_path / "1")
+    per_image = train.map(lambda x, y: (tf.image.per_image_standardization(x), y))
+    for given in (per_image, train):
+        with pytest.raises(ValueError, match="layers"):
+            tf_input.export_serving(model, given, tmp_path / "1")
+    scaled = keras.Sequential([keras.layers.Rescaling(1 / 255), model])
+    tf_input.export_serving(scaled, train, tmp_path / "1")
+    raw = raw_examples(two_classes, "validation")["image"]
+    served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"](image=tf.constant(raw))
+    found = two_classes.predict(model, "validation", batch_size=6, map_batch=rescale)
+    np.testing.assert_allclose(served["scores"][:, 1:], found["output"], atol=1e-5)
+    assert found["predicted"].tolist() == [one.decode() for one in served["label"].numpy()] and not caplog.records
+    two_classes.predict(model, "validation", batch_size=6)
+    assert "map_batch" in caplog.text and "uint8" in caplog.text
+
+
+@pytest.mark.slow
+def test_batches_that_map_did_not_change_are_exported(two_classes, tmp_path):
+    train = two_classes.batches("train", batch_size=6, seed=0)
+    model = plain_model(units=2)
+    for number, given in enumerate((train.map(lambda x, y: (x, 1 - y)).prefetch(1), train.repeat())):
+        tf_input.export_serving(model, given, tmp_path / str(number))
+
+
+def test_statistics_of_a_training_tell_another_range(two_classes, tmp_path, caplog):
+    """A loaded model, of which no call of `map` is known: its first BatchNormalization has seen values of a 255th."""
+    folder, options = tf_input.open(two_classes.directory), {"transform": False, "image_size": (12, 16), "fit": "crop"}
+    models = {
+        "sequential": plain_model(keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization(), units=2),
+        "nested": plain_model(keras.Sequential([keras.layers.Conv2D(4, 3), keras.layers.BatchNormalization()]), units=2),
+    }
+    for name, model in models.items():
+        normalization = next(one for one in model._flatten_layers() if isinstance(one, keras.layers.BatchNormalization))
+        normalization.moving_variance.assign([0.04] * 4)
+        with pytest.raises(ValueError, match=f"{normalization.name}.* standard deviation"):
+            tf_input.export_serving(model, folder, tmp_path / name, **options)
+        caplog.clear()
+        folder.predict(model, "validation", batch_size=6)
+        assert normalization.name in caplog.text, name
+        normalization.moving_variance.assign([2000.0] * 4)
+        caplog.clear()
+        folder.predict(model, "validation", batch_size=6)
+        assert not caplog.records, name

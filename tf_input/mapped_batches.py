@@ -1,0 +1,108 @@
+"""Compares the inputs of batches with the inputs that `map` made of them, on which a model may have been trained instead."""
+
+import dataclasses
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+OTHER_SCALE = 10  # the factor between two standard deviations from which on values are on another scale
+_USUAL = {  # (scale, offset) as a user would write them
+    (1 / 255, 0.0): "1 / 255",
+    (1 / 256, 0.0): "1 / 256",
+    (1 / 127.5, -1.0): "1 / 127.5, offset=-1",
+    (1 / 128, -1.0): "1 / 128, offset=-1",
+}
+
+
+class MappedBatches(NamedTuple):
+    """A call of `map` on batches.
+
+    Attributes:
+        batches: The batches, as `PreparedDataset.batches` returned them.
+        make: A function without arguments that returns the mapped dataset.
+    """
+
+    batches: tf.data.Dataset
+    make: Callable[[], tf.data.Dataset]
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How mapped inputs differ from the inputs of the batches.
+
+    Attributes:
+        found: The mapped values in words: "float32 values from 0 to 1".
+        expected: The values of the batches in words.
+        values: The mapped values.
+        is_other_scale: Whether their standard deviations differ by a factor of ten or more.
+        layer: The Keras layer that does the same, as Python code; "" if no such layer is known.
+    """
+
+    found: str
+    expected: str
+    values: np.ndarray
+    is_other_scale: bool
+    layer: str
+
+
+def source_of(data: Any) -> tf.data.Dataset | None:
+    """Returns the batches from which `map`, `prefetch` and the like made a dataset; None if it was made otherwise."""
+    while isinstance(data, tf.data.Dataset) and not hasattr(data, "reading"):
+        inputs = data._inputs()
+        data = inputs[0] if len(inputs) == 1 else None
+    return data if isinstance(data, tf.data.Dataset) else None
+
+
+def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | None:
+    """Compares the inputs of the first batch of two datasets; None if all values are equal.
+
+    A look at the first batch does not use up an epoch.
+    """
+    before, after = _first_inputs(batches), _first_inputs(mapped)
+    pairs = [(name, one, after.get(name)) for name, one in before.items()]
+    if set(before) == set(after) and all(_is_same(one, other) for _, one, other in pairs):
+        return None
+    numbers = [(one, other) for _, one, other in pairs if one.dtype != object and other is not None and other.dtype != object]
+    if not numbers:
+        return Difference(f"inputs {', '.join(after)}", f"inputs {', '.join(before)}", np.zeros(0), False, "")
+    one, other = next(((one, other) for one, other in numbers if not _is_same(one, other)), numbers[0])
+    layer = _rescaling(one, other) if len(before) == 1 else ""
+    return Difference(describe(other), describe(one), other, is_other_scale(one, other), layer)
+
+
+def is_other_scale(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether the standard deviations of values differ by a factor of ten or more."""
+    low, high = sorted(float(values.std(dtype=np.float64)) for values in (one, other))
+    return low * OTHER_SCALE <= high and low > 0
+
+
+def describe(values: np.ndarray) -> str:
+    """Describes values in words: "uint8 values from 0 to 255"."""
+    return f"{values.dtype} values from {values.min(initial=0):.3g} to {values.max(initial=0):.3g}"
+
+
+def _first_inputs(data: tf.data.Dataset) -> dict[str, np.ndarray]:
+    x: Any = next(iter(data))
+    while isinstance(x, tuple):  # (x, y, weight), or ((x, y), keys)
+        x = x[0]
+    named = x if isinstance(x, dict) else {"": x}
+    return {name: one.numpy() for name, one in named.items() if isinstance(one, tf.Tensor)}
+
+
+def _is_same(one: np.ndarray, other: np.ndarray | None) -> bool:
+    return other is not None and one.shape == other.shape and bool((one == other).all())
+
+
+def _rescaling(one: np.ndarray, other: np.ndarray) -> str:
+    """The layer that turns the first values into the second, if it is a factor and an offset."""
+    if one.shape != other.shape or not other.dtype.kind == "f" or not one.std():
+        return ""
+    before, after = (values.astype(np.float64).reshape(-1) for values in (one, other))
+    scale, offset = np.polyfit(before, after, 1)
+    if np.abs(before * scale + offset - after).max() > 1e-4 * max(1.0, np.abs(after).max()):
+        return ""
+    for (usual_scale, usual_offset), text in _USUAL.items():
+        if abs(scale / usual_scale - 1) < 1e-4 and abs(offset - usual_offset) < 1e-4:
+            return f"keras.layers.Rescaling({text})"
+    return f"keras.layers.Rescaling({scale:.9g}, offset={offset:.9g})"

@@ -1,0 +1,118 @@
+"""Detects inputs of another range, dtype or shape than a Keras model was trained on, as far as its layers tell."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Iterator
+
+import keras
+import numpy as np
+
+from tf_input.mapped_batches import OTHER_SCALE
+
+_OTHER_STATISTICS = 20  # the same for moving statistics, which after a few steps lag behind by up to this factor
+SAME_OPTIONS = "Use the options of its training"
+RESCALED = (
+    "If `map` or a loop of your own rescaled the images, put the same step before the model, as in "
+    "keras.Sequential([keras.layers.Rescaling(1 / 255), model])"
+)
+_MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100  # largest value of normalised images; largest factor that is meant for 0..255
+
+
+def describe_misfit(model: keras.Model, x: Any) -> str:
+    """Returns the reason why a model cannot have been trained on such inputs, and advice; "" if it may have been.
+
+    Args:
+        model: The model. Of a model that is not built, nothing is known.
+        x: A batch of its inputs: a NumPy array, or arrays by name.
+    """
+    if not getattr(model, "built", False):
+        return ""
+    for given in getattr(model, "inputs", None) or ():
+        values = x.get(given.name) if isinstance(x, Mapping) else x
+        if not isinstance(values, np.ndarray) or values.dtype == object:
+            continue
+        found = f"it would be fed with {values.dtype} {[None, *values.shape[1:]]}"
+        expected = f"{found}, and it takes {given.dtype} {[*given.shape]}. {SAME_OPTIONS}"
+        sides = zip(given.shape[1:], values.shape[1:])
+        if len(given.shape) == values.ndim and any(side not in (None, other) for side, other in sides):
+            return expected
+        if values.dtype.kind == "f" and keras.backend.is_int_dtype(given.dtype):
+            return expected
+        for layer in _first_layers(model, given):
+            if reason := _misfit(layer, values):
+                return f"{found}, and its layer {layer.name!r} {reason}. {SAME_OPTIONS}. {RESCALED}"
+    return _statistics_misfit(model, x)
+
+
+def scales_itself(model: Any) -> bool:
+    """Whether the first layer of a model rescales or normalizes its inputs."""
+    if getattr(model, "inputs", None):
+        layers = [layer for given in model.inputs for layer in _first_layers(model, given)]
+    else:  # a Sequential that is not built yet
+        layers = [*getattr(model, "layers", ())][:1]
+    return any(isinstance(layer, (keras.layers.Rescaling, keras.layers.Normalization)) for layer in layers)
+
+
+def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer]:
+    """Yields the layers that an input reaches first, without the layers that vary images in training."""
+    reached = {id(given)}
+    for layer in model.layers:
+        if id(getattr(layer, "input", None)) not in reached or isinstance(layer, keras.layers.InputLayer):
+            continue
+        if isinstance(layer, keras.Model):
+            yield from _first_layers(layer, layer.inputs[0])
+        elif type(layer).__name__.startswith("Random"):
+            reached.add(id(layer.output))
+        else:
+            yield layer
+
+
+def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
+    """Returns the reason why a layer is not made for such values; "" if it may be."""
+    if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
+        scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
+        if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:
+            return f"multiplies by {scale:g} values that are at most {largest:.3g} already"
+    if isinstance(layer, keras.layers.Normalization) and values.shape[-1:] == np.shape(layer.mean)[-1:]:
+        deviation = np.sqrt(keras.ops.convert_to_numpy(layer.variance)).max()
+        found = values.reshape(-1, values.shape[-1]).std(axis=0, dtype=np.float64).max()
+        if found and not deviation / OTHER_SCALE < found < deviation * OTHER_SCALE:
+            return f"is made for a standard deviation of {deviation:.3g}, which here is {found:.3g}"
+    return ""
+
+
+def _statistics_misfit(model: keras.Model, x: Any) -> str:
+    """Compares the moving variance of the first BatchNormalization, which a training has moved, with the variance that it gets here."""
+    layer = next((one for one in model._flatten_layers() if isinstance(one, keras.layers.BatchNormalization)), None)
+    if layer is None or not layer.built:
+        return ""
+    with _inputs_of(layer) as seen, contextlib.suppress(ValueError, TypeError):  # inputs that do not fit are reported by the caller
+        model(x, training=False)
+    if not seen:
+        return ""
+    values = np.asarray(keras.ops.convert_to_numpy(seen[0]), np.float64)
+    axes = tuple(axis for axis in range(values.ndim) if axis != layer.axis % values.ndim)
+    moving = float(np.sqrt(np.mean(keras.ops.convert_to_numpy(layer.moving_variance))))
+    found = float(np.sqrt(np.mean(values.var(axis=axes))))
+    # The moving variance begins with 1, so a small variance is telling only if the moving one has become larger than that.
+    if found > _OTHER_STATISTICS * moving or moving > 1.5 and 0 < found < moving / _OTHER_STATISTICS:
+        told = f"its layer {layer.name!r} was trained on a standard deviation of {moving:.3g}, which here is {found:.3g}"
+        return f"{told}. {SAME_OPTIONS}. {RESCALED}"
+    return ""
+
+
+@contextlib.contextmanager
+def _inputs_of(layer: keras.layers.Layer) -> Iterator[list[Any]]:
+    """Context manager for a list that collects the inputs with which a layer is called, in a model of any kind."""
+    seen: list[Any] = []
+    call = layer.call
+
+    def collect(inputs: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(inputs)
+        return call(inputs, *arguments, **options)
+
+    layer.call = collect
+    try:
+        yield seen
+    finally:
+        del layer.call
