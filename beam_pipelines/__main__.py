@@ -23,6 +23,7 @@ from beam_pipelines.errors import (
     StillRunningError,
     StorageError,
     UserError,
+    missing_package,
     printable,
     reading_error,
 )
@@ -90,6 +91,8 @@ def main(argv: list[str] | None = None) -> int:
             in_place = interrupts.find_in_place()
             interrupts.tell(f"interrupted; {in_place or 'nothing was written'}", in_place)
             return interrupts.exit_code()
+        if isinstance(error, ImportError):
+            error = missing_package(error) or error
         in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
         if not isinstance(error, (UserError, RunError)):
             if in_place:

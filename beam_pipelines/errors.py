@@ -132,6 +132,21 @@ class StillRunningError(RunError):
     kind = "engine"
 
 
+# The extra of this distribution that installs a package, by the name that Python imports.
+_EXTRAS = dict.fromkeys(
+    "PIL apache_beam defusedxml ijson jinja2 pyarrow pycocotools rich simplejpeg tensorflow_metadata zstandard".split(), "beam"
+) | {"tensorflow_transform": "transform", "tfx_bsl": "transform", "array_record": "export", "obstore": "remote", "fsspec": "remote"}
+
+
+def missing_package(error: ImportError) -> UserError | None:
+    """Returns the error to show if an import failed because an extra is not installed; None for any other failed import."""
+    package = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(package)
+    if not (extra and isinstance(error, ModuleNotFoundError)):
+        return None
+    return UserError(f"The package {package} is not installed. Run: pip install 'recordmill[{extra}]'")
+
+
 _CLASSES = {cls.__name__: cls for cls in (UserError, RunError, DataError, StorageError, SilentStoreError, EngineError, BusyError)}
 
 _STEP = " [while running "  # Beam appends this to a message, and the step's name
