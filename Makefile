@@ -27,13 +27,14 @@ PYTEST = $(PYTHON_OF_TESTS) $(RUN_TESTS)
 CONSTRAINTS_test = -c deploy/constraints.txt
 CONSTRAINTS_docs = -c deploy/constraints.txt
 
-.PHONY: help demo test test-fast test-images coverage docs clean
+.PHONY: help demo test test-fast test-images test-lowest coverage docs clean
 
 help:
 	@echo "make demo        the main job on real images, and what a global shuffle does for training"
 	@echo "make test        all tests"
 	@echo "make test-fast   those that take no seconds each: for each change"
 	@echo "make test-images builds the images of deploy/ on stand-ins for their bases, and runs them; needs root, buildah, mmdebstrap and Go"
+	@echo "make test-lowest prepares a dataset with the lowest versions that pyproject.toml declares"
 	@echo "make coverage    lines and branches of both packages that tests do not reach: of all tests, or of TESTS=tests/shuffle"
 	@echo "make docs        the documentation as a site, in site/"
 	@echo "make clean       remove what these made, .venv too"
@@ -50,6 +51,10 @@ test-fast: .venv/test.stamp
 
 test-images: .venv/test.stamp
 	RECORDMILL_TEST_IMAGES=1 .venv/bin/python -m pytest tests/deploy/test_image_builds.py
+
+test-lowest: .venv/test.stamp
+	@test -e .venv/bin/uv || .venv/bin/python -m pip install -q uv
+	RECORDMILL_TEST_LOWEST=1 .venv/bin/python -m pytest tests/house/test_lowest_versions.py
 
 coverage: .venv/test.stamp
 	.venv/bin/python -m coverage erase

@@ -1,7 +1,8 @@
-"""The wheel and the sdist hold what they should, and run outside the checkout; setup.py serves Beam's --setup_file."""
+"""Tests of the wheel and the sdist: their files, their metadata, and what runs with which extra."""
 
 import email.message
 import email.parser
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from typing import NamedTuple
+from typing import Iterable, NamedTuple
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.slow
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("beam_pipelines", "tf_input")
-FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
+FILES = (*"CHANGELOG.md CONTRIBUTING.md LICENSE MANIFEST.in Makefile README.md mkdocs.yml pyproject.toml setup.py".split(),)
+FOLDERS = ("deploy", "docs", "tests")
 NUM_IMAGES = 40
 
 # `build` and `pip` work with what is installed: these tests need no network.
@@ -55,8 +57,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     tree = tmp_path_factory.mktemp("tree")
     for name in FILES:
         shutil.copy(CHECKOUT / name, tree)
-    for name in (*PACKAGES, "tests"):
-        shutil.copytree(CHECKOUT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "testdata"))
+    for name in (*PACKAGES, *FOLDERS):
+        shutil.copytree(CHECKOUT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "scratch"))
     return tree
 
 
@@ -71,15 +73,38 @@ def distributions(tree: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """A new virtual environment with the wheel in it; what it depends on is the running environment's. The tests of Dataflow install an sdist."""
+    """A new virtual environment with the wheel and every package of the running environment."""
+    dependencies = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    return make_environment(distributions.wheel, tmp_path_factory, dependencies)
+
+
+def make_environment(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, dependencies: Iterable[str | os.PathLike]) -> Environment:
+    """A new virtual environment with the wheel in it, which also imports from the folders `dependencies`."""
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, symlinks=True)
     python = root / "bin" / "python"
     paths = sysconfig.get_paths(vars={"base": str(root), "platbase": str(root)})
-    dependencies = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    pathlib.Path(paths["purelib"], "dependencies.pth").write_text("\n".join(dependencies) + "\n")
-    run(sys.executable, "-m", "pip", "--python", python, *INSTALL, distributions.wheel, folder=root)
+    pathlib.Path(paths["purelib"], "dependencies.pth").write_text("\n".join(map(os.fspath, dependencies)) + "\n")
+    run(sys.executable, "-m", "pip", "--python", python, *INSTALL, wheel, folder=root)
     return Environment(root, tmp_path_factory.mktemp("elsewhere"))
+
+
+def link_requirements(folder: pathlib.Path, names: Iterable[str]) -> None:
+    """Links the named distributions of the running environment into a folder, with everything that they require."""
+    waiting, seen = [Requirement(name) for name in names], set()
+    while waiting:
+        requirement = waiting.pop()
+        if (key := (requirement.name.lower(), frozenset(requirement.extras))) in seen:
+            continue
+        seen.add(key)
+        distribution = importlib.metadata.distribution(requirement.name)
+        for top in {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(distribution.locate_file(top))
+        for text in distribution.requires or ():
+            needed = Requirement(text)
+            if not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *requirement.extras)):
+                waiting.append(needed)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +118,22 @@ def test_wheel_holds_both_packages_whole_and_nothing_else(distributions: Distrib
     with zipfile.ZipFile(distributions.wheel) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert "beam_pipelines/sources/__init__.py" in names
-    assert names == package_files(tree)
+    assert names == files_below(tree, *PACKAGES)
 
 
-def test_sdist_holds_what_a_wheel_is_built_from(distributions: Distributions, tree: pathlib.Path) -> None:
-    assert {*FILES, *package_files(tree)} - sdist_names(distributions.sdist) == set()
+def test_sdist_holds_packages_docs_tests_and_pinned_versions(distributions: Distributions, tree: pathlib.Path) -> None:
+    expected = {*FILES, *files_below(tree, *PACKAGES, *FOLDERS)}
+    assert {"deploy/constraints.txt", "docs/design.md", "tests/conftest.py"} <= expected
+    assert expected - sdist_names(distributions.sdist) == set()
+
+
+def test_package_index_accepts_both_and_shows_the_readme_with_absolute_links(distributions: Distributions, metadata: email.message.Message) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *distributions, folder=distributions.sdist.parent)
+    links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert {"Homepage", "Changelog"} <= {line.partition(",")[0] for line in metadata.get_all("Project-URL")}
+    assert {f"Programming Language :: Python :: {version}" for version in ("3.11", "3.12", "3.13")} <= set(metadata.get_all("Classifier"))
 
 
 def test_a_trainer_gets_tensorflow_and_no_beam(metadata: email.message.Message) -> None:
@@ -126,13 +162,15 @@ def test_extra_brings_its_package(metadata: email.message.Message, extra: str, p
     )
 
 
-def test_setup_py_makes_this_sdist(distributions: Distributions, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Where `build` is not installed, Beam's --setup_file runs `setup.py sdist`."""
+def test_setup_py_makes_the_same_bytes_later(distributions: Distributions, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Beam's --setup_file runs `setup.py sdist` if `build` is not installed."""
+    (tree / "README.md").touch()
+    (tree / "docs" / "design.md").chmod(0o600)
     assert run(sys.executable, "setup.py", "--version", folder=tree).split() == ["0.1.0"]
     run(sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", tmp_path, folder=tree)
     (sdist,) = tmp_path.iterdir()
     assert sdist.name == distributions.sdist.name
-    assert sdist_names(sdist) == sdist_names(distributions.sdist)
+    assert sdist.read_bytes() == distributions.sdist.read_bytes()
 
 
 def test_installed_packages_are_the_ones_imported(environment: Environment) -> None:
@@ -148,7 +186,9 @@ def test_installed_command_shows_its_help(environment: Environment, command: tup
     assert "prepare" in help_text
 
 
-def test_installed_command_prepares_a_data_set(environment: Environment) -> None:
+@pytest.fixture(scope="module")
+def prepared(environment: Environment) -> pathlib.Path:
+    """A dataset that the installed command prepared."""
     pixels = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, 32, 32, 3), dtype=np.uint8)
     for index, image in enumerate(pixels):
         path = environment.folder / "input" / ("cat", "dog")[index % 2] / f"{index}.jpg"
@@ -158,11 +198,79 @@ def test_installed_command_prepares_a_data_set(environment: Environment) -> None
         "recordmill", "prepare", "--input", "input", "--output", "output", "--splits", "train=0.8,validation=0.2"
     )
     assert (environment.folder / "output" / "manifest.json").is_file()
+    return environment.folder / "output"
 
 
-def package_files(tree: pathlib.Path) -> set[str]:
-    """Every file of both packages, relative to the tree."""
-    paths = (path for package in PACKAGES for path in (tree / package).rglob("*"))
+@pytest.fixture(scope="module")
+def bare(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment as `pip install recordmill` makes it, without extras."""
+    packages = tmp_path_factory.mktemp("requirements")
+    link_requirements(packages, tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"])
+    return make_environment(distributions.wheel, tmp_path_factory, [packages])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("prepare", "--input", "images", "--output", "out"), "beam"),
+        (("analyze", "data", "--preprocessing", "preprocessing.py"), "beam"),
+        (("verify", "data"), "beam"),
+        (("report", "data"), "beam"),
+        (("leaks", "data"), "beam"),
+        (("quality", "data"), "beam"),
+        (("repair", "data"), "beam"),
+        (("export", "data", "--to", "parquet", "--out", "parquet"), "beam"),
+        (("inspect", "data"), None),
+        (("status", "data"), None),
+        (("which", "data", "--epoch", "0", "--step", "0", "--batch_size", "2", "--seed", "0"), None),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+)
+def test_a_command_without_its_extra_names_it(bare: Environment, prepared: pathlib.Path, arguments: tuple[str, ...], extra: str | None) -> None:
+    data = bare.folder / "data"
+    if not data.exists():
+        data.symlink_to(prepared)
+        (bare.folder / "preprocessing.py").write_text("def preprocessing_fn(inputs):\n    return inputs\n")
+        (bare.folder / "images" / "cat").mkdir(parents=True)
+    done = subprocess.run([bare.root / "bin" / "recordmill", *arguments], cwd=bare.folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == (2 if extra else 0), done.stderr
+    assert "Traceback" not in done.stderr
+    if extra:
+        assert f"pip install 'recordmill[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("extra", "modules"),
+    [
+        ("beam", "beam_pipelines.launch beam_pipelines.verify.verify beam_pipelines.report.write_report"),
+        ("gcp", "apache_beam.io.gcp.gcsio google.auth"),
+        ("aws", "boto3"),
+        ("remote", "obstore fsspec boto3"),
+        ("export", "array_record beam_pipelines.export.export"),
+        ("transform", "tensorflow_transform beam_pipelines.transform.analyze"),
+        ("sql", "duckdb pyarrow"),
+        ("completion", "argcomplete"),
+        ("demo", "matplotlib sklearn"),
+    ],
+)
+def test_the_wheel_with_an_extra_imports_what_the_extra_is_for(
+    distributions: Distributions, tmp_path_factory: pytest.TempPathFactory, extra: str, modules: str
+) -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    packages = tmp_path_factory.mktemp("requirements")
+    wanted, extras = [], [extra]
+    for name in extras:  # an extra may name others of this distribution
+        for requirement in map(Requirement, project["optional-dependencies"][name]):
+            extras.extend(requirement.extras if requirement.name == "recordmill" else ())
+            wanted.extend([] if requirement.name == "recordmill" else [str(requirement)])
+    link_requirements(packages, [*project["dependencies"], *wanted])
+    environment = make_environment(distributions.wheel, tmp_path_factory, [packages])
+    environment.run("python", "-c", f"import {', '.join(modules.split())}")
+
+
+def files_below(tree: pathlib.Path, *folders: str) -> set[str]:
+    """Returns every file below some folders of a tree, relative to the tree."""
+    paths = (path for folder in folders for path in (tree / folder).rglob("*"))
     return {str(path.relative_to(tree)) for path in paths if path.is_file()}
 
 
@@ -173,7 +281,7 @@ def sdist_names(sdist: pathlib.Path) -> set[str]:
 
 
 def run(*command: str | os.PathLike, folder: pathlib.Path) -> str:
-    """What the command prints on standard output; it must succeed."""
+    """Runs a command, which must succeed, and returns its standard output."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -181,7 +289,11 @@ def run(*command: str | os.PathLike, folder: pathlib.Path) -> str:
 
 def test_every_requirement_of_a_worker_a_trainer_and_the_site_is_pinned_within_its_bounds():
     lines = (CHECKOUT / "deploy" / "constraints.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pins = {}  # by name
+    for requirement in (Requirement(line) for line in lines if not line.startswith("#")):
+        if not requirement.marker or requirement.marker.evaluate():
+            (specifier,) = requirement.specifier
+            pins[requirement.name] = specifier.version
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     for text in (*project["dependencies"], *extras["beam"], *extras["export"], *extras["remote"], *extras["transform"], *extras["docs"]):
