@@ -1,7 +1,7 @@
 """The class table of a feature: its class names in order, so that a label is a position in it."""
 
 import re
-from typing import Collection, Mapping, Sequence
+from typing import Collection, Iterable, Mapping, Sequence
 
 from beam_pipelines.config.label_lists import find_separator, looks_like_list
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
@@ -10,6 +10,7 @@ from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import LABEL, MANIFEST, decode_manifest
 
 INTEGER = re.compile("0|[1-9][0-9]*")
+_NUMBER = re.compile("[0-9]+")
 
 # How long a table of integers may be, where not all of them have an example: this, or so many times those that have.
 _MAX_SPARSE_NAMES = 10_000
@@ -20,10 +21,10 @@ _MAX_SHOWN = 5
 def make_class_table(
     source: SourceConfig, feature: str, found: Collection[str], known: Collection[str], *, is_one_each: bool | None
 ) -> tuple[str, ...]:
-    """The class names of a feature.
+    """Returns the class names of a feature, in the order of their labels.
 
-    Names that are all integers mean themselves: label 7 stays 7, whether those between have an example or not. (A class folder's
-    name is a name: as in Keras and TensorFlow Datasets, they are in the order of their characters.)
+    Names that are all integers are labels: label 7 stays 7, and the numbers between them become classes too. The names of class
+    folders are names only: a label is the position among them, in the order of `sort_class_names`.
 
     Args:
         source: The configuration of the source, with what the user said of class names.
@@ -50,8 +51,16 @@ def make_class_table(
     if first:
         return _continued_table(feature, first, names, integers if may_be_numbers else set())
     if not may_be_numbers or not integers:
-        return tuple(sorted(names))
+        return tuple(sort_class_names(names))
     return _integer_table(feature, integers) if integers == names else _mixed_table(feature, names, integers)
+
+
+def sort_class_names(names: Iterable[str]) -> list[str]:
+    """Sorts class names: by value if all of them consist of digits ("2" before "10", "01" before "1"), else as texts."""
+    names = list(names)
+    if not all(map(_NUMBER.fullmatch, names)):
+        return sorted(names)
+    return sorted(names, key=lambda name: (len(digits := name.lstrip("0")), digits, name))
 
 
 def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
@@ -101,7 +110,7 @@ def _continued_table(feature: str, first: tuple[str, ...], names: set[str], inte
             f"{feature}: the labels are integers, such as {shorten(min(new & integers))}, and the earlier class names are not, such as "
             f"{shorten(first[0])!r}; expected class names, or all of them in their order: --label_names {feature}=FILE"
         )
-    return (*first, *sorted(new))
+    return (*first, *sort_class_names(new))
 
 
 def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
@@ -119,7 +128,7 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
 
     But where most labels are numbers, another one must not move them.
     """
-    table = tuple(sorted(names))
+    table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
         return table
     moved = [name for position, name in enumerate(table) if name in integers and name != str(position)]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from typing import Any, Iterator, Mapping, Sequence
 
 from beam_pipelines.elements.quality import proves_nothing
@@ -10,6 +11,7 @@ from beam_pipelines.storage.files import files_at
 from tf_input import dataset_format
 
 _MAX_CLASSES = 12
+_NUMBER, _MAX_DIGITS = re.compile("[0-9]+"), 20
 _RUNS = {  # of examples in a row whose class is the same
     "mean same-{} run": "mean_run_length",
     "  of a perfect shuffle": "expected_mean_run_length",
@@ -57,6 +59,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     for feature in manifest.schema:
         if feature.kind == "class_label":
             yield from _class_table(feature, statistics, splits)
+            yield from _renumbered(feature)
             yield ""
     if "division" in statistics:
         yield from _division(statistics["division"])
@@ -165,6 +168,16 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
     yield from _table([header, *splits], [[name, *(f"{counts[split][name]:,}" for split in splits)] for name in names])
     if len(feature.label_names) > len(names):
         yield f"  and {len(feature.label_names) - len(names):,} more classes"
+
+
+def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
+    """The line that maps class names to labels, if the names are numbers and a label is not the number in its name."""
+    names = feature.label_names
+    if all(map(_NUMBER.fullmatch, names)) and any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names)):
+        shown = [f"{name[:_MAX_DIGITS]} -> {label}" for label, name in enumerate(names)]
+        if len(shown) > _MAX_CLASSES:
+            shown[_MAX_CLASSES - 1 : -1] = ["…"]
+        yield f"labels:       class names are numbers, labels are their positions: {', '.join(shown)}"
 
 
 def _images(manifest: dataset_format.Manifest) -> dict[str, str]:

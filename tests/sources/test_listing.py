@@ -104,7 +104,9 @@ def test_without_a_check_nothing_is_known_of_sizes():
         (["0", "1", "A"], {}, None, ("0", "1", "A")),  # which moves no number
         (["9999"], {}, None, tuple(map(str, range(10_000)))),
         ([str(n) for n in range(0, 150_000, 9)], {}, None, tuple(map(str, range(149_995)))),
-        (["2", "10"], {"source": SourceConfig("image_folder")}, None, ("10", "2")),
+        (["10", "2", "1"], {"source": SourceConfig("image_folder")}, None, ("1", "2", "10")),
+        (["10", "1", "01"], {"source": SourceConfig("image_folder")}, None, ("01", "1", "10")),
+        (["10", "2", "x"], {"source": SourceConfig("image_folder")}, None, ("10", "2", "x")),  # not all are numbers
         (["b"], {}, {"label": ("z", "b", "a")}, ("z", "b", "a")),  # in the order of a categories list
         (["b"], {}, {"label": {"z"}}, ("b", "z")),
         (["b"], {"source": SourceConfig("table", label_names=("x", "b"))}, None, ("x", "b")),
