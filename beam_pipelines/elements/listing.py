@@ -33,6 +33,7 @@ class Listing:
         twins: The images that are alike, where that was asked for.
         left_out: Names of fields of objects that are not kept.
         warnings: What may not be what the user expects, a line each.
+        versions: The path of each file that was opened to list its inputs -> its version, as `storage.versions` has it.
     """
 
     source: str
@@ -51,6 +52,7 @@ class Listing:
     twins: Twins | None = None
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def label_names(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import read_lease
 from beam_pipelines.storage.marked_directory import MARKER
+from beam_pipelines.storage.pinned_files import check_versions
 from tf_input.dataset_format import MANIFEST, RUN
 
 
@@ -114,6 +115,7 @@ def find_left(config: PrepareJob) -> LeftRun | None:
 
     Raises:
         UserError: The earlier run was begun with other options, or by another version, or its plan is damaged.
+        DataError: A file of the input has changed since the earlier run listed it.
     """
     whose = f"{config.output_option}={printable(config.output)}"
     config = of_left_run(config)
@@ -132,6 +134,7 @@ def find_left(config: PrepareJob) -> LeftRun | None:
         raise UserError(f"{whose}: {told}; expected --restart, which begins anew")
     _check_options(whose, plain_options(plan.config), config)
     _check_place(whose, plan, config)
+    check_versions(plan.listing.versions)
     return LeftRun(config.run_id, plan)
 
 

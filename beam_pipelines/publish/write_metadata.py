@@ -23,6 +23,7 @@ from beam_pipelines.publish.leaks_file import encode_leaks
 from beam_pipelines.publish.left_run import is_in_place
 from beam_pipelines.publish.publishing import finish_publishing, publish_files
 from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.pinned_files import check_versions
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo
 
@@ -65,6 +66,7 @@ def write_metadata(
     Raises:
         UserError: The shards make no data set.
         RunError: Something is missing, or too much was refused.
+        DataError: A file of the input has changed since it was listed.
     """
     if finish_publishing(config):  # an earlier attempt came so far, and nobody heard of it
         return config.name
@@ -72,6 +74,7 @@ def write_metadata(
     plan = read_plan(config)
     if plan is None:
         raise RunError("the plan of the run is gone")
+    check_versions(plan.listing.versions)  # all that is read of them has been read
     shards = [shard.address for shard in plan.shards()]
     num_written = sum(1 for _ in written)
     if num_written != len(shards):

@@ -27,13 +27,13 @@ from beam_pipelines.repair.source_changes import (
     record_changes,
     record_key,
 )
-from beam_pipelines.repair.wanted_inputs import list_wanted
+from beam_pipelines.repair.wanted_inputs import Wanted, list_wanted
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.shards.shard_files import finish_shard
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import make_folder, make_place, open_file, write_file
+from beam_pipelines.storage.pinned_files import check_versions
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from tf_input.dataset_format import Manifest, ShardInfo
 
@@ -101,7 +101,7 @@ def _from_sources(
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
     make_folder(config.done_directory)
     wanted = list_wanted(config, manifest, (read_names(directory, shard) for shard in shards))
-    context = WriteContext(config, _make_listing(config, manifest, wanted.source))
+    context = WriteContext(config, _make_listing(config, manifest, wanted))
     groups = TwinGroups.read(directory) if config.duplicates == "group" else None
     tasks, shared = TaskWindow(config.num_processes), share(context)
     waiting: collections.deque[DamagedShard] = collections.deque()
@@ -127,6 +127,7 @@ def _from_sources(
             yield finish(part)
     for part in tasks.drain():
         yield finish(part)
+    check_versions(wanted.versions)
 
 
 def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
@@ -139,11 +140,11 @@ def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
         return [ExampleName(record_key(record.data), "") for record in read_records(file) if isinstance(record, Record)]
 
 
-def _make_listing(config: PrepareJob, manifest: Manifest, source: Source) -> Listing:
+def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Listing:
     """What the run knew of its inputs, as far as a shard depends on it."""
     return Listing(
         source=config.source.kind,
-        root=source.root,
+        root=wanted.source.root,
         schema=manifest.schema,
         targets=manifest.targets,
         listed_labels={},
@@ -154,6 +155,7 @@ def _make_listing(config: PrepareJob, manifest: Manifest, source: Source) -> Lis
         reference_bytes=0,
         num_ignored=0,
         dead_letters=DeadLetterCount(),
+        versions=wanted.versions,
     )
 
 

@@ -25,6 +25,7 @@ from beam_pipelines.sources.part_listing import PartContext, list_in_batches, op
 from beam_pipelines.sources.source import Source, held_bytes, other_images
 from beam_pipelines.storage.files import make_folder, write_file
 from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.storage.versions import noting_versions
 from tf_input.dataset_format import IMAGE, KEY, Feature, Manifest
 
 _OF_IMAGE = (IMAGE, "height", "width")
@@ -55,10 +56,11 @@ class Wanted:
 
     Attributes:
         source: The source that was listed.
+        versions: The path of each file that was opened -> its version.
     """
 
     def __init__(self, config: PrepareJob, source: Source, listed: ListedRuns) -> None:
-        self.source = source
+        self.source, self.versions = source, listed.found.versions
         self._config, self._listed = config, listed
 
     def of(self, names: Sequence[ExampleName]) -> WantedInputs:
@@ -119,12 +121,13 @@ def _list_wanted(context: bytes, part: str) -> ListedRuns:
     """What is listed of a part; of references those that are looked for, and next to no others."""
     of_all: _WantedContext = shared(context)
     listed = ListedRuns(of_all.config.spool_directory, 1.0)
-    for one in list_in_batches(of_all.source, part, of_all.config):
-        if isinstance(one, References):
-            orders = one.rows["order"]
-            one = one.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
-        if not isinstance(one, References) or len(one):
-            listed.add(one)
+    with noting_versions(listed.found.versions):
+        for one in list_in_batches(of_all.source, part, of_all.config):
+            if isinstance(one, References):
+                orders = one.rows["order"]
+                one = one.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
+            if not isinstance(one, References) or len(one):
+                listed.add(one)
     listed.write()
     return listed
 

@@ -24,6 +24,7 @@ from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import Files, is_remote
 from beam_pipelines.storage.input_errors import describe_fact
+from beam_pipelines.storage.pinned_files import PinnedFiles
 from beam_pipelines.storage.spool import SpoolReader, read_whole
 
 # A disk that is slow, a mount or a store, against a page in memory: how long most of some reads take beside the copying.
@@ -79,7 +80,7 @@ class InputReader:
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context
-        self._files = files
+        self._files = PinnedFiles(files, context.listing.versions)
         self._spool = spool
         self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
         self._seen: dict[str, list[str]] = {}  # reason -> the first dead letters, by name, that have a thumbnail
@@ -117,6 +118,7 @@ class InputReader:
 
         Raises:
             StorageError: A disk or a store did not give its bytes, which says nothing about the input.
+            DataError: The file that it is a part of has changed since it was listed.
         """
         context, data = self._context, b""
         try:

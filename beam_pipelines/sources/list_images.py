@@ -22,6 +22,7 @@ from beam_pipelines.sources.part_listing import PartContext, list_shared_part, l
 from beam_pipelines.sources.source import held_bytes
 from beam_pipelines.storage.files import is_remote, make_folder
 from beam_pipelines.storage.marked_directory import make_marked
+from beam_pipelines.storage.versions import noting_versions
 
 
 @dataclasses.dataclass
@@ -65,7 +66,8 @@ def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: Prepare
     found = ListedPart()
     for part in parts:
         found.merge(part)
-    listing = make_listing(config, open_source(config), found)
+    with noting_versions(found.versions):  # the schema is that of the files that were listed
+        listing = make_listing(config, open_source(config), found)
     progress.count(config.progress_directory, listing_done=1)
     return listing
 

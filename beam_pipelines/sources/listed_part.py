@@ -26,6 +26,7 @@ from beam_pipelines.sources.group_counts import GroupCounts
 from beam_pipelines.sources.source import Source, other_images
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import describe_fact
+from beam_pipelines.storage.versions import add_version
 from tf_input.dataset_format import IMAGE, LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS, Feature
 
 _ARRAY_ENDS = (".npy", ".NPY")
@@ -70,6 +71,7 @@ class ListedPart:
         arrays: The images in `.npy` files, the first few by their paths: of them it is known what an image is.
         left_out: The fields of objects that are not kept.
         strays: The files in class folders that fit nowhere; None of other sources.
+        versions: The path of each file that was opened -> its version.
     """
 
     num_images: int = 0
@@ -92,12 +94,14 @@ class ListedPart:
     arrays: list[str] = dataclasses.field(default_factory=list)
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     strays: Strays | None = None
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: "ListedPart") -> None:
         """Adds what was found in another part.
 
         Raises:
             UserError: The inputs name too many splits: see `add_splits`.
+            DataError: A file has changed between two parts.
         """
         self.num_images += other.num_images
         self.num_bytes += other.num_bytes
@@ -125,6 +129,8 @@ class ListedPart:
         if other.strays:
             self.strays = self.strays or Strays()
             self.strays.merge(other.strays)
+        for path, version in other.versions.items():
+            add_version(self.versions, path, version)
 
     def add_splits(self, splits: Iterable[str | None]) -> None:
         """UserError at once where there are more than a reference has room for: a whole listing of them would take hours to be refused."""
@@ -264,6 +270,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         left_out=tuple(sorted(found.left_out.names)),
         division=_division_by_hash(config, found),
         warnings=tuple(_warnings(found)),
+        versions=dict(sorted(found.versions.items())),
     )
 
 

@@ -25,6 +25,7 @@ from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.versions import noting_versions
 from tf_input.dataset_format import Feature
 
 _Listed = list[LabeledImage] | DeadLetter
@@ -168,13 +169,14 @@ def list_whole_part(context: PartContext, part: str, is_over: threading.Event | 
     config, stopwatch = context.config, progress.Stopwatch("list")
     num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)
     listed = ListedRuns(config.spool_directory, 1 / num_shares)
-    for one in list_in_batches(context.source, part, config):
-        if is_over and is_over.is_set():
-            break
-        if isinstance(one, References):
-            progress.count(config.progress_directory, stopwatch.lap(), listed=len(one))
-        elif isinstance(one, DeadLetter):
-            progress.count_in_beam({"dead_letters": 1, f"dead_letters_{one.reason}": 1})
-        listed.add(one)
+    with noting_versions(listed.found.versions):
+        for one in list_in_batches(context.source, part, config):
+            if is_over and is_over.is_set():
+                break
+            if isinstance(one, References):
+                progress.count(config.progress_directory, stopwatch.lap(), listed=len(one))
+            elif isinstance(one, DeadLetter):
+                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{one.reason}": 1})
+            listed.add(one)
     listed.write()
     return listed

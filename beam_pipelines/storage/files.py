@@ -10,7 +10,8 @@ import re
 from typing import BinaryIO, ContextManager, Iterable, Iterator, Protocol
 
 from beam_pipelines.errors import StorageError
-from beam_pipelines.storage.local_files import LocalFiles
+from beam_pipelines.storage.local_files import LocalFiles, open_regular, version_of
+from beam_pipelines.storage.versions import FileStat, note_version
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -21,11 +22,14 @@ class Files(Protocol):
     def read(self, path: str) -> bytes:
         """The whole file; OSError too if it has more than `MAX_FILE_BYTES`."""
 
-    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
-        """A part of it; fewer bytes where the file ends before."""
+    def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
+        """Reads a part of a file; fewer bytes if the file ends before. DataError if the file does not have the given version."""
 
     def size(self, path: str) -> int:
         """The size of a file in bytes."""
+
+    def stat(self, path: str) -> FileStat:
+        """The size and the version of a file."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file of that name."""
@@ -74,7 +78,8 @@ class _Stream(io.RawIOBase):
     def __init__(self, path: str) -> None:
         self._path = path
         self._files = files_at(path)
-        self._size = self._files.size(path)
+        self._size, self._version = self._files.stat(path)
+        note_version(path, self._version)
         self._position = 0
 
     def readable(self) -> bool:
@@ -92,15 +97,30 @@ class _Stream(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:
         num_bytes = min(len(buffer), max(self._size - self._position, 0))
-        data = self._files.read_range(self._path, self._position, num_bytes)
+        data = self._files.read_range(self._path, self._position, num_bytes, self._version)
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading from any place, with a buffer; OSError if that fails."""
-    return io.BufferedReader(_Stream(path), _STREAM_BYTES) if is_remote(path) else open(path, "rb", buffering=1 << 20)
+    """Opens a file for reading from any place, with a buffer. An object must stay the same while it is read.
+
+    Raises:
+        OSError: The file cannot be opened, or is not a regular file.
+    """
+    if is_remote(path):
+        return io.BufferedReader(_Stream(path), _STREAM_BYTES)
+    file = open(path, "rb", buffering=1 << 20, opener=lambda path, flags: open_regular(path, flags)[0])
+    note_version(path, version_of(os.fstat(file.fileno())))
+    return file
+
+
+def input_size(path: str) -> int:
+    """The size in bytes of an input file whose parts are read later by their offsets."""
+    size, version = files_at(path).stat(path)
+    note_version(path, version)
+    return size
 
 
 def make_folder(path: str) -> None:

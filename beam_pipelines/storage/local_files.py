@@ -8,6 +8,7 @@ import uuid
 from typing import BinaryIO, Iterator
 
 from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.versions import FileStat, changed_error
 
 # How the name of a file ends that is not whole yet. An attempt that was killed leaves one.
 TEMPORARY = ".tmp"
@@ -16,8 +17,31 @@ TEMPORARY = ".tmp"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
 
 
-# A file of fewer is read without asking for its size, where the one before was as small.
-_SMALL_BYTES = 1 << 14
+_BLOCK_BYTES = 1 << 20
+_KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY | os.O_CLOEXEC) -> tuple[int, os.stat_result]:
+    """Opens a regular file for reading: its descriptor and what `os.fstat` says. Reading a pipe or a device might never end.
+
+    Raises:
+        OSError: There is no such file, or it is not a regular file.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        return descriptor, status
+    os.close(descriptor)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "no file")
+    raise OSError(errno.ENODEV, f"it is {kind}; expected a regular file", path)
+
+
+def version_of(status: os.stat_result) -> str:
+    """The version of a file on a disk: see `versions`."""
+    seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
+    return f"{status.st_size} bytes, modified at {seconds}.{nanoseconds:09d}"
 
 
 def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
@@ -32,36 +56,45 @@ def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
     return b"".join(pieces)
 
 
+def _read_unsized(descriptor: int, path: str) -> bytes:
+    """Reads a file that reports the size 0: it is empty, or its file system does not know sizes, as `/proc`."""
+    pieces, num_bytes = [], 0
+    while data := os.pread(descriptor, _BLOCK_BYTES, num_bytes):
+        pieces.append(data)
+        num_bytes += len(data)
+        if num_bytes > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"more than {MAX_FILE_BYTES} bytes; expected fewer", path)
+    return b"".join(pieces)
+
+
 class LocalFiles:
     """A file system, on one machine or shared by several. Its methods are those of `Files`."""
 
-    _was_small = False  # the last file that was read
-
     def read(self, path: str) -> bytes:
-        # As few system calls, and as cheap ones, as it takes: on tiny images they are a third of the work.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # As few system calls as possible: for tiny images they are a third of the work.
+        descriptor, status = open_regular(path)
         try:
-            if self._was_small:
-                data = os.pread(descriptor, _SMALL_BYTES, 0)
-                if len(data) < _SMALL_BYTES and not os.pread(descriptor, 1, len(data)):
-                    return data
-            size = os.fstat(descriptor).st_size
-            self._was_small = size < _SMALL_BYTES
-            if size > MAX_FILE_BYTES:
-                raise OSError(errno.EFBIG, f"{size} bytes; expected at most {MAX_FILE_BYTES}", path)
-            return read_at(descriptor, max(size, 1), 0)  # some files do not tell their size
+            if status.st_size > MAX_FILE_BYTES:
+                raise OSError(errno.EFBIG, f"{status.st_size} bytes; expected at most {MAX_FILE_BYTES}", path)
+            return read_at(descriptor, status.st_size, 0) if status.st_size else _read_unsized(descriptor, path)
         finally:
             os.close(descriptor)
 
-    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
+        descriptor, status = open_regular(path)
         try:
+            if version is not None and version != (found := version_of(status)):
+                raise changed_error(path, version, found)
             return read_at(descriptor, num_bytes, offset)
         finally:
             os.close(descriptor)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def stat(self, path: str) -> FileStat:
+        status = os.stat(path)
+        return FileStat(status.st_size, version_of(status))
 
     def exists(self, path: str) -> bool:
         try:

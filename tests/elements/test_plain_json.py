@@ -97,6 +97,7 @@ LISTING = Listing(
     reference_bytes=2**41,
     num_ignored=3,
     dead_letters=LETTERS,
+    versions={"/in/é/a.tar": "5 bytes, modified at 1.000000002"},
 )
 
 STATISTICS = ImageStatistics()

@@ -15,7 +15,7 @@ from beam_pipelines.sources.arrays.array_columns import raw_layout
 from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream
 from beam_pipelines.sources.folders.roots import Root
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.files import files_at, input_size
 
 COARSE = "coarse_label"
 
@@ -45,7 +45,7 @@ def cifar_set(root: Root, path: str) -> ImageSet:
     """
     match = _SPLITS.fullmatch(os.path.basename(path))
     dtype = _CIFAR10 if match["ten"] else _CIFAR100
-    num_bytes = files_at(root.path).size(f"{root.path}/{path}")
+    num_bytes = input_size(f"{root.path}/{path}")
     if not num_bytes or num_bytes % dtype.itemsize:
         raise UserError(
             f"{printable(path)}: {num_bytes} bytes, wrong record length; expected a multiple of {dtype.itemsize}, as in "

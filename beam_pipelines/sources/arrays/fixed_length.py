@@ -43,7 +43,7 @@ from beam_pipelines.sources.arrays.array_images import (
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.files import files_at, input_size
 
 _TYPES = {
     **{f"{prefix}int{8 * size}": f"{prefix[:1] or 'i'}{size}" for prefix in ("", "u") for size in (1, 2, 4, 8)},
@@ -128,7 +128,7 @@ class FixedLength:
             spool, num_bytes = unpack(self.root, stream, self._spool_directory)
             stop = self._count_records(path, num_bytes)
         else:
-            num_bytes = files_at(self.root).size(f"{self.root}/{path}")
+            num_bytes = input_size(f"{self.root}/{path}")
         records = self._records(stream, num_bytes)
         columns = {name: (lambda name=name: Field(records, name)) for name in self._dtype.names}
         images = ImageSet(path, self._split(path), Field(records, self._lead), self._raw, columns)

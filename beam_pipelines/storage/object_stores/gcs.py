@@ -29,11 +29,13 @@ from beam_pipelines.storage.object_stores.retries import (
     RESPONSE_SECONDS,
     Breaker,
     Transient,
+    foreign_answer,
     split_path,
     status_error,
 )
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.object_stores.upload import Upload
+from beam_pipelines.storage.versions import FileStat
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _TYPE = "application/octet-stream"
@@ -79,19 +81,19 @@ class GcsStore(ObjectStore):
         """Returns the library's handle of an object, which need not be there."""
         return self._client.bucket(bucket).blob(key)
 
-    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> bytes:
-        data = _Bounded()
+    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
+        data, blob = _Bounded(), self.blob(bucket, key)
         span = {} if num_bytes is None else {"start": offset, "end": offset + num_bytes - 1}
         try:
-            self.blob(bucket, key).download_to_file(data, raw_download=True, **span, **self.once)
+            blob.download_to_file(data, raw_download=True, **span, **self.once)
         except RequestRangeNotSatisfiable:  # it begins behind the end
-            return b""
-        return data.getvalue()
+            return b"", ""
+        return data.getvalue(), _version(blob)
 
-    def _head(self, bucket: str, key: str) -> int:
+    def _head(self, bucket: str, key: str) -> FileStat:
         blob = self.blob(bucket, key)
         blob.reload(**self.once)
-        return blob.size
+        return FileStat(blob.size, _version(blob))
 
     def _put(self, bucket: str, key: str, data: bytes) -> None:
         self.blob(bucket, key).upload_from_string(data, content_type=_TYPE, checksum="crc32c", **self.once)
@@ -178,6 +180,13 @@ def _has_credentials(options: PipelineOptions) -> bool:
             raise UserError(f"{_CREDENTIALS}={os.environ[_CREDENTIALS]}: {error}") from None
         return False
     return True
+
+
+def _version(blob: storage.Blob) -> str:
+    """The version of an object, from the answer to a request for it; Transient if a proxy or a login page has answered."""
+    if blob.generation is None:
+        raise foreign_answer("without a generation", blob.content_type)
+    return f"generation {blob.generation}"
 
 
 def _reason(error: Exception) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, Breaker, Transient, persist, split_path
 from beam_pipelines.storage.object_stores.upload import Upload
+from beam_pipelines.storage.versions import FileStat, changed_error
 
 NUM_THREADS = 32
 PAGE_OBJECTS = 1000  # as many as a store gives at once
@@ -46,14 +47,27 @@ class ObjectStore(abc.ABC):
 
     def read(self, path: str) -> bytes:
         """Reads a whole object, of at most `storage.MAX_FILE_BYTES`, in one request."""
-        return self.call(path, self._get, 0, None)
+        return self.call(path, self._get, 0, None)[0]
 
-    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
-        """Reads a part of an object; fewer bytes where the object ends before, as a file gives them."""
-        return self.call(path, self._get, offset, num_bytes) if num_bytes else b""
+    def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
+        """Reads a part of an object; fewer bytes if the object ends before.
+
+        Raises:
+            DataError: The object does not have the version that is asked for.
+        """
+        if not num_bytes:
+            return b""
+        data, found = self.call(path, self._get, offset, num_bytes)
+        if version is not None and version != (found := found or self.stat(path).version):
+            raise changed_error(path, version, found)
+        return data
 
     def size(self, path: str) -> int:
         """Returns an object's size in bytes."""
+        return self.stat(path).size
+
+    def stat(self, path: str) -> FileStat:
+        """Returns the size of an object in bytes and its version: its ETag or its generation."""
         return self.call(path, self._head)
 
     def exists(self, path: str) -> bool:
@@ -202,10 +216,11 @@ class ObjectStore(abc.ABC):
                 return
 
     @abc.abstractmethod
-    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> bytes: ...
+    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
+        """The bytes, and the version of their object; both empty if the object ends before."""
 
     @abc.abstractmethod
-    def _head(self, bucket: str, key: str) -> int: ...
+    def _head(self, bucket: str, key: str) -> FileStat: ...
 
     @abc.abstractmethod
     def _put(self, bucket: str, key: str, data: bytes) -> None: ...

@@ -33,6 +33,12 @@ class Transient(OSError):
     """Worth another attempt: the store is busy, or a connection broke off."""
 
 
+def foreign_answer(found: str, content_type: str | None) -> Transient:
+    """The error of an answer that is not one of a store, although its status says that all is well."""
+    kind = printable(content_type or "no content type")
+    return Transient(errno.EIO, f"the answer is {found} ({kind}): it is not the store's own, but perhaps the login page of a network or a proxy")
+
+
 class Breaker:
     """Whether a store answers, as all threads of a process see it: one that is silent for too long is given up, by all of them at once.
 
@@ -143,8 +149,8 @@ def persist(
         began = time.monotonic()
         try:
             result = request()
-        except library_errors as error:
-            failure = make_os_error(error)
+        except (*library_errors, Transient) as error:
+            failure = error if isinstance(error, Transient) else make_os_error(error)
             if not isinstance(failure, Transient):
                 breaker.note_answer()
                 raise failure from error

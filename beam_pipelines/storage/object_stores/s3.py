@@ -3,7 +3,7 @@
 import contextlib
 import errno
 import functools
-from typing import Any
+from typing import Any, Mapping
 
 import boto3
 import botocore.session
@@ -22,11 +22,13 @@ from beam_pipelines.storage.object_stores.retries import (
     RESPONSE_SECONDS,
     Breaker,
     Transient,
+    foreign_answer,
     split_path,
     status_error,
 )
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.object_stores.upload import Upload
+from beam_pipelines.storage.versions import FileStat
 
 COPY_BYTES = 128 << 20  # in one request; the store is silent until they are copied
 _MAX_PARTS = 10_000
@@ -95,7 +97,7 @@ class S3Store(ObjectStore):
         except (exceptions.BotoCoreError, ValueError) as error:
             raise UserError(f"s3://: {error}") from None
 
-    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> bytes:
+    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
         request = {"Bucket": bucket, "Key": key}
         if num_bytes is not None:
             request["Range"] = f"bytes={offset}-{offset + num_bytes - 1}"
@@ -103,15 +105,17 @@ class S3Store(ObjectStore):
             response = self._client.get_object(**request)
         except exceptions.ClientError as error:
             if _status(error) == 416:  # it begins behind the end
-                return b""
+                return b"", ""
             raise
+        version = _version(response)
         if response["ContentLength"] > MAX_FILE_BYTES:
             response["Body"].close()
             raise OSError(errno.EFBIG, f"{response['ContentLength']} bytes; expected at most {MAX_FILE_BYTES}")
-        return response["Body"].read()
+        return response["Body"].read(), version
 
-    def _head(self, bucket: str, key: str) -> int:
-        return self._client.head_object(Bucket=bucket, Key=key)["ContentLength"]
+    def _head(self, bucket: str, key: str) -> FileStat:
+        response = self._client.head_object(Bucket=bucket, Key=key)
+        return FileStat(response["ContentLength"], _version(response))
 
     def _put(self, bucket: str, key: str, data: bytes) -> None:
         self._client.put_object(Bucket=bucket, Key=key, Body=data)
@@ -221,6 +225,13 @@ class S3Store(ObjectStore):
 def _status(error: exceptions.ClientError) -> int:
     code = error.response.get("Error", {}).get("Code", "")
     return _STATUS.get(code) or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+
+
+def _version(response: Mapping[str, Any]) -> str:
+    """The version of an object, from the answer to a request for it; Transient if a proxy or a login page has answered."""
+    if not response.get("ETag"):
+        raise foreign_answer("without an ETag", response.get("ContentType"))
+    return f"ETag {response['ETag']}"
 
 
 def _just_before(key: str) -> str:

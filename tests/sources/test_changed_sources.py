@@ -1,0 +1,137 @@
+"""A source that changes while a run reads it, or between a kill and --resume, fails the run by name: no example gets the label of another."""
+
+import os
+import pathlib
+import shutil
+import signal
+
+import pytest
+
+import made_sources
+from beam_pipelines.__main__ import main
+from beam_pipelines.sources import list_images
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from engines import digest
+from forked_runs import ForkedRun
+from made_sources import CASES
+from object_stores import put, reached, shared_server
+
+# One case of each way to keep examples in files; in the others each image is a file of its own, and so is what belongs to it.
+PACKED = {
+    "table csv, class": "*.csv",
+    "table jsonl, dense": "*.jsonl",
+    "table parquet, regression": "*.parquet",
+    "table parquet, embedded images": "*.parquet",
+    "table hugging face, class": "metadata.jsonl",
+    "text, class": "*.txt",
+    "coco, detection and segmentation": "*.json",
+    "arrays npz deflated, class": "*.npz",
+    "arrays npz, raw": "*.npz",
+    "arrays npy, class": "*.npy",
+    "arrays idx gz, class": "*.gz",
+    "arrays idx, raw": "*ubyte",
+    "fixed_length, class": "*.bin",
+    "tfrecord slim gzip, class": "*",
+    "tfrecord detection": "*",
+    "webdataset, class": "*.tar",
+    "webdataset gz, class": "*.tar.gz",
+    "webdataset json, multi-label and extra": "*.tar",
+}
+# Not compressed: what a record is, is read when it is written, by its place in the file.
+BY_OFFSET = ("arrays npz, raw", "arrays npy, class", "arrays idx, raw", "fixed_length, class", "tfrecord detection", "webdataset, class")
+
+
+def command(source: pathlib.Path | str, output: pathlib.Path | str, name: str, *options: str) -> list[str]:
+    return ["prepare", f"--input={source}", f"--output={output}", *CASES[name].command, "--no_report", *options]
+
+
+def packed_file(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """A file of a case that holds many examples."""
+    return min(path for path in folder.rglob(PACKED[name]) if path.is_file())
+
+
+def touch(path: pathlib.Path) -> None:
+    """As if it had been written again, of the same length."""
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+def after_listing(monkeypatch, change) -> None:
+    """Lets something happen once a run has listed its source."""
+    original = list_images.make_one_listing
+
+    def make_one_listing(*arguments):
+        listing = original(*arguments)
+        change()
+        return listing
+
+    monkeypatch.setattr(list_images, "make_one_listing", make_one_listing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACKED)
+def test_a_file_that_changes_after_the_listing_fails_the_run(name, tmp_path, monkeypatch, capfd):
+    source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
+    changed = packed_file(tmp_path / "in", name)
+    after_listing(monkeypatch, lambda: touch(changed))
+    assert main(command(source, tmp_path / "out", name)) == 2
+    told = capfd.readouterr().err
+    assert changed.name in told and "--restart" in told and "Traceback" not in told
+    assert not (tmp_path / "out").exists()
+    monkeypatch.undo()
+    assert main(command(source, tmp_path / "out", name, "--restart")) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACKED)
+def test_a_file_that_changes_before_resume_fails_it(name, tmp_path, capfd):
+    source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
+    changed = packed_file(tmp_path / "in", name)
+    run = ForkedRun(
+        *command(source, tmp_path / "out", name), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2"
+    )
+    assert run.wait() == -signal.SIGKILL, run.told()
+    status = changed.stat()
+    touch(changed)
+    assert main(command(source, tmp_path / "out", name, "--resume")) == 2
+    told = capfd.readouterr().err
+    assert changed.name in told and "--restart" in told and "Traceback" not in told
+    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert main(command(source, tmp_path / "out", name, "--resume")) == 0
+    assert main(command(source, tmp_path / "again", name)) == 0
+    assert digest(tmp_path / "out") == digest(tmp_path / "again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_OFFSET)
+def test_other_labels_in_a_file_of_the_same_length_reach_no_example(name, tmp_path, monkeypatch, capfd):
+    source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
+    with pytest.MonkeyPatch.context() as patch:
+        for values in ("PICTURES", "PNGS", "GREYS"):
+            patch.setattr(made_sources, values, getattr(made_sources, values)[::-1])
+        CASES[name].write(tmp_path / "other")
+    after_listing(monkeypatch, lambda: shutil.copytree(tmp_path / "other", tmp_path / "in", dirs_exist_ok=True, copy_function=shutil.copyfile))
+    assert main(command(source, tmp_path / "out", name)) == 2
+    told = capfd.readouterr().err
+    assert "--restart" in told and "Traceback" not in told and not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize("name", ["webdataset, class", "tfrecord detection"])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_an_object_that_changes_after_the_listing_fails_the_run(scheme, name, is_gone, tmp_path, monkeypatch, capfd):
+    source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
+    files = {f"in/{file.relative_to(tmp_path / 'in')}": file.read_bytes() for file in (tmp_path / "in").rglob("*") if file.is_file()}
+    changed = min(files)
+    with reached(shared_server(scheme)) as server:
+        bucket = put(server, files, folder="")
+        def change() -> None:
+            store = open_object_store(bucket)
+            store.remove(f"{bucket}/{changed}") if is_gone else store.write(f"{bucket}/{changed}", files[changed][::-1])
+
+        after_listing(monkeypatch, change)
+        source = f"{bucket}/in/{source.relative_to(tmp_path / 'in')}".removesuffix("/.")
+        assert main(command(source, f"{bucket}/out", name, *server.flags)) == 2
+    told = capfd.readouterr().err
+    assert changed in told and "--restart" in told and "Traceback" not in told

@@ -1,0 +1,75 @@
+"""Versions of files: which changes are noticed, and where."""
+
+import os
+
+import pytest
+
+from beam_pipelines.errors import DataError
+from beam_pipelines.storage.files import files_at, input_size, open_file
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.pinned_files import PinnedFiles, check_versions
+from beam_pipelines.storage.versions import noting_versions
+from object_stores import put, reached, shared_server
+
+
+@pytest.fixture(params=["disk", "s3", "gs"])
+def folder(request, tmp_path):
+    """A folder with the file `a` of ten bytes."""
+    if request.param == "disk":
+        (tmp_path / "a").write_bytes(b"0123456789")
+        yield str(tmp_path)
+    else:
+        with reached(shared_server(request.param)) as server:
+            yield put(server, {"a": b"0123456789"})
+
+
+def rewrite(path: str, data: bytes = b"abcdefghij") -> None:
+    files_at(path).write(path, data)
+
+
+def remove(path: str) -> None:
+    open_object_store(path).remove(path) if "://" in path else os.remove(path)
+
+
+def noted(path: str) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    with noting_versions(versions), open_file(path):
+        pass
+    return versions
+
+
+@pytest.mark.parametrize("change", [rewrite, remove, lambda path: rewrite(path, b"012")])
+def test_a_file_that_has_changed_is_not_read_and_is_named(folder, change):
+    path = f"{folder}/a"
+    versions = noted(path)
+    pinned = PinnedFiles(files_at(path), versions)
+    assert pinned.read_range(path, 3, 4) == b"3456" and pinned.read_range(path, 8, 4) == b"89"
+    check_versions(versions)
+    change(path)
+    for look in (lambda: pinned.read_range(path, 3, 4), lambda: check_versions(versions)):
+        with pytest.raises(DataError, match="/a ") as error:
+            look()
+        assert error.value.exit_code == 2
+
+
+def test_a_file_that_changes_between_two_looks_of_a_listing_is_named(folder):
+    path = f"{folder}/a"
+    with noting_versions({}), pytest.raises(DataError, match="/a "):
+        assert input_size(path) == 10
+        rewrite(path)
+        open_file(path).close()
+
+
+@pytest.mark.parametrize("folder", ["s3", "gs"], indirect=True)
+def test_an_object_that_is_replaced_while_it_is_read_is_named(folder):
+    with open_file(f"{folder}/a") as file:
+        rewrite(f"{folder}/a")
+        with pytest.raises(DataError, match="/a "):
+            file.read(1)
+
+
+def test_nothing_is_noted_unless_somebody_asks(folder):
+    path = f"{folder}/a"
+    input_size(path)
+    rewrite(path)
+    assert input_size(path) == 10
