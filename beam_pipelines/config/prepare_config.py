@@ -76,8 +76,8 @@ class SourceConfig:
         first_label_names: Feature -> class names that come first, in this order; others that are found follow.
         label_separator: The text that stands between the class names in one cell; None: "|".
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
-        drawn_on: On which image boxes and masks were drawn where their size does not tell, one of `DRAWN_ON`: as its file has it, or
-            upright by its EXIF orientation; None: nobody knows, and it is taken for the first.
+        drawn_on: The image that boxes and masks were drawn on, one of `DRAWN_ON`: as its file stores it, or upright by its EXIF
+            orientation. None: the size that annotations state decides; if that does not prove upright, as the file stores it.
         has_masks: Whether to draw a mask from a source's outlines.
         layout: How records lie: for foreign records the name of a layout or a mapping, for fixed-length records their fields.
         header_bytes: The number of bytes before the first of fixed-length records.

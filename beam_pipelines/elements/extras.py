@@ -38,7 +38,7 @@ class Extras(NamedTuple):
         mask_bits: The number of bits of a mask's pixel, 8 or 16, the larger one of several masks; 0 where there is none.
         num_dropped_boxes: The number of boxes that were left out, because nothing of them is inside the image.
         num_clipped_boxes: The number of boxes of which a part was outside the image.
-        is_turn_guessed: Whether EXIF turned the image, and nobody said if its boxes or masks were drawn before that.
+        is_turn_guessed: Whether EXIF rotates the image, and it is not known on which image its boxes or masks were drawn.
         images: Name of another image -> what is kept of it.
         tensors: Name of a tensor -> its sums, where the example is of the sample.
     """

@@ -190,7 +190,7 @@ class ImageStatistics:
         mask_bits: The range of the bits that a mask's pixel has.
         num_dropped_boxes: The number of boxes that were left out.
         num_clipped_boxes: The number of boxes that were made smaller.
-        num_turns_guessed: The number of images that EXIF turned, of which nobody said if their boxes or masks were drawn before that.
+        num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is not known on which image those were drawn.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)

@@ -1,15 +1,16 @@
-"""Boxes, and how they follow an image through orientation and resizing; for masks see `class_masks`, for arrays `array_values`.
+"""Boxes, and how they follow an image through EXIF rotation and resizing. For masks see `class_masks`, for arrays `array_values`.
 
-Boxes were drawn on the image as it is found, or on the upright one; the size that a source states tells which:
+Boxes were drawn on the image as its file stores it, or on the upright image. `SourceConfig.drawn_on` decides. Without it, the size that
+the source states decides:
 
-    stated size                     boxes
-    that of the image as found      are turned with it
-    that of the upright image       stay: whoever drew them saw it upright
-    both, or none, or 0 x 0         are as `SourceConfig.drawn_on` says
-    another                         are refused, `size_mismatch`
+    stated size                              boxes
+    the upright image's, not the file's      stay as they are
+    the file's, or none, or 0 x 0            are rotated with the image, and the image is counted: tools state the file's size although
+                                             they show the upright image
+    another                                  are rejected, `size_mismatch`, with `drawn_on` too
 
-Resizing changes nothing, since boxes are stored relative to the image. A side up to one pixel outside is moved to the edge
-without a word: some tools count pixels from 1, or to the last one inclusive. What is worse is refused, or clipped, as asked.
+Resizing changes nothing, because boxes are stored relative to the image. A side up to one pixel outside is moved to the edge without a
+warning: some tools count pixels from 1, or to the last pixel inclusive. Boxes further outside are rejected, or clipped with `bad_boxes`.
 """
 
 from typing import Any, Mapping, NamedTuple
@@ -76,7 +77,7 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
         geometry: How the image became what is stored.
         bad_boxes: What becomes of a box that has no area, or is not inside the image. `refuse`: it is an error; `clip`: it is cut to what
             is inside, and the object dropped if that has no area.
-        drawn_on: On which image the boxes were drawn where their size does not tell, as `SourceConfig` has it.
+        drawn_on: The image that the boxes were drawn on, as in `SourceConfig`.
 
     Raises:
         Refusal: `size_mismatch`: the boxes were drawn on another image; `bad_box`: a box is not inside the image.
@@ -102,31 +103,31 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
     return PlacedObjects(boxes[has_area], kept, num_clipped, len(has_area) - num_kept)
 
 
-def is_ambiguous(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Whether an image is turned, and the (height, width) on which something was drawn does not tell whether that was before or after."""
-    return geometry.orientation != 1 and (size is None or 0 in size or tuple(size) == geometry.found == geometry.upright)
+def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
+    """Whether EXIF rotates an image, and the stated (height, width) does not prove that annotations were drawn on the upright image."""
+    return geometry.orientation != 1 and not _is_upright_size(size, geometry)
 
 
 def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, drawn_on: str | None = None) -> bool:
-    """Whether what was drawn on an image of this (height, width) is turned with it; else it is upright already.
+    """Whether annotations are rotated with their image. Otherwise they are upright already.
 
     Args:
-        size: (height, width) in pixels of what it was drawn on, as the source states it; None: it does not.
+        size: (height, width) in pixels of the image that they were drawn on, as the source states it; None: it states none.
         geometry: The geometry of the image.
-        what: The name of what was drawn, with a verb, for the message.
-        drawn_on: The image that something was drawn on where that is ambiguous, as `SourceConfig` has it.
+        what: The name of the annotations, with a verb, for the message.
+        drawn_on: The image that they were drawn on, as in `SourceConfig`. It wins over the stated size.
 
     Raises:
-        Refusal: `size_mismatch`: it was drawn on neither.
+        Refusal: `size_mismatch`: the stated size is that of another image.
     """
-    if is_ambiguous(size, geometry):
-        return drawn_on != "upright"
-    if size is None or 0 in size or tuple(size) == geometry.found:
-        return True
-    if tuple(size) == geometry.upright:
-        return False
-    message = f"{what} drawn on {_size(size)} pixels; the image has {_size(geometry.found)}"
-    raise Refusal("size_mismatch", message)
+    if size is not None and 0 not in size and tuple(size) not in (geometry.found, geometry.upright):
+        raise Refusal("size_mismatch", f"{what} drawn on {_size(size)} pixels; the image has {_size(geometry.found)}")
+    return drawn_on != "upright" if drawn_on else not _is_upright_size(size, geometry)
+
+
+def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
+    """Whether a stated (height, width) is that of the upright image, and not also that of the file's."""
+    return size is not None and geometry.found != tuple(size) == geometry.upright
 
 
 def _turn_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:

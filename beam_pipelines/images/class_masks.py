@@ -9,8 +9,8 @@ A class id is the number that a file holds, not the colour that it shows:
     `.npy`, integers [H,W] or [H,W,1]         the values
     in RGB, or with alpha; JPEG; WebP         refused: its numbers are no ids, or not exact
 
-A mask follows its image as boxes do (see `annotations`): it has the size of the image as found, and is turned with it, or that
-of the upright image. Resized, a pixel has the id of the nearest one; ids are never blended.
+A mask has the size of the image as its file stores it, and is then rotated with the image, or the size of the upright image. If both sizes
+are equal, `SourceConfig.drawn_on` decides. In a resized mask each pixel has the id of the nearest pixel; ids are never blended.
 """
 
 import struct
@@ -99,13 +99,20 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
 
 
 def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
-    """Turns and resizes a mask with its image, as `annotations.follows_turn` says: the mask of the image as that is stored.
+    """Rotates and resizes a mask with its image. Returns the mask of the image as it is stored.
+
+    Args:
+        mask: The class ids, [height, width].
+        geometry: The geometry of the image.
+        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. It counts if the mask fits both: the number of a mask's rows
+            is a fact, unlike a stated size.
 
     Raises:
         Refusal: `size_mismatch`: the mask has the size of another image.
     """
     height, width = mask.shape
-    if follows_turn((height, width), geometry, "a mask", drawn_on):
+    is_open = geometry.found == geometry.upright
+    if follows_turn((height, width), geometry, "a mask", drawn_on if is_open else None):
         mask = _turn_mask(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask

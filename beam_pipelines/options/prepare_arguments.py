@@ -150,10 +150,11 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--drawn_on",
         choices=DRAWN_ON,
-        help="on which image boxes and masks were drawn, of those that EXIF turns and whose size does not tell: as the file has it, or "
-        "upright, as browsers and OpenCV show it (default: file, and the summary counts them)",
+        help="The image that boxes and masks were drawn on, if EXIF rotates it: as the file stores it, or upright, as browsers and OpenCV "
+        "show it. Wins over the size that annotations state (default: upright if only the upright image has the stated size; otherwise "
+        "file, and a warning counts the images)",
     )
-    add("--masks", action="store_true", help="coco: draw a mask from the outlines of the objects")
+    add("--masks", action="store_true", help="coco: Draw a mask from the outlines of the objects. 0 is the background; other values are labels plus 1.")
     add(
         "--layout",
         metavar="LAYOUT",

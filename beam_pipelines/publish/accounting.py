@@ -59,10 +59,11 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
             lines.append(f"{feature.name}: {classes} a number and no example, since no input of theirs came through: {names}{more}")
     if num := images.num_turns_guessed:
-        found = "1 image with boxes or a mask was" if num == 1 else f"{num:,} images with boxes or masks were"
+        found = "1 image with boxes or a mask is" if num == 1 else f"{num:,} images with boxes or masks are"
         lines.append(
-            f"{found} turned by EXIF, and nothing says whether these were drawn before; they were turned with it: --drawn_on=file says "
-            "that they were, and --drawn_on=upright that they were not"
+            f"{found} rotated by EXIF, and the boxes or masks were rotated too. That is right if they were drawn on the image as its file "
+            "stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
+            "--drawn_on=upright. The size that annotations state does not prove either."
         )
     lines += listing.warnings
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]

@@ -10,7 +10,7 @@ from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.labeled_image import WHOLE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import Refusal, printable
-from beam_pipelines.images.annotations import Objects, Regions, is_ambiguous, place_objects
+from beam_pipelines.images.annotations import Objects, Regions, follows_turn, is_turn_guessed, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
@@ -94,8 +94,9 @@ class ExtrasEncoder:
             if name == OBJECTS:
                 self._place_objects(value, geometry, encoded, facts)
             elif self._by_name[name].kind == "mask":
-                mask = self._make_mask(value, files, spool)
-                self._note_turn(mask.shape, geometry, facts)
+                mask = self._make_mask(value, geometry, files, spool)
+                if isinstance(value, Regions) or geometry.found == geometry.upright:
+                    self._note_turn(value.image_size if isinstance(value, Regions) else mask.shape, geometry, facts)
                 mask = place_mask(mask, geometry, self._source.drawn_on)
                 encoded[name] = encode_mask(mask)
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
@@ -152,13 +153,15 @@ class ExtrasEncoder:
             self._note_turn(value.image_size, geometry, facts)
 
     def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Notes whether the turn of what was drawn on an image of that size was guessed."""
-        if self._source.drawn_on is None and is_ambiguous(size, geometry):
+        """Notes whether it was guessed that annotations, drawn on an image of that size, are rotated with their image."""
+        if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True
 
-    def _make_mask(self, value: FilePart | ArrayPart | Regions, files: Files, spool: SpoolReader) -> np.ndarray:
-        """As it was drawn."""
+    def _make_mask(self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader) -> np.ndarray:
+        """Returns a mask as it was drawn. Outlines are drawn on the image that `drawn_on` names, whatever size they state."""
         if isinstance(value, Regions):
+            is_turned = follows_turn(value.image_size, geometry, "outlines were", self._source.drawn_on)
+            value = value._replace(image_size=geometry.found if is_turned else geometry.upright)
             return draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
         if isinstance(value, ArrayPart):
             return check_ids(self._read_numbers(value, files, spool))

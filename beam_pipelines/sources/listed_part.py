@@ -29,6 +29,7 @@ from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.versions import add_version
 from tf_input.dataset_format import IMAGE, LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS, Feature
 
+_MAX_GROUPS_SHOWN = 5
 _ARRAY_ENDS = (".npy", ".NPY")
 _MAX_FIRST_ARRAYS = 8  # of which one at least is no dead letter
 
@@ -70,6 +71,7 @@ class ListedPart:
             with a format.
         arrays: The images in `.npy` files, the first few by their paths: of them it is known what an image is.
         left_out: The fields of objects that are not kept.
+        group_names: Names of categories that only group others. They are classes only if an image has them.
         strays: The files in class folders that fit nowhere; None of other sources.
         versions: The path of each file that was opened -> its version.
     """
@@ -93,6 +95,7 @@ class ListedPart:
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
     arrays: list[str] = dataclasses.field(default_factory=list)
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+    group_names: set[str] = dataclasses.field(default_factory=set)
     strays: Strays | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -120,6 +123,7 @@ class ListedPart:
         self.add_raws(other.raws)
         self.add_arrays(other.arrays)
         self.left_out.merge(other.left_out)
+        self.group_names |= other.group_names
         self.several_labels |= other.several_labels
         for feature, names in other.labels.items():
             self.labels.setdefault(feature, set()).update(names)
@@ -158,6 +162,10 @@ class ListedPart:
         if self.strays:
             self.strays.refuse(source.root)
 
+    def empty_groups(self) -> set[str]:
+        """Returns the categories that group others and that no image has."""
+        return self.group_names - self.labels.get(OBJECT_LABEL, set())
+
     @property
     def num_inputs(self) -> int:
         """How many inputs there are: images and dead letters."""
@@ -190,6 +198,7 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
     found.strays = getattr(source, "strays", None)  # which a source of class folders has
     if left_out := getattr(source, "left_out", None):  # which one of objects has
         found.left_out.merge(left_out)
+    found.group_names |= getattr(source, "group_names", frozenset())  # only COCO's categories have groups
 
 
 def _is_long(text: str) -> bool:
@@ -292,6 +301,12 @@ def _warnings(found: ListedPart) -> Iterator[str]:
             f"group: {have} nothing in the column of the group, and each is one by itself: {found.ungrouped.describe()}; "
             "--group=group refuses such, --group='' leaves the column aside"
         )
+    if empty := found.empty_groups():
+        names = ", ".join(repr(printable(name)) for name in sorted(empty)[:_MAX_GROUPS_SHOWN])
+        yield (
+            f"{OBJECT_LABEL}: no class was made of {len(empty):,} categories without annotations that only group others: {names}. "
+            "Pass --label_names FILE to choose the classes and their order."
+        )
 
 
 def _check_column(config: PrepareJob, found: ListedPart, reason: str) -> None:
@@ -379,6 +394,8 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
     for feature in source.features:
         if feature.kind == "class_label":
             names, known = found.labels[feature.name], found.known_labels.get(feature.name, ())
+            if feature.name == OBJECT_LABEL and (empty := found.empty_groups()):
+                known = type(known)(name for name in known if name not in empty)
             is_one_each = feature.name not in found.several_labels if feature.shape else None
             table = make_class_table(config.source, feature.name, names, known, is_one_each=is_one_each)
             feature = dataclasses.replace(feature, label_names=table)
@@ -392,7 +409,7 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
     for name in config.descriptions:
         if name not in names:
             raise UserError(f"--describe={name}=…: there is no such feature; expected one of {', '.join(names)}{did_you_mean(name, names)}")
-    described = (dataclasses.replace(feature, description=config.descriptions.get(feature.name, "")) for feature in features)
+    described = (dataclasses.replace(one, description=config.descriptions.get(one.name, one.description)) for one in features)
     return tuple(sorted(described, key=lambda feature: feature.name))
 
 

@@ -103,6 +103,14 @@ def test_the_stated_size_tells_whether_boxes_are_turned():
     assert error.value.reason == "size_mismatch"
 
 
+@pytest.mark.parametrize("image_size", [None, (0, 0), (100, 200), (200, 100)])
+@pytest.mark.parametrize("drawn_on, box", [("file", (10.0, 20.0, 40.0, 120.0)), ("upright", (20.0, 60.0, 120.0, 90.0))])
+def test_drawn_on_wins_over_the_stated_size(image_size, drawn_on, box):
+    objects = one_box(*box, image_size=image_size)
+    placed = place_objects(objects, Geometry((100, 200), 6, (50, 25)), "refuse", drawn_on)
+    np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7)
+
+
 def test_a_pixel_outside_is_moved_to_the_edge_without_a_word():
     for case, box in {"counted from 1": (1, 1, 101, 201), "before the edge": (-1, -0.5, 100, 200)}.items():
         for bad_boxes in ("refuse", "clip"):

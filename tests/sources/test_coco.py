@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
-import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
@@ -25,10 +24,12 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.images.class_masks import draw_regions
 from beam_pipelines.sources.annotated.coco import Coco
 from beam_pipelines.sources.annotated.json_sections import read_sections
 from beam_pipelines.sources.cells.left_out import LeftOut
-from made_images import encode, exif, jpeg, write_files
+from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
+from made_images import jpeg, write_files
 
 IMAGE = b"not looked at"
 SQUARE = [[1, 1, 5, 1, 5, 5, 1, 5]]
@@ -146,6 +147,62 @@ def test_sections_come_in_any_order(tmp_path):
     expected = list_json(tmp_path, content).images
     for names in (["annotations", "images", "categories"], ["categories", "annotations", "info", "images"]):
         assert list_json(tmp_path, {name: content[name] for name in names}).images == expected, names
+
+
+@pytest.mark.parametrize("written", [7.0, "7"])
+def test_an_id_is_the_same_however_it_is_written(written, tmp_path):
+    content = instances(
+        [image(7, "a.jpg"), image(8.0, "b.jpg")],
+        [annotation(written, category_id=written), annotation("8", category_id=10)],
+        [{"id": "10", "name": "cat"}, {"id": 7, "name": "dog"}],
+    )
+    listed = list_json(tmp_path, content)
+    assert not listed.letters and listed.label_names == [("dog", "cat")]
+    assert (listed.objects("a.jpg").labels, listed.objects("b.jpg").labels) == (("dog",), ("cat",))
+
+
+def test_null_means_that_an_optional_field_is_not_given(tmp_path):
+    entry = annotation(iscrowd=None, area=None, segmentation=SQUARE)
+    listed = list_json(tmp_path, instances([image(width=None, height=None)], [entry]))
+    assert listed.objects("a.jpg").flags == {"is_crowd": (0,)} and listed.objects("a.jpg").image_size is None
+    assert set(list_json(tmp_path, instances([image()], [entry]), source={"has_masks": True}).images) == {"a.jpg"}
+
+
+# Roboflow's files begin with a category that only groups the others
+ROOT = {"id": 0, "name": "fish", "supercategory": "none"}
+PIKE, PERCH = ({"id": number, "name": name, "supercategory": "fish"} for number, name in ((1, "pike"), (2, "perch")))
+OWN = {"id": 5, "name": "person", "supercategory": "person"}  # as COCO's own files have it
+
+
+@pytest.mark.parametrize(
+    "categories, used, expected",
+    [
+        ([ROOT, PIKE, PERCH], [1, 2], ("pike", "perch")),
+        ([ROOT, PIKE, PERCH], [0, 2], ("fish", "pike", "perch")),  # a class after all
+        ([ROOT | {"name": "pike"}, PIKE | {"supercategory": "pike"}, PERCH | {"supercategory": "pike"}], [1, 2], ("pike", "perch")),
+        ([OWN, PIKE, PERCH], [2], ("pike", "perch", "person")),
+        ([{"id": 3, "name": "a"}, {"id": 4, "name": "b"}, {"id": 5, "name": "a"}], [4, 5], ("a", "b")),
+        ([PIKE, ROOT | {"id": 7}, PERCH, {"id": 9, "name": "bird", "supercategory": None}], [1], ("pike", "perch", "bird")),
+    ],
+)
+def test_a_category_that_only_groups_others_is_no_class(categories, used, expected, tmp_path):
+    parts = []
+    for position, category_ids in enumerate((used, used[-1:])):  # the second file does not use all categories
+        name = ("train", "valid")[position]
+        content = instances(annotations=[annotation(category_id=one) for one in category_ids], categories=categories)
+        write_json(tmp_path / f"annotations/instances_{name}.json", content)
+    config = PrepareJob(os.fspath(tmp_path), "out", "made", source=SourceConfig("coco"))
+    found = ListedPart()
+    for part in Coco(config).parts():
+        listed, source = ListedPart(), Coco(config)
+        list(list_part(source, part, listed))
+        found.merge(listed)
+    listing = make_listing(config, Coco(config), found)
+    (label,) = [feature for feature in listing.schema if feature.name == "objects/label"]
+    assert label.label_names == expected
+    is_dropped = len(expected) < len({one["name"] for one in categories})
+    assert [line for line in listing.warnings if "--label_names" in line and "'fish'" in line] == list(listing.warnings)
+    assert len(listing.warnings) == is_dropped
 
 
 def test_a_file_of_another_system(tmp_path):
@@ -281,13 +338,20 @@ REFUSED = {
     "no annotations": ({"images": [], "categories": []}, "no 'annotations' in it"),
     "no categories": ({"images": [], "annotations": []}, "no 'categories' in it"),
     "images by name": (instances() | {"images": {"a.jpg": image()}}, "'images' is not a list"),
-    "two categories of one name": (
-        instances(categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}]),
-        "category 1 (2, 'cat') has the id or the name of another",
+    "two categories of one name that are both used": (
+        instances(annotations=[annotation(), annotation(category_id=2)], categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}]),
+        "'cat'",
     ),
-    "two categories of one id": (
-        instances(categories=[{"id": 1, "name": "cat"}, {"id": 1, "name": "dog"}]),
-        "has the id or the name",
+    "two categories of one id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
+    "text that is not UTF-8": (
+        b'{"images": [{"id": 1, "file_name": "\xed\xa0\x80.jpg"}], "annotations": [], "categories": []}',
+        "not UTF-8",
+    ),
+    "a second list": (json.dumps(instances()).encode()[:-1] + b', "images": []}', "'images'"),
+    "a field twice": (b'{"images": [{"id": 1, "id": 2}], "annotations": [], "categories": []}', "'id'"),
+    "a field within a field twice": (
+        b'{"annotations": [{"image_id": 1, "bbox": {"x": 1, "x": 2}}], "images": [], "categories": []}',
+        "'x'",
     ),
     "a category without a name": (instances(categories=[{"id": 1}]), "has the id 1 and the name null; expected both"),
     "a category with a bad name": (instances(categories=[{"id": 1, "name": "a\nb"}]), "the name of category 0 has"),
@@ -442,6 +506,18 @@ def test_files_that_are_only_partly_splits_are_refused(tmp_path):
         Listed(tmp_path)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_links_are_not_taken_for_images_that_are_missing(is_there, tmp_path):
+    images = [image(number, f"{number}.jpg", coco_url=f"http://localhost/{number}.jpg") for number in range(3)]
+    path = write_json(tmp_path / "in.json", instances(images, []))
+    if is_there:
+        write_files(tmp_path, {"images/1.jpg": IMAGE})
+        assert set(Listed(path).images) == {f"images/{number}.jpg" for number in range(3)}
+    else:
+        with pytest.raises(UserError, match="http://localhost/0.jpg .*--image_root"):
+            Listed(path)
+
+
 def test_image_root(tmp_path):
     write_json(
         tmp_path / "labels/in.json", instances([image(1, "x/a.jpg"), image(2, os.fspath(tmp_path / "images/b.jpg"))])
@@ -522,7 +598,7 @@ def test_outlines_become_regions_small_ones_over_large_ones(tmp_path):
 @pytest.mark.parametrize(
     "bad, entry, message",
     [
-        ({}, image(), "'segmentation' is null; expected polygons or run lengths"),
+        ({"segmentation": None}, image(), "'segmentation' is null; expected polygons or run lengths"),
         ({"segmentation": []}, image(), "'segmentation' is []"),
         ({"segmentation": "x"}, image(), "'segmentation' is \"x\""),
         ({"segmentation": SQUARE, "area": "4"}, image(), "'area' is \"4\"; expected a number"),
@@ -534,9 +610,13 @@ def test_an_outline_that_is_none_is_a_dead_letter(bad, entry, message, tmp_path)
     assert not listed.images and message in listed.letters["a.jpg"].message
 
 
-def test_outlines_can_be_drawn(tmp_path):
-    from beam_pipelines.images.class_masks import draw_regions
+def test_one_polygon_needs_no_list_around_it(tmp_path):
+    listed = list_json(tmp_path, instances(annotations=[annotation(segmentation=SQUARE[0])]), source={"has_masks": True})
+    assert listed.images["a.jpg"].values["mask"].regions == (SQUARE,)
 
+
+def test_outlines_can_be_drawn(tmp_path):
+    """0 is the background, and the class with label i has the value i + 1, as the feature's description says."""
     objects = [
         annotation(category_id=2, area=9, segmentation=[[0, 0, 3, 0, 3, 3, 0, 3]]),
         annotation(area=36, segmentation=[[0, 0, 6, 0, 6, 6, 0, 6]]),
@@ -573,28 +653,6 @@ def test_class_names_can_be_given(tmp_path):
     assert (set(listed.images), listed.reasons) == ({"b.jpg"}, {"a.jpg": "bad_label"})
     assert listed.label_names == [("dog", "bird")]
     assert "'cat'; expected one of the 2 label names" in listed.letters["a.jpg"].message
-
-
-def test_boxes_and_masks_drawn_on_an_image_that_exif_turned_by_half(tmp_path, capfd):
-    """Nothing tells whether that was before or after: it is said, and can be said otherwise."""
-    pixels = np.zeros((50, 60, 3), np.uint8)
-    pixels[2:12, 1:31] = 255  # of the image as its file has it; upright they are from (38, 29) to (48, 59)
-    drawn = {"file": (1, 2, 30, 10), "upright": (29, 38, 30, 10)}
-    for name, orientation in (("a.png", 3), ("b.png", 1)):
-        (tmp_path / name).write_bytes(encode(pixels, "PNG", exif=exif(orientation)))
-    for drawn_on, said in ((None, None), ("file", None), ("upright", None)):
-        x, y, width, height = drawn[drawn_on or "file"]
-        outline = [[x, y, x + width, y, x + width, y + height, x, y + height]]
-        content = instances([image(file_name="a.png"), image(2, "b.png")], [annotation(box=(x, y, width, height), segmentation=outline)])
-        (tmp_path / "x.json").write_text(json.dumps(content))
-        out = tmp_path / f"out {drawn_on}"
-        options = [f"--drawn_on={drawn_on}"] * bool(drawn_on)
-        assert main(["prepare", f"--input={tmp_path}/x.json", f"--output={out}", "--masks", "--splits=train=1", *options]) == 0
-        assert ("1 image with boxes or a mask was turned by EXIF" in capfd.readouterr().err) == (drawn_on is None)
-        (found,) = [one for one in tf_input.open(out)["train"] if one["key"] == "a.png"]
-        ymin, xmin, ymax, xmax = np.round(found["objects"]["bbox"][0] * [50, 60, 50, 60]).astype(int)
-        assert (ymin, xmin, ymax, xmax) == (38, 29, 48, 59), drawn_on
-        assert np.array_equal(found["mask"][..., 0] == 1, np.rot90(pixels[..., 0], 2) > 0), drawn_on
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,16 @@
 | `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
 | `train/_annotations.coco.json` and others | splits; images lie beside |
 | an entry of `images` | an example; its key is the file's path; its boxes are in the order of the file, and may be none |
-| two entries with one id, one that has no id or file name, or a size that is no number of pixels | dead letter |
+| two entries with the same id, an entry without an id or a file name, a size that is not in whole pixels, a link | dead letter |
+| an id written as `7`, `7.0` or `"7"` | the same id |
+| a category without annotations that other categories name as their supercategory | no class, with a warning |
 | an annotation of an unknown category, or without a box of four numbers | dead letter: its image |
-| annotations of an image that there is not | dead letter, one for that image: `FILE#/annotations/POSITION` |
-| two categories of one name or one id, JSON that is none | the run is refused |
+| annotations of an image that is not in `images` | dead letter, one for each such image: `FILE#/annotations/POSITION` |
+| two categories with the same id; two with the same name that both have annotations; invalid JSON, a field that occurs twice | the run fails |
 | an image that no entry names | nothing: folders are not listed |
 
-With `--masks` the outlines become a mask: a class's value is its position among the class names plus 1, and small regions lie
-over large ones.
+With `--masks` the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`. Small regions are drawn over
+large regions.
 
 Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. Large files are read one at a time
 on a machine. An image takes about 300 bytes besides, and its size, where that is wanted of a store, 200 more. Half of COCO's `train2017`
@@ -83,7 +85,7 @@ class Coco:
         if source.image_root and not self._is_file:
             raise UserError(f"--image_root={source.image_root}: --input={config.input} is a folder; expected one JSON file")
         has_objects = source.labels is None
-        masks = (Feature(MASK, "mask"),) if source.has_masks else ()
+        masks = (Feature(MASK, "mask", description=_MASK_VALUES),) if source.has_masks else ()
         self.features = (*_FEATURES, *masks) if has_objects else ()
         self.targets = (OBJECTS, *(feature.name for feature in masks)) if has_objects else ()
         self.num_ignored = 0
@@ -92,10 +94,11 @@ class Coco:
         self._config = config
         self._with_sizes = with_sizes
         self._category_names: tuple[str, ...] = ()
+        self.group_names: frozenset[str] = frozenset()
         self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """The categories of the part that was listed, in the order of their ids."""
+        """The categories of the part that was listed, in the order of their ids. Those of `group_names` are classes only if they are used."""
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
     def parts(self) -> list[str]:
@@ -154,6 +157,7 @@ class Coco:
         file = CocoFile(path, relative, self._config.source.has_masks)
         self._category_names = file.category_names()
         if self.features:
+            self.group_names = frozenset() if self._config.source.names_of(_LABEL) else file.group_names()
             self.left_out.add(file.left_out.names - {"id"})  # which each annotation has, and nothing points to
         yield from file.dead_letters
         folder = "" if self._config.source.image_root else self._image_folder(relative, file)
@@ -172,8 +176,12 @@ class Coco:
                 yield listed._replace(num_bytes=sizes.get(listed.path, 0))
 
     def _image_folder(self, path: str, file: CocoFile) -> str:
-        """The one of the usual folders that has one of the first images."""
-        own, name = posixpath.split(path)
+        """Returns the first of the usual folders that has one of the first images.
+
+        Raises:
+            UserError: No folder has one, and the entries have links, which are not downloaded.
+        """
+        own_path, (own, name) = path, posixpath.split(path)
         around = posixpath.dirname(own) if posixpath.basename(own) == _ANNOTATIONS else own
         stem = _name_of(name)[0]
         candidates = [join(around, folder) for folder in (stem, f"images/{stem}", "images", "")] + [own]
@@ -186,6 +194,12 @@ class Coco:
                     continue
                 if files_at(self.root).exists(f"{self.root}/{path}"):
                     return folder
+        if file.link and first:
+            raise UserError(
+                f"{printable(own_path)}: none of its first {len(first)} images was found, such as {printable(first[0])!r}, beside it or in "
+                f"{', '.join(filter(None, candidates))}. Links such as {printable(file.link[:200])} are not downloaded: pass --image_root "
+                "FOLDER if the images are elsewhere, or download them."
+            )
         return around
 
     def _list_image(
@@ -213,8 +227,12 @@ class Coco:
         return values
 
     def _path(self, image: CocoImage, folder: str) -> str:
-        """Relative to the root; Refusal if that is none."""
-        is_whole = is_remote(image.file_name) or image.file_name.startswith("/")
+        """Returns the path of an image, relative to the root. Raises Refusal if it is a link, or leads out of the root."""
+        is_link = is_remote(image.file_name)
+        if is_link and not image.file_name.startswith(f"{self.root}/"):
+            found = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)} and is not downloaded"
+            raise Refusal("outside", f"{found}. Download the images and state their file names, or pass --image_root")
+        is_whole = is_link or image.file_name.startswith("/")
         return read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
 
     def _paths(self, file: CocoFile, folder: str) -> Iterator[str]:
@@ -248,6 +266,7 @@ def _folder_of(path: str) -> str:
 
 
 _LABEL = f"{OBJECTS}/label"
+_MASK_VALUES = f"0: no object; other values: the class of {_LABEL}, plus 1"
 _FEATURES = (
     Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
     Feature(f"{OBJECTS}/is_crowd", "integer", (None,)),

@@ -7,6 +7,7 @@ objects of Python. In columns one takes about 60 bytes, and its outlines, where 
 import array
 import json
 import math
+import re
 from typing import Any, Container, Iterator, Mapping, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from beam_pipelines.errors import Refusal
 
 _NUMBERS = 5  # a box and an area
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class ImageObjects(NamedTuple):
@@ -63,14 +65,14 @@ class Annotations:
         self._outline_ends = array.array("q")
 
     def add(self, position: int, entry: Mapping[str, Any]) -> None:
-        """Adds an entry of `annotations`; what is wrong with it is held against its image.
+        """Adds an entry of `annotations`. An error in the entry rejects its image.
 
         Raises:
-            Refusal: It names no image.
+            Refusal: The entry names no image.
         """
-        image_id = entry.get("image_id")
-        if not is_id(image_id):
-            raise Refusal("bad_annotation", f"'image_id' is {shown(image_id)}; expected an object that has one")
+        image_id = read_id(entry.get("image_id"))
+        if image_id is None:
+            raise Refusal("bad_annotation", f"'image_id' is {shown(entry.get('image_id'))}; expected an integer or a text")
         index = self._images.setdefault(image_id, len(self._images))
         if index == len(self._first_positions):
             self._first_positions.append(position)
@@ -87,9 +89,9 @@ class Annotations:
         self._outline_ends.append(len(self._outlines))
 
     def _check(self, entry: Mapping[str, Any]) -> tuple[int | str, tuple[float, ...], int, bytes]:
-        box, is_crowd, category_id = entry.get("bbox"), entry.get("iscrowd", 0), entry.get("category_id")
-        if not is_id(category_id):
-            raise Refusal("bad_label", f"'category_id' is {shown(category_id)}; expected an id")
+        box, is_crowd, category_id = entry.get("bbox"), _value(entry, "iscrowd", 0), read_id(entry.get("category_id"))
+        if category_id is None:
+            raise Refusal("bad_label", f"'category_id' is {shown(entry.get('category_id'))}; expected an integer or a text")
         if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
             raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; expected [x, y, width, height]")
         if is_crowd not in (0, 1):
@@ -100,19 +102,25 @@ class Annotations:
             raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; expected finite numbers")
         if not self._has_outlines:
             return category_id, (*sides, 0.0), int(is_crowd), b""
-        outline, area = entry.get("segmentation"), entry.get("area", width * height)
+        outline, area = entry.get("segmentation"), _value(entry, "area", width * height)
         if not isinstance(outline, (list, dict)) or not outline:
             raise Refusal("bad_mask", f"'segmentation' is {shown(outline)}; expected polygons or run lengths")
+        if isinstance(outline, list) and all(map(is_number, outline)):  # one polygon without the list around it
+            outline = [outline]
         if not is_number(area):
             raise Refusal("bad_annotation", f"'area' is {shown(area)}; expected a number")
         return category_id, (*sides, float(area)), int(is_crowd), json.dumps(outline, separators=(",", ":")).encode()
 
     def group(self) -> None:
-        """Once all are added: an image's annotations are to lie together."""
+        """Groups the annotations by image. Call it after the last `add`."""
         images = np.frombuffer(self._image, np.int64)
         self._order = np.argsort(images, kind="stable")
         self._starts = np.searchsorted(images[self._order], np.arange(len(self._images) + 1))
         self._category_ids = list(self._categories)
+
+    def category_ids(self) -> frozenset[int | str]:
+        """Returns the ids of the categories that annotations name."""
+        return frozenset(self._categories)
 
     def of(self, image_id: int | str, category_names: Mapping[int | str, str]) -> ImageObjects:
         """Returns the objects of one image.
@@ -153,9 +161,19 @@ class Annotations:
                 yield self._first_positions[index], Refusal("no_image", message)
 
 
-def is_id(value: Any) -> bool:
-    """Whether a value can be the id of an image or a category."""
-    return isinstance(value, (int, str)) and not isinstance(value, bool)
+def read_id(value: Any) -> int | str | None:
+    """Reads the id of an image or a category: an integer, also if it is written as 7.0 or "7", or a text. None: the value is no id."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        return int(value) if _INTEGER.fullmatch(value) else value
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _value(entry: Mapping[str, Any], field: str, default: Any) -> Any:
+    """The value of an optional field; null means that it is not given."""
+    value = entry.get(field)
+    return default if value is None else value
 
 
 def is_number(value: Any) -> bool:

@@ -1,18 +1,20 @@
 """A JSON file of COCO's instances (https://cocodataset.org/#format-data), read in one pass."""
 
+import unicodedata
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import Refusal, UserError, printable
-from beam_pipelines.sources.annotated.coco_annotations import Annotations, ImageObjects, is_id, shown
+from beam_pipelines.sources.annotated.coco_annotations import Annotations, ImageObjects, read_id, shown
 from beam_pipelines.sources.annotated.json_sections import read_sections
 from beam_pipelines.sources.cells.class_cells import class_name
 from beam_pipelines.sources.cells.left_out import LeftOut
-from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.storage.input_errors import listing_error
 
-_IMAGE_FIELDS = ("id", "file_name", "width", "height")
-_CATEGORY_FIELDS = ("id", "name")
+_LINK_FIELDS = ("coco_url", "flickr_url", "url")
+_IMAGE_FIELDS = ("id", "file_name", "width", "height", *_LINK_FIELDS)
+_CATEGORY_FIELDS = ("id", "name", "supercategory")
 _SHOWN_CHARACTERS = 4096  # as many as a path may have
 
 
@@ -45,6 +47,7 @@ class CocoFile:
     Attributes:
         dead_letters: The dead letters of entries that are none, and of annotations of images that there are not.
         left_out: Fields of annotations that are not kept.
+        link: The first link to an image that an entry states beside the name of its file, such as its `coco_url`; None: there is none.
 
     Raises:
         UserError: It is not such a file.
@@ -53,17 +56,45 @@ class CocoFile:
     def __init__(self, path: str, name: str, has_outlines: bool) -> None:
         self.dead_letters: list[DeadLetter] = []
         self.left_out = LeftOut()
+        self.link: str | None = None
         self._name = printable(name)
         self._images: dict[int | str, CocoImage | None] = {}  # None: refused
         self._categories: dict[int | str, str] = {}
-        self._category_names: set[str] = set()
+        self._supercategories: dict[int | str, str] = {}
+        self._parents: set[str] = set()  # all supercategories
         self._annotations = Annotations(has_outlines)
         self._read(path)
+        self._check_category_names()
 
     def category_names(self) -> tuple[str, ...]:
-        """In the order of their ids."""
+        """Returns the names of the categories in the order of their ids, each once: at the place of the category that is not a group."""
         ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
-        return tuple(self._categories[category_id] for category_id in ids)
+        groups = self.group_names()
+        return tuple(dict.fromkeys(self._categories[one] for one in ids if not self._is_group(one) or self._categories[one] in groups))
+
+    def group_names(self) -> frozenset[str]:
+        """Returns the names of categories that only group others: another category states them as its supercategory.
+
+        In COCO's own files a category such as `person` is its own supercategory, which makes it no group.
+        """
+        classes = {name for category_id, name in self._categories.items() if not self._is_group(category_id)}
+        return frozenset(set(self._categories.values()) - classes)
+
+    def _is_group(self, category_id: int | str) -> bool:
+        name = self._categories[category_id]
+        return name in self._parents and self._supercategories.get(category_id) != name
+
+    def _check_category_names(self) -> None:
+        """Raises UserError if annotations name two categories that have the same name."""
+        used: dict[str, int | str] = {}
+        for category_id in self._categories.keys() & self._annotations.category_ids():
+            other = used.setdefault(self._categories[category_id], category_id)
+            if other != category_id:
+                ids = " and ".join(sorted(map(shown, (other, category_id))))
+                raise UserError(
+                    f"{self._name}: the categories {ids} have the same name, {self._categories[category_id]!r}, and both have annotations. "
+                    "Give each category its own name, or give all annotations the same category_id."
+                )
 
     def images(self) -> Iterator[CocoImage]:
         """The images that were not refused, in the order of the file."""
@@ -100,9 +131,9 @@ class CocoFile:
         self.dead_letters.append(DeadLetter.of(f"{self._name}#/{section}/{position}", error))
 
     def _add_image(self, position: int, entry: Mapping[str, Any]) -> None:
-        image_id, file_name = entry.get("id"), entry.get("file_name")
-        if not is_id(image_id):
-            raise Refusal("bad_image_entry", f"'id' is {shown(image_id)}; expected an object that has one")
+        image_id, file_name = read_id(entry.get("id")), entry.get("file_name")
+        if image_id is None:
+            raise Refusal("bad_image_entry", f"'id' is {shown(entry.get('id'))}; expected an integer or a text")
         first = self._images.get(image_id)
         is_known = image_id in self._images
         self._images[image_id] = None
@@ -114,21 +145,25 @@ class CocoFile:
         if not isinstance(file_name, str) or not file_name:
             raise Refusal("bad_image_entry", f"'file_name' is {shown(file_name)}; expected the name of an image")
         self._images[image_id] = CocoImage(position, file_name, _read_size(entry))
+        links = (entry.get(field) for field in _LINK_FIELDS if self.link is None)
+        self.link = next((link for link in links if isinstance(link, str) and is_remote(link)), self.link)
 
     def _add_category(self, position: int, entry: Mapping[str, Any]) -> None:
-        category_id, name = entry.get("id"), entry.get("name")
-        if not is_id(category_id) or not isinstance(name, str):
-            found = f"the id {shown(category_id)} and the name {shown(name)}"
+        category_id, name, supercategory = read_id(entry.get("id")), entry.get("name"), entry.get("supercategory")
+        if category_id is None or not isinstance(name, str):
+            found = f"the id {shown(entry.get('id'))} and the name {shown(name)}"
             raise UserError(f"{self._name}: category {position} has {found}; expected both")
         try:
             name = class_name(name)
         except Refusal as error:
             raise UserError(f"{self._name}: the name of category {position} {error}") from None
-        if category_id in self._categories or name in self._category_names:
-            found = f"category {position} ({shown(category_id)}, {name!r})"
-            raise UserError(f"{self._name}: {found} has the id or the name of another; expected each once")
+        if category_id in self._categories:
+            raise UserError(f"{self._name}: two categories have the id {shown(category_id)}. Give each category its own id.")
         self._categories[category_id] = name
-        self._category_names.add(name)
+        if isinstance(supercategory, str):
+            parent = unicodedata.normalize("NFC", supercategory.strip())
+            self._supercategories[category_id] = parent
+            self._parents.add(parent)
 
 
 def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:

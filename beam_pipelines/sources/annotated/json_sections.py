@@ -1,6 +1,6 @@
 """A large JSON object whose members are lists of objects, read as a stream: one entry is in memory at a time."""
 
-from typing import Any, BinaryIO, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
 
 import ijson
 
@@ -18,28 +18,36 @@ Events = Iterator[tuple[str, Any]]
 def read_sections(
     path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut] = {}
 ) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
-    """The entries of some sections, in the order of the file.
+    """Yields the entries of some sections, in the order of the file.
 
     Args:
         path: The path of the file, for messages.
         file: The file, at its beginning.
         fields: Section -> the fields that are wanted of each entry.
-        others: Section -> what takes up the names of all others, where they are to be told.
+        others: Section -> where the names of all other fields are collected.
 
     Yields:
-        (section, position in it, entry); None in the place of an entry that is no object, and of a value that is nested too deeply.
+        (section, position in it, entry); None in place of an entry that is no object, and of a value that is nested too deeply.
 
     Raises:
-        UserError: The file is not JSON, or not of that form; or one of the sections is missing.
+        UserError: The file is not JSON in UTF-8, or not of that form; a section is missing; a section, or a field that is read, occurs twice.
     """
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         file.seek(0)
     missing = dict.fromkeys(fields)
     try:
         for section, position, entry in _read(path, ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES), fields, others):
-            missing.pop(section, None)
             if position is not None:
                 yield section, position, entry
+            elif section in missing:
+                del missing[section]
+            else:
+                raise UserError(f"{printable(path)}: {section!r} occurs twice. Join the lists, or write each list to a file of its own.")
+    except _RepeatedField as error:
+        raise UserError(f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once.") from None
+    except UnicodeDecodeError as error:
+        found = error.object[error.start : error.start + 1]
+        raise UserError(f"{printable(path)}: a text in it has the byte {found!r}, which is not UTF-8. Convert the file to UTF-8.") from None
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
         raise UserError(
@@ -49,6 +57,10 @@ def read_sections(
         raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
     for section in missing:
         raise UserError(f"{printable(path)}: no {section!r} in it; expected an object with the lists {', '.join(fields)}")
+
+
+class _RepeatedField(Exception):
+    """An object has a field twice. The message is the field's name, fit for printing."""
 
 
 def _read(
@@ -89,11 +101,17 @@ def _read_entry(events: Events, wanted: Sequence[str], others: LeftOut) -> dict[
             return entry
         event, value = next(events)
         if field in wanted:
+            _check_new(field, entry)
             entry[field] = _read_value(events, event, value, _MAX_DEPTH)
         else:
             others.add((field,))
             _skip(events, event)
     raise AssertionError("the parser ended inside an object")
+
+
+def _check_new(field: str, entry: Container[str]) -> None:
+    if field in entry:
+        raise _RepeatedField(printable(field[:80]))
 
 
 def _read_value(events: Events, event: str, value: Any, depth: int) -> Any:
@@ -108,6 +126,7 @@ def _read_value(events: Events, event: str, value: Any, depth: int) -> Any:
         for event, name in events:
             if event == "end_map":
                 return members
+            _check_new(name, members)
             members[name] = _read_value(events, *next(events), depth - 1)
     items = []
     for event, value in events:
