@@ -3,6 +3,7 @@
 import os
 import pathlib
 import resource
+import threading
 from typing import Any, Mapping, Sequence
 
 import pytest
@@ -252,8 +253,40 @@ def test_parts_are_listed_apart_and_together_give_all(tmp_path, monkeypatch):
         tmp_path, {f"{name}.xml": xml(obj()) for name in range(10)} | {f"{name}.jpg": IMAGE for name in range(10)}
     )
     listed = Listed(tmp_path)
-    assert len(listed.images) == 10 and len(listed.parts) == 5
+    assert len(listed.images) == 10 and len(listed.parts) == 4
     assert listed.parts == Listed(tmp_path).parts
+
+
+def test_no_part_grows_with_the_files_that_are_in_no_pair(tmp_path):
+    num = 100
+    write_files(tmp_path, {f"annotations/x{name}.xml": xml(obj(), filename=f"{name}.jpg") for name in range(num)})
+    write_files(tmp_path, {f"images/{name}.jpg": IMAGE for name in range(2 * num)} | {f"images/{name}.txt": b"" for name in range(num)})
+    (tmp_path / "images/z.jpg").symlink_to("nowhere.jpg")
+    listed = Listed(tmp_path)
+    assert max(map(len, listed.parts)) < 500
+    assert (len(listed.images), len(listed.letters), listed.num_ignored) == (num, num + 1, num)
+
+
+class SlowFiles:
+    """Files in a store. Each read waits until several others have begun, or fails after a while."""
+
+    def __init__(self, num: int) -> None:
+        self.barrier = threading.Barrier(num)
+        self.num_reads = 0
+
+    def read_range(self, path: str, start: int, num_bytes: int) -> bytes:
+        self.num_reads += 1
+        self.barrier.wait(timeout=60)
+        return xml(obj(os.path.basename(path)))
+
+
+def test_xml_files_of_a_store_are_read_in_parallel(monkeypatch):
+    """A read at a time would never get past the barrier."""
+    source = Voc.__new__(Voc)
+    source.root, source._files = "s3://made/voc", SlowFiles(8)
+    paths = [f"{number}.xml" for number in range(24)]
+    found = [parse_annotation(data).objects.labels for data in source._read_all(paths)]
+    assert found == [(path,) for path in paths] and source._files.num_reads == 24
 
 
 def test_sizes_are_looked_up_if_they_are_wanted(tmp_path):
@@ -280,6 +313,12 @@ def test_objects_are_as_they_are_written(tmp_path):
         image_size=(50, 60),
     )
     assert parse_annotation(data).others == {"part"}
+
+
+@pytest.mark.parametrize("root", ["Annotation", "ANNOTATION"])
+def test_the_root_may_be_written_in_any_case(root):
+    data = xml(obj()).replace(b"annotation>", root.encode() + b">")
+    assert parse_annotation(data).objects.labels == ("cat",)
 
 
 def test_an_image_may_have_no_object(tmp_path):
@@ -320,6 +359,13 @@ HOSTILE = {
     ),
     "a DTD alone": (b'<!DOCTYPE annotation SYSTEM "annotation.dtd"><annotation/>', "bad_xml", "a DTD or an entity"),
     "an entity that there is not": (b"<annotation><filename>&x;</filename></annotation>", "bad_xml", "no XML"),
+    "another root that begins so": (b"<annotations/>", "bad_xml", "<annotations>"),
+    "two names": (xml(obj(inner="<name>dog</name>")), "bad_xml", "<name>"),
+    "two boxes": (xml(obj(inner="<bndbox><xmin>1</xmin></bndbox>")), "bad_xml", "<bndbox>"),
+    "a side twice": (xml(obj().replace("<xmin>", "<xmin>5</xmin><xmin>")), "bad_xml", "<xmin>"),
+    "two flags": (xml(obj(inner="<difficult>0</difficult><difficult>1</difficult>")), "bad_xml", "<difficult>"),
+    "two sizes": (xml(size="<size/><size/>"), "bad_xml", "<size>"),
+    "two names of a file": (xml(filename="a.jpg</filename><filename>b.jpg"), "bad_xml", "<filename>"),
     "another root": (b"<html><object/></html>", "bad_xml", "its root is <html>; expected <annotation>"),
     "nothing": (b"", "bad_xml", "no XML"),
     "an image": (b"\xff\xd8\xff\xe0", "bad_xml", "no XML"),

@@ -12,23 +12,25 @@
 | an XML file without an image, an image without an XML file | dead letter |
 | `<object>` | its `<name>`, its `<bndbox>` as it is written, `<difficult>` and `<truncated>`; parts of it are not objects |
 | no `<object>` | an example without boxes |
-| a DTD or an entity, more than 4 MiB, a box without four numbers | dead letter |
+| a DTD or an entity, more than 4 MiB, a box without four numbers, a field such as `<name>` twice | dead letter |
 
-What is compared are names without extensions; folders below those of images and annotations mirror each other. Parts are lists of up
-to 500 XML files, because each has to be opened: finding them is done once, and keeps their names in memory.
+Names are compared without extensions; folders below those of images and annotations mirror each other. A part is a list of up to 500 pairs
+of an XML file and an image, because each XML file has to be opened, 32 at a time in a store. Files that are in no pair are matched in one more
+part for each group of folders. That part names the group only, and its folders are walked through again, so that no part grows with the data.
 """
 
 import itertools
 import json
 import posixpath
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.annotated.voc_annotation import VocAnnotation, parse_annotation
-from beam_pipelines.sources.annotated.voc_folders import Pair, VocFolders, find_groups, match_files, stem
+from beam_pipelines.sources.annotated.voc_folders import Matched, Pair, VocFolders, find_groups, match_files, stem
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -74,7 +76,7 @@ class Voc:
         return {}
 
     def parts(self) -> list[str]:
-        """JSON: an annotated image a row; or, once a group of folders, what is not so simple.
+        """Returns JSON: a list of pairs of an annotation and an image; or a group of folders, if it has files that are in no pair.
 
         Raises:
             UserError: There is no annotation at all.
@@ -88,7 +90,9 @@ class Voc:
             num_annotations += len(matched.pairs) + len(matched.annotations)
             rows = iter(matched.pairs)
             parts += [json.dumps(batch) for batch in iter(lambda: list(itertools.islice(rows, PART_FILES)), [])]
-            parts.append(json.dumps(matched._replace(pairs=[])._asdict()))
+            has_rest = bool(matched.annotations or matched.images or matched.dead_letters)
+            if has_rest or matched.num_ignored:
+                parts.append(json.dumps({"group": group, "has_rest": has_rest, "num_ignored": matched.num_ignored}))
         if not num_annotations:
             raise UserError(
                 f"--input={self.root}: no XML file in it; expected annotations beside images, or in Annotations/"
@@ -102,15 +106,21 @@ class Voc:
             yield from self._list_pairs([Pair(*row) for row in content])
             return
         self.num_ignored += content["num_ignored"]
-        yield from (DeadLetter(*letter) for letter in content["dead_letters"])
-        yield from self._list_rest(content)
+        if content["has_rest"]:
+            files = FileListing(self._root, self._config.ignore, self._with_sizes)
+            matched = match_files(self._root, files, VocFolders(*content["group"]))
+            yield from matched.dead_letters
+            yield from self._list_rest(matched)
 
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[LabeledImage | DeadLetter]:
-        """Images with their annotation's name. Where it states another one, is that there too? A store is asked once for all."""
+        """Yields images that have the name of their annotation.
+
+        If an annotation states the name of another image, and that exists, it is ambiguous. A store is asked once for all these names.
+        """
         read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
-        for pair in pairs:
+        for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):
             try:
-                annotation = self._read(pair.annotation)
+                annotation = self._parse(data)
                 read.append((pair, annotation, self._stated_other(annotation, pair)))
             except Refusal as error:
                 read.append(DeadLetter.of(pair.annotation, error))
@@ -126,17 +136,17 @@ class Voc:
             else:
                 yield self._make_image(annotation, pair)
 
-    def _list_rest(self, content: dict[str, Any]) -> Iterator[LabeledImage | DeadLetter]:
-        """Annotations that have no image of their name, or several, and the images without an annotation of theirs."""
-        group = VocFolders(*content["group"])
-        images = {path: (num_bytes, split) for path, num_bytes, split in content["images"]}
+    def _list_rest(self, matched: Matched) -> Iterator[LabeledImage | DeadLetter]:
+        """Yields the inputs of annotations that no image, or several images, have the name of, and of the images without an annotation."""
+        group = matched.group
+        images = {path: (num_bytes, split) for path, num_bytes, split in matched.images}
         by_stem: dict[str, list[str]] = {}
         for path in images:
             by_stem.setdefault(stem(path), []).append(path)
         annotated = set()
-        for path, split in content["annotations"]:
+        for (path, split), data in zip(matched.annotations, self._read_all([path for path, _ in matched.annotations])):
             try:
-                annotation = self._read(path)
+                annotation = self._parse(data)
                 image = self._find_image(annotation, path, group, by_stem)
                 num_bytes, own_split = images[image]
                 annotated.add(image)
@@ -192,11 +202,21 @@ class Voc:
         values = {OBJECTS: annotation.objects} if self._has_boxes else None
         return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
-    def _read(self, path: str) -> VocAnnotation:
+    def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | Refusal]:
+        """Yields the contents of XML files, in order. In a store many requests overlap."""
+        if is_remote(self.root):
+            return read_ahead(self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0)
+        return map(self._read, paths)
+
+    def _read(self, path: str) -> bytes | Refusal:
         try:
-            data = self._files.read_range(f"{self.root}/{path}", 0, MAX_XML_BYTES + 1)
+            return self._files.read_range(f"{self.root}/{path}", 0, MAX_XML_BYTES + 1)
         except OSError as error:
-            raise Refusal("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}") from None
+            return Refusal("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}")
+
+    def _parse(self, data: bytes | Refusal) -> VocAnnotation:
+        if isinstance(data, Refusal):
+            raise data
         if len(data) > MAX_XML_BYTES:
             raise Refusal("bad_xml", f"more than {MAX_XML_BYTES} bytes; expected the annotation of one image")
         return parse_annotation(data, self._config.source.names_of(OBJECT_LABEL))

@@ -38,17 +38,17 @@ class VocAnnotation(NamedTuple):
 
 
 def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
-    """Reads an annotation: an image's name and its objects.
+    """Reads an annotation: the name of an image and its objects.
 
     Args:
         data: The whole XML file.
         label_names: The class names that an object may have; empty: any.
 
     Raises:
-        Refusal: It is no annotation, or an object in it is not what is expected.
+        Refusal: It is no annotation, an object in it is incomplete, or a field that is read occurs twice.
     """
     root = _parse(data)
-    if root.tag != "annotation":
+    if str(root.tag).lower() != "annotation":
         raise Refusal("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; expected <annotation>")
     found = [
         _read_object(element, f"object {number}", label_names)
@@ -56,9 +56,9 @@ def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnot
     ]
     boxes, labels, difficult, truncated = zip(*found) if found else ((), (), (), ())
     flags = {"is_difficult": difficult, "is_truncated": truncated}
-    objects = Objects(boxes, labels, flags, _read_size(root.find("size")))
+    objects = Objects(boxes, labels, flags, _read_size(_only(root, "size", "the annotation")))
     others = frozenset(field.tag for element in root.findall("object") for field in element if field.tag not in _KEPT)
-    return VocAnnotation((root.findtext("filename") or "").strip(), objects, others)
+    return VocAnnotation(_text(root, "filename", "the annotation"), objects, others)
 
 
 def _parse(data: bytes) -> Any:
@@ -72,28 +72,43 @@ def _parse(data: bytes) -> Any:
         raise Refusal("bad_xml", f"no XML: {printable(str(error)[:200])}") from None
 
 
+def _only(parent: Any, tag: str, name: str) -> Any:
+    """Returns the child with a tag; None: there is none. Raises Refusal if there are several, as a tool may have joined two objects."""
+    found = parent.findall(tag)
+    if len(found) > 1:
+        raise Refusal("bad_xml", f"{name} has {len(found)} fields <{tag}>; expected one")
+    return found[0] if found else None
+
+
+def _text(parent: Any, tag: str, name: str) -> str:
+    """Returns the text of the child with a tag, without blanks around it; empty: there is no such child."""
+    child = _only(parent, tag, name)
+    return "" if child is None else (child.text or "").strip()
+
+
 def _read_object(element: Any, name: str, label_names: Collection[str]) -> tuple[tuple[float, ...], str, int, int]:
-    box = element.find("bndbox")
+    box = _only(element, "bndbox", name)
     if box is None:
         raise Refusal("bad_xml", f"{name} has no <bndbox>")
-    sides = tuple(_read_number(box, side, f"<{side}> of {name}") for side in _SIDES)
+    sides = tuple(_read_number(box, side, name) for side in _SIDES)
+    text = _text(element, "name", name)
     try:
-        label = known(class_name(element.findtext("name") or ""), label_names)
+        label = known(class_name(text), label_names)
     except Refusal as error:
         raise Refusal("bad_label", f"<name> of {name} {error}") from None
     return sides, label, _read_flag(element, "difficult", name), _read_flag(element, "truncated", name)
 
 
 def _read_number(parent: Any, tag: str, name: str) -> float:
-    text = (parent.findtext(tag) or "").strip()
+    text = _text(parent, tag, name)
     value = float(text) if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        raise Refusal("bad_xml", f"{name} is {printable(text[:80])!r}; expected a finite number")
+        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; expected a finite number")
     return value
 
 
 def _read_flag(element: Any, tag: str, name: str) -> int:
-    text = (element.findtext(tag) or "").strip()
+    text = _text(element, tag, name)
     flag = _FLAGS.get(text.lower())
     if flag is None:
         raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; expected 0 or 1")
@@ -101,11 +116,11 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
 
 
 def _read_size(element: Any) -> tuple[int, int] | None:
-    """(height, width); None where a tool did not know it, and left it out or wrote 0."""
+    """Returns (height, width); None if the tool did not know the size, and wrote none or 0."""
     if element is None:
         return None
     height, width = (
-        _read_number(element, tag, f"<{tag}>") if element.findtext(tag) else 0.0 for tag in ("height", "width")
+        _read_number(element, tag, "<size>") if _text(element, tag, "<size>") else 0.0 for tag in ("height", "width")
     )
     if height < 0 or width < 0 or height % 1 or width % 1:
         raise Refusal("bad_xml", f"<size> is {width:g} x {height:g}; expected numbers of pixels")
