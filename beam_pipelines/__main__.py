@@ -56,8 +56,8 @@ from tf_input.dataset_format import MANIFEST
 # Whether this process is the command's alone; else whoever calls `main` may have other uses for what it imports.
 _is_command = False
 
-# Shells put in a home for `~/out`, and most not for `--output=~/out`: that would make a folder of this name.
-_HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/|$)")
+# Most shells do not expand `--output=~/out`, which would create a folder called `~`. A value such as `--label_separator '~'` is no path.
+_HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/.)")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -195,6 +195,12 @@ def test_a_home_is_meant_where_a_shell_does_not_say_so(folder, monkeypatch, caps
     assert main(["prepare", "--input=~elsewhere/in", "--output=x"]) == 2 and "~elsewhere/in" in capsys.readouterr().err
 
 
+def test_a_separator_that_is_a_tilde_is_no_home(folder):
+    (folder / "tags.csv").write_text("image,tags\n" + "".join(f"{path},big~red\n" for path in sorted(folder.glob("flowers/*/*.jpg"))))
+    assert prepare("--input", "tags.csv", "--output", "out", "--label=tags:multi_label", "--label_separator", "~") == 0
+    assert (folder / "out/label.labels.txt").read_text().split() == ["big", "red"]
+
+
 def test_options_with_several_values_are_given_as_often_as_there_are(folder):
     (folder / "flowers/rose/notes.txt").write_text("hello")
     (folder / "flowers/rose/notes.done").write_text("hello")
