@@ -1,6 +1,7 @@
-"""The objects of an example as Hugging Face's libraries have them, for the formats that hold them.
+"""The objects of an example in the form of Hugging Face's libraries, for the formats that hold objects.
 
-    objects/bbox     `bbox`: x, y, width, height, in pixels of the image as it is stored: float64, so that nothing is rounded away
+    objects/bbox     `bbox`: x, y, width, height in pixels of the image as it is stored, float64, with the fewest decimals that give the
+                     same box again: 23 and not 23.0000006, which is the float32 of the record in pixels
     objects/label    `category`
     objects/NAME     `NAME`
 """
@@ -16,6 +17,7 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, Manifest
 
 BBOX = f"{OBJECTS}/bbox"
+_MAX_DECIMALS = 6
 
 
 def object_field(feature: Feature) -> str:
@@ -44,17 +46,17 @@ class ExportedValues:
             raise UserError("--to: examples have boxes and no image; expected one, in whose pixels boxes are exported, or another format")
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
-        """The value of a feature, as `ExportedExample.value` has it; of boxes float64 [num_objects, 4] in pixels.
+        """Returns the value of a feature as `ExportedExample.value` does; for boxes float64 [num_objects, 4] in pixels.
 
         Raises:
-            BadExampleError: The example has no such value, or an image whose size can't be told.
+            BadExampleError: The example has no such value, or the size of its image is not known.
         """
         value = example.value(feature)
         if feature.name != BBOX or not len(value):
             return value.astype(np.float64) if feature.name == BBOX else value
         height, width = self._size(example)
-        top, left, bottom, right = value.astype(np.float64).T
-        return np.stack([left * width, top * height, (right - left) * width, (bottom - top) * height], axis=1)
+        (x, box_width), (y, box_height) = (_in_pixels(value[:, sides].T, size) for sides, size in (([1, 3], width), ([0, 2], height)))
+        return np.stack([x, y, box_width, box_height], axis=1)
 
     def _size(self, example: ExportedExample) -> tuple[int, int]:
         if len(self._sides) == 2:
@@ -68,3 +70,19 @@ class ExportedValues:
         except Refusal as error:
             raise BadExampleError(f"record {example.number}: {error}") from None
         return checked.height, checked.width
+
+
+def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Converts float32 sides in 0..1, [2, num_objects], into the first side and the length in pixels, which give the same sides again."""
+    first, second = (_shortest(side, size) for side in sides)
+    length = np.round(second - first, _MAX_DECIMALS)
+    return first, np.where(((first + length) / size).astype(np.float32) == sides[1], length, second - first)
+
+
+def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
+    """Converts float32 sides in 0..1 into pixels with the fewest decimals that are the same float32 once they are divided by the size."""
+    pixels = exact = sides.astype(np.float64) * size
+    for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
+        rounded = np.round(exact, num_decimals)
+        pixels = np.where((rounded / size).astype(np.float32) == sides, rounded, pixels)
+    return pixels

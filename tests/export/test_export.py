@@ -329,6 +329,26 @@ def test_boxes_are_in_pixels_of_the_image_whether_its_size_is_stated_or_not() ->
         ExportedValues(Manifest("made", 0, BOXES, {}, 1, 0, ()))
 
 
+@pytest.mark.parametrize("num_decimals", [0, 1, 2])
+def test_boxes_are_the_pixels_of_the_source(num_decimals: int) -> None:
+    """23, not 23.0000006; and the pixels make the very box of the record again."""
+    random = np.random.default_rng(num_decimals)
+    for height, width in random.integers(10, 5000, (20, 2)).tolist():
+        sides = np.round(np.sort(random.uniform(0, 1, (30, 2, 2)), axis=1) * [height, width], num_decimals)  # [top left, bottom right]
+        sides[0] = [[0, 0], [height, width]]
+        top, left, bottom, right = sides.reshape(-1, 4).T
+        source = np.stack([left, top, np.round(right - left, num_decimals), np.round(bottom - top, num_decimals)], axis=1)
+        stored = (sides / [height, width]).astype(np.float32).reshape(-1, 4)
+        data = example({"objects/bbox": stored.ravel().tolist(), "height": height, "width": width, "image": b""})
+        schema = (*(Feature(name, "integer") for name in ("height", "width")), Feature("image", "image"), *BOXES)
+        values = ExportedValues(Manifest("made", 0, schema, {}, 1, 0, ()))
+        boxes = values.of(BOXES[0], ExportedExample(0, "key", data, ExampleReader(data)))
+        assert boxes.tolist() == source.tolist()
+        x, y, box_width, box_height = boxes.T
+        again = np.stack([y, x, y + box_height, x + box_width], axis=1) / [height, width, height, width]
+        np.testing.assert_array_equal(again.astype(np.float32), stored)
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
