@@ -1,7 +1,7 @@
-"""`croissant.json`: what a data set is, for search engines and loaders of data sets (http://mlcommons.org/croissant/1.0).
+"""`croissant.json` describes a dataset for search engines and for loaders of datasets (http://mlcommons.org/croissant/1.0).
 
-Loaders of this format do not read TFRecords: the shards are a set of files, and the records that it describes are the rows of the
-catalog, one an example. Like the card it says what the manifest says, so that equal runs give equal bytes.
+Loaders of this format do not read TFRecords. The shards are a set of files, and the records are the rows of the catalog, one for each example.
+Like the card, it is made from the manifest alone, so that equal runs give equal bytes.
 """
 
 from typing import Any, Iterator
@@ -18,6 +18,7 @@ _CONTEXT = {
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "extract": "cr:extract",
     "field": "cr:field",
@@ -38,6 +39,7 @@ _CONTEXT = {
     "regex": "cr:regex",
     "repeated": "cr:repeated",
     "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
     "separator": "cr:separator",
     "source": "cr:source",
@@ -91,7 +93,7 @@ def _splits(manifest: Manifest) -> dict[str, Any]:
 
 
 def _examples(manifest: Manifest) -> dict[str, Any]:
-    by_name = {"extract": {"fileProperty": "filename"}, "transform": {"regex": rf"^{manifest.name}-(\w+)-\d+-of-"}}
+    by_name = {"extract": {"fileProperty": "filename"}, "transform": {"regex": _split_pattern(manifest)}}
     split = {
         "source": {"fileSet": {"@id": "catalog"}, **by_name},
         "references": {"field": {"@id": "splits/name"}},
@@ -110,6 +112,16 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
             *(_field(column, _TYPES[kinds[column]], bool(one.shape), one.description) for column, one in features.items()),
         ],
     }
+
+
+def _split_pattern(manifest: Manifest) -> str:
+    """Returns the pattern that takes the split of an example from the name of its catalog file.
+
+    Loaders replace the only group that captures by a split, and turn the pattern into a glob that selects the files of that split. Of
+    regular expressions they understand `.+`, brackets, and groups that do not capture and may be missing. Those are here because the loader
+    applies the pattern again to the split alone.
+    """
+    return f"^(?:{manifest.name}-)?({'|'.join(manifest.splits)})(?:-[0-9].+)?$"
 
 
 def _field(name: str, data_type: str, is_list: bool, description: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tfx_bsl.public import tfxio
 
 import tf_input
 from beam_pipelines.__main__ import main
+from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.transform.tft_modules import tft
 from made_sources import HEADS, NUM, write_coco, write_csv, write_npz
 from prepared import prepare_images
@@ -44,7 +45,7 @@ SETS = {
     "table": (write_csv, [*TABLE, "--feature=heat_path:array", "--feature=exact=heat_path:tensor"]),
     "heads": (write_csv, [*HEADS, "--feature=mask_path:mask"]),
     "objects": (write_coco, ["--masks"]),
-    "pixels": (write_npz(np.savez), ["--image_encoding=raw"]),
+    "pixels": (write_npz(np.savez), ["--image_encoding=raw", "--name=train"]),  # the name of a split too
 }
 
 
@@ -150,6 +151,25 @@ def test_tfx_bsl_gives_the_shards_to_tf_data(prepared):
     for batch in reader.TensorFlowDataset(options):
         found |= values_by_key(batch)
     assert found == expected_values(prepared, "train")
+
+
+@pytest.mark.slow(5)
+def test_croissants_loaders_select_each_split(prepared, tmp_path, caplog):
+    """mlcroissant turns the pattern of the split into a glob, and CroissantBuilder of TensorFlow Datasets makes its splits of it."""
+    mlcroissant = pytest.importorskip("mlcroissant")
+    manifest, path = read_manifest(prepared), str(prepared / "croissant.json")
+    expected = {split: {key for one in records(prepared, split) for key in ExampleReader(one).values("key")} for split in manifest.splits}
+    builder = tfds.core.dataset_builders.CroissantBuilder(jsonld=path, data_dir=str(tmp_path))
+    builder.download_and_prepare()
+    with caplog.at_level("WARNING"):
+        caplog.clear()
+        everything = list(mlcroissant.Dataset(path).records("examples"))
+        for split, keys in expected.items():
+            assert {row["examples/key"] for row in everything if row["examples/split"] == split.encode()} == keys
+            rows = list(mlcroissant.Dataset(path).records("examples", filters={"examples/split": split}))
+            assert {row["examples/key"] for row in rows} == keys and {row["examples/split"] for row in rows} == {split.encode()}
+            assert {row["key"] for row in tfds.as_numpy(builder.as_dataset(split))} == keys
+    assert not [one for one in caplog.records if "match" in one.getMessage() or "@context" in one.getMessage()]
 
 
 @pytest.fixture(scope="module")
