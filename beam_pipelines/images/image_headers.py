@@ -178,6 +178,7 @@ def describe_bytes(data: bytes) -> str:
     if not data:
         return "0 bytes"
     looks = [f", {kind}" for start, kind in _FOREIGN.items() if data[:64].lstrip().startswith(start)]
+    looks += [", HEIC or AVIF"] * (data[4:8] == b"ftyp")
     return f"starts with {data[:12]!r}{''.join(looks)}, which is no image that a record can hold"
 
 

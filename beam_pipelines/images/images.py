@@ -76,8 +76,12 @@ from tf_input.dataset_format import Feature
 if TYPE_CHECKING:
     from PIL import Image
 
+# Extension -> the usual format; a file's format is found by its bytes. Phones name JPEGs .heic, too.
 IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
-    {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp", ".npy": "npy"}
+    {
+        **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif"), "jpeg"),
+        **{".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp", ".npy": "npy"},
+    }
 )
 
 

@@ -2,8 +2,10 @@
 """
 
 import contextlib
+import glob
 import os
 import pathlib
+import re
 import shutil
 import signal
 import uuid
@@ -29,6 +31,7 @@ from beam_pipelines.storage.marked_directory import (
 )
 from tf_input.dataset_format import MANIFEST
 
+_MAGIC = re.compile(r"[*?\[{]")
 _BUSY = "another run is writing to it (`recordmill status` tells of it)"
 
 
@@ -130,9 +133,10 @@ def _check_access(option: str, path: str) -> None:
 
 
 def check_input(path: str) -> None:
-    """Fails where there is nothing at the input: neither a file, nor a folder with something in it, nor what a pattern means."""
-    folder, _, name = path.rstrip("/").rpartition("/")
-    is_pattern = any(character in name for character in "*?[{")
+    """Raises UserError if the input is no file, no folder with something in it, and no pattern of files below an existing folder."""
+    magic = _MAGIC.search(path)
+    is_pattern = magic is not None and not os.path.lexists(path)
+    folder = path[: magic.start()].rpartition("/")[0] if is_pattern else ""
     if is_remote(path):
         _check_access("--input", folder if is_pattern else path)
         store = files_at(path)
@@ -146,7 +150,12 @@ def check_input(path: str) -> None:
             )
     elif is_pattern:
         if not os.path.isdir(folder or "."):
-            raise UserError(f"--input={printable(path)}: its folder does not exist; expected a path in one that does")
+            raise UserError(f"--input={printable(path)}: folder {printable(folder)!r} does not exist. Name an existing folder.")
+        if (first := next(glob.iglob(path, recursive=True), None)) and os.path.isdir(first):
+            raise UserError(
+                f"--input={printable(path)}: the pattern matches folders, such as {printable(first)!r}. Name the folder above them, "
+                f"--input={printable(folder or '.')}, or a pattern of files, such as {printable(path.rstrip('/'))}/*.csv."
+            )
     elif not os.path.isfile(path):
         found = "is neither a folder nor a file" if os.path.exists(path) else "does not exist"
         raise UserError(f"--input={printable(path)}: {found}; expected a folder of images, or another source's file")

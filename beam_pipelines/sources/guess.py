@@ -7,8 +7,10 @@ import os
 import re
 from typing import Callable, NamedTuple
 
-from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
+from beam_pipelines.config.source_kinds import DEFAULT_SOURCE, SOURCES
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.folders.label_files import recognise
+from beam_pipelines.sources.folders.other_files import is_left_out
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
@@ -33,7 +35,7 @@ _FOLDERS = {
     "coco": ("_annotations.coco.json",),
     "arrays": ("*.npz", "images.npy", "x.npy", "x_train.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),
 }
-_IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+_IMAGE_ENDS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".heic", ".heif")
 _CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 _IMAGES = {"images", "jpegimages", "img", "imgs"}
 _MASKS = {"masks", "mask", "segmentationclass", "labels"}
@@ -41,10 +43,10 @@ _ANNOTATIONS = {"annotations"}
 
 
 def guess_source(path: str) -> str:
-    """The kind of source that an input is: one of `source_kinds.SOURCES`.
+    """Guesses the kind of source of an input: one of `source_kinds.SOURCES`.
 
     Raises:
-        UserError: It is a file, and none whose kind its name tells.
+        UserError: The input is a file of an unknown format, or has labels in a format that is not read.
     """
     if not _is_folder(path):
         return _guess_file(path)
@@ -60,7 +62,7 @@ def guess_source(path: str) -> str:
     if named & _IMAGES and named & _MASKS and not named - _IMAGES - _MASKS - _ANNOTATIONS - {"imagesets", "segmentationobject"}:
         return "masks"
     if found.has_annotations:
-        return "voc"
+        return _check_annotations(path, found)
     if named <= _IMAGES and found.are_tables:
         return "table"
     return _guess_split_folders(path, found.folders) or DEFAULT_SOURCE
@@ -70,13 +72,35 @@ def _guess_file(path: str) -> str:
     name = path.rpartition("/")[2]
     for kind, patterns in _FILES.items():
         if _any_match([name], patterns):
-            return kind
-    raise UserError(f"--input={printable(path)}: its name does not tell what it is; expected --source to say it")
+            return _check_format(path, kind) if kind in ("coco", "text") else kind
+    if name.lower().endswith(_IMAGE_ENDS):
+        raise UserError(f"--input={printable(path)}: is an image. Name the folder of its class folder, or a file that lists images.")
+    _check_format(path, "")
+    raise UserError(f"--input={printable(path)}: unknown format. Name it with --source: {', '.join(SOURCES)}.")
+
+
+def _check_format(path: str, kind: str) -> str:
+    """Returns the kind.
+
+    Raises:
+        UserError: The file has another format, by its first bytes.
+    """
+    known = recognise(path)
+    if known and not (kind and known.is_read):
+        raise UserError(f"--input={printable(path)}: looks like {known.name}: {known.advice}")
+    return kind
 
 
 def _guess_annotations(path: str, folder: str) -> str | None:
     found = _look_into(f"{path}/{folder}")
-    return "voc" if found.has_annotations else "coco" if _any_match(found.files, ("*.json",)) else None
+    if found.has_annotations:
+        return _check_annotations(f"{path}/{folder}", found)
+    return _check_annotations(f"{path}/{folder}", found, ".json", "coco") if _any_match(found.files, ("*.json",)) else None
+
+
+def _check_annotations(folder: str, found: "_Names", end: str = ".xml", kind: str = "voc") -> str:
+    """Returns the kind of a folder with annotations; UserError if the first of them has a format that is not read."""
+    return _check_format(f"{folder}/{next(name for name in found.files if name.lower().endswith(end))}", kind)
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
@@ -155,7 +179,7 @@ def _scan(path: str, until_image: bool) -> _Names:
 
 
 def _sort_out(folders: list[str], files: list[str], has_images: bool = False) -> _Names:
-    shown = [sorted(name for name in names if not name.startswith(".")) for names in (folders, files)]
+    shown = [sorted(name for name in names if not is_left_out(name, is_folder=True)) for names in (folders, files)]
     others = [name for name in shown[1] if not name.lower().endswith(_IMAGE_ENDS)]
     return _Names(shown[0][:_MAX_NAMES], others[:_MAX_NAMES], has_images or len(others) < len(shown[1]))
 

@@ -19,6 +19,7 @@ FOLDERS = {
         ["rose/1.JPG", "rose/_annotations.coco.json", "tulip/1.jpg"],
         ["1.jpg", "notes.csv"],
         ["masks/1.jpg", "hats/1.jpg"],
+        ["@eaDir/1.csv", "rose/1.jfif", "tulip/1.HEIC"],
     ],
     "table": [["metadata.csv", "1.jpg"], ["train/metadata.jsonl", "train/1.jpg", "test/metadata.jsonl"], ["metadata.parquet"],
         ["part-0.csv", "part-1.csv"],
@@ -65,6 +66,44 @@ def test_a_file_is_known_by_its_name(tmp_path, kind, name):
     assert guess_source(f"{tmp_path}/{name}") == kind
 
 
-def test_what_its_name_does_not_tell_has_to_be_said(tmp_path):
-    with pytest.raises(UserError, match=r"data\.bin: its name does not tell what it is; expected --source"):
-        guess_source(f"{tmp_path}/data.bin")
+LABELME = b'{"version": "5.2.1", "shapes": [{"label": "cat", "points": [[4, 5]]}], "imagePath": "1.jpg"}'
+VIA = b'{"1.jpg123": {"filename": "1.jpg", "size": 123, "regions": []}}'
+LABEL_STUDIO = b'[{"id": 1, "data": {"image": "1.jpg"}, "annotations": []}]'
+YOLO = b"0 0.5 0.5 0.25 0.5\n11 0.25 0.25 0.1 1\n"
+CVAT = b"<?xml version='1.0'?>\n<annotations><image id='0' name='1.jpg'/></annotations>"
+VOC = b"<annotation><filename>1.jpg</filename></annotation>"
+KITTI = b"Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 1.65 1.67 3.64 -0.65 1.71 46.70 -1.59\n"
+# case -> input, files, words of the message
+UNREADABLE = {
+    "an unknown file": ("data.bin", {"data.bin": b"x"}, ["data.bin", "--source"]),
+    "HDF5": ("x.h5", {"x.h5": b"\x89HDF\r\n\x1a\n"}, ["HDF5", ".npz"]),
+    "HDF5 of another name": ("x.bin", {"x.bin": b"\x89HDF\r\n\x1a\n"}, ["HDF5", ".npz"]),
+    "a zip file": ("x.zip", {"x.zip": b"PK\x03\x04"}, ["archive", "unpack"]),
+    "pickles": ("data_batch_1", {"data_batch_1": b"\x80\x04x"}, ["pickle"]),
+    "a file that is missing": ("x.mat", {}, ["MATLAB"]),
+    "LabelMe": ("1.json", {"1.json": LABELME}, ["LabelMe", "--source=coco"]),
+    "LabelMe's folder": ("", {"annotations/1.json": LABELME, "images/1.jpg": b"x"}, ["LabelMe", "--source=coco"]),
+    "VIA": ("via.json", {"via.json": VIA}, ["VIA"]),
+    "Label Studio": ("x.json", {"x.json": LABEL_STUDIO}, ["Label Studio"]),
+    "a list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
+    "CVAT": ("", {"annotations.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT", "--source=voc"]),
+    "CVAT's folder": ("", {"Annotations/1.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT"]),
+    "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--source=coco"]),
+    "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI"]),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_format_that_is_not_read_is_named_with_what_works(tmp_path, case):
+    name, files, words = UNREADABLE[case]
+    write_files(tmp_path, files)
+    with pytest.raises(UserError) as caught:
+        guess_source(f"{tmp_path}/{name}".rstrip("/"))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "--ignore" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name, data", [("x.json", b'{"images": [], "annotations": []}'), ("x.json", b"{}"), ("x.txt", b"a/1.jpg 3\n"), ("x.txt", b"")])
+def test_files_that_are_read_or_unknown_are_guessed_by_name(tmp_path, name, data):
+    write_files(tmp_path, {name: data})
+    assert guess_source(f"{tmp_path}/{name}") == {"x.json": "coco", "x.txt": "text"}[name]

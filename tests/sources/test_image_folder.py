@@ -388,6 +388,11 @@ def test_hidden_and_system_files_are_ignored_and_counted(tmp_path):
         "cat/desktop.ini",
         "cat/.thumbnails/1.jpg",
         f"cat/.{NOT_UTF8}",
+        "cat/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg",
+        "@eaDir/cat/1.jpg",
+        "#recycle/cat/1.jpg",
+        "$RECYCLE.BIN/1.jpg",
+        "cat/.ipynb_checkpoints/1.jpg",
     ]
     make_folder(tmp_path, ["cat/1.jpg", *ignored])
     listed = Listed(tmp_path)
@@ -416,15 +421,14 @@ def test_files_that_match_an_ignore_pattern_are_ignored_and_counted(tmp_path):
 
 def test_every_known_extension_is_taken_in_any_case(tmp_path):
     names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title()) if e != ".npy"]
-    assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".npy"}
+    assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif", ".png", ".gif", ".bmp", ".webp", ".npy"}
     make_folder(tmp_path, [f"cat/{name}" for name in [*names, "a.b.jpg", "x..jpg", "1.png.jpg"]])
     assert len(Listed(tmp_path).images) == len(names) + 3
 
 
 def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
     cases = [
-        ("text", "1.txt", ["cat/1.txt", "1 unknown extension (.txt)", ".jpg, .jpeg, .png, .gif, .bmp, .webp, .npy", "--ignore='*.txt'"]),
-        ("TIFF", "1.tiff", ["cat/1.tiff", "(.tiff)", "--ignore='*.tiff'"]),
+        ("text", "1.txt", ["cat/1.txt", "1 unknown extension (.txt)", ".png, .gif, .bmp, .webp, .npy", "--ignore='*.txt'"]),
         ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
         ("a backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
         ("a line end", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
@@ -432,6 +436,42 @@ def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
     for case, name, parts in cases:
         root = make_folder(tmp_path / case, ["cat/1.jpg", f"cat/{name}"])
         assert_refused(case, root, parts)
+
+
+VOC = b"<annotation><filename>1.jpg</filename></annotation>"
+
+
+@pytest.mark.parametrize(
+    "name, data, words",
+    [
+        ("1.tiff", b"II*\0", ["TIFF", "PNG"]),
+        ("1.tif", b"", ["TIFF", "PNG"]),
+        ("1.txt", b"0 0.5 0.5 0.25 0.5\n", ["YOLO", "--source=coco"]),
+        ("1.txt", b"0 0.1 0.1 0.2 0.1 0.2 0.2\n", ["YOLO", "--source=coco"]),
+        ("1.txt", b"1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 ship 0\n", ["DOTA", "--source=coco"]),
+        ("list.txt", b"cat/1.jpg 0\n", ["--source=text"]),
+        ("1.json", b'{"shapes": [], "imagePath": "1.jpg"}', ["LabelMe", "--source=coco"]),
+        ("all.json", b'{"images": [{"file_name": "1.jpg"}], "annotations": []}', ["COCO", "--image_root"]),
+        ("1.xml", VOC, ["--source=voc"]),
+        ("1.xml", b"<annotations></annotations>", ["CVAT"]),
+        ("rows.csv", b"", ["--input", "rows.csv", "--image_root"]),
+        ("rows.csv", b"id;name\n1.jpg;x\n", ["--image_root=", "/cat --image_column=id "]),
+        ("rows.csv", b"name,id_code\nx,1\n", ["/cat --image_column=id_code --image_suffix=.jpg"]),
+        ("rows.parquet", b"PAR1", ["--input", "--image_root"]),
+        ("a.tfrecord", b"", ["--source=tfrecord"]),
+        ("a.tar", b"", ["--source=webdataset"]),
+        ("a.npz", b"PK", ["--source=arrays"]),
+        ("data_batch_1", b"\x80\x04x", ["pickle", ".npz"]),
+        ("a.dcm", bytes(128) + b"DICM", ["DICOM", "PNG"]),
+        ("picture", jpeg(0), ["rename", ".jpg"]),
+    ],
+)
+def test_files_with_data_in_class_folders_are_named_and_never_to_be_ignored(tmp_path, name, data, words):
+    write_files(tmp_path, {"cat/1.jpg": jpeg(0), f"cat/{name}": data})
+    assert_refused(name, tmp_path, words)
+    with pytest.raises(UserError) as caught:
+        Listed(tmp_path)
+    assert "--ignore" not in str(caught.value)
 
 
 def test_arrays_beside_images_are_no_examples_in_silence(tmp_path):
@@ -456,8 +496,8 @@ def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
     root = make_folder(tmp_path, [*made, "train/dog/1.jpg"])
     expected = (
         "2 images lie beside the class folders: 'val/x.jpg', 'val/y.png'; expected SPLIT/CLASS/IMAGE; "
-        "3 files of 2 unknown extensions (.done, .md): test/cat/b.md, test/dog/c.done and 1 more; expected .jpg, .jpeg, .png, .gif, "
-        ".bmp, .webp, .npy; --ignore='*.done' --ignore='*.md' leaves them out; "
+        f"3 files of 2 unknown extensions (.done, .md): test/cat/b.md, test/dog/c.done and 1 more; expected {', '.join(IMAGE_EXTENSIONS)}; "
+        "--ignore='*.done' --ignore='*.md' leave out such files, if they are no labels; "
         "no image of class 'owl' in 'test/owl/'; expected one of each class, or --ignore='FOLDER' to leave it out"
     )
     assert_refused("all", root, [f"--input={root}: {expected}"])
@@ -471,7 +511,7 @@ def test_what_is_told_of_strays_is_bounded(tmp_path):
         Listed(root)
     message = str(caught.value)
     assert "1,599 files of more than 1,000 unknown extensions (.txt, .x0000, .x0001, .x0002, .x0003 and 995 more)" in message
-    assert "'*.x0003' and the like leave them out" in message and len(message) < 800 + len(str(root))
+    assert "'*.x0003' leave out such files and the like" in message and len(message) < 900 + len(str(root))
 
 
 NOTES = (

@@ -26,6 +26,7 @@ from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_sets
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
 from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, no_split_folders, refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import MASK, Feature
@@ -97,11 +98,12 @@ class Masks:
             return []
         take = self._files.take_folder
         images, masks = take(join(parent, images)), take(join(parent, masks))
-        mask_folders, _ = self._files.top_level(masks)
+        mask_folders, mask_names = self._files.top_level(masks)
         inner = find_folder(mask_folders, _INNER_MASK_FOLDERS)
         if inner:
             masks = take(join(masks, inner))
-            mask_folders, _ = self._files.top_level(masks)
+            mask_folders, mask_names = self._files.top_level(masks)
+        self._check_masks(masks, mask_folders, mask_names)
         image_folders, image_names = self._files.top_level(images)
         splits = name_splits(self.root, image_folders, self._split_folders) if image_folders and not image_names else {}
         if not any(splits.values()):
@@ -110,6 +112,16 @@ class Masks:
             _Pair(take(join(images, name)), take(join(masks, name)) if name in mask_folders else None, split, None)
             for name, split in splits.items()
         ]
+
+    def _check_masks(self, folder: str, folders: list[str], names: list[str]) -> None:
+        """Raises UserError if the files of a folder of masks, or of the first folder in it, are labels in another format."""
+        if folders and not names:
+            folder = join(folder, folders[0])
+            _, names = self._files.top_level(folder)
+        if names and not any(posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS for name in names):
+            path = join(folder, names[0])
+            if known := recognise(f"{self.root}/{path}"):
+                raise UserError(f"--input={self.root}: {printable(path)} looks like {known.name}, and not like a mask: {known.advice}")
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
         """The inputs of one pair of folders.

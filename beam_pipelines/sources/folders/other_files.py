@@ -6,8 +6,13 @@ import re
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.sources.folders.label_files import recognise
 
-_SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
+# Files and folders of operating systems and of network storage: thumbnails, recycle bins, snapshots.
+_SYSTEM_FILES = {
+    *("Thumbs.db", "ehthumbs.db", "desktop.ini", "Picasa.ini", "Icon\r", "__MACOSX", "$RECYCLE.BIN", "System Volume Information"),
+    *("@eaDir", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot", "@tmp", "lost+found", "__pycache__"),
+}
 # What people lay beside data: notes about it, and checksums.
 _NOTES = re.compile(
     r"(?:README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS|CHANGE(?:LOG|S)|CITATION)(?:[-_.][\w-]+)?"
@@ -136,7 +141,7 @@ class Strays:
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(f"images and arrays, as {both}; expected one of the two; --ignore='*.npy' leaves the arrays out")
         if self.num_unknown:
-            problems.append(self._describe_unknown())
+            problems.append(self._describe_unknown(root))
         without_images = sorted(self.without_files.keys() - self.labels) if self.layout and self.labels else []
         if without_images:
             folders = [f"class {printable(label)!r} in {printable(self.without_files[label] + '/')!r}" for label in without_images]
@@ -148,19 +153,29 @@ class Strays:
             where = " in class folders" if self.layout else ""
             raise UserError(f"--input={root}: no image in it; expected files named {', '.join(IMAGE_EXTENSIONS)}{where}")
 
-    def _describe_unknown(self) -> str:
+    def _describe_unknown(self, root: str) -> str:
         patterns = sorted(self.unknown)
         kinds = [printable(pattern.removeprefix("*")) for pattern in patterns]
         paths = sorted(printable(path) for path in self.unknown.values())
         files = "1 file" if self.num_unknown == 1 else f"{self.num_unknown:,} files"
         several = "1 unknown extension" if len(kinds) == 1 else f"{len(kinds):,} unknown extensions"
         several = f"more than {several}" if self.has_more_kinds else several
-        options = " ".join(f"--ignore='{printable(pattern)}'" for pattern in patterns[:_NUM_SHOWN])
-        leave = "leaves them out" if len(kinds) <= _NUM_SHOWN else "and the like leave them out"
-        return (
-            f"{files} of {several} ({_shown(kinds[:_NUM_SHOWN], len(kinds))}): {_shown(paths[:_NUM_SHOWN], self.num_unknown)}; "
-            f"expected {', '.join(IMAGE_EXTENSIONS)}; {options} {leave}"
-        )
+        advice = self._advise(root, patterns[:_NUM_SHOWN], has_more=len(patterns) > _NUM_SHOWN)
+        return f"{files} of {several} ({_shown(kinds[:_NUM_SHOWN], len(kinds))}): {_shown(paths[:_NUM_SHOWN], self.num_unknown)}; {advice}"
+
+    def _advise(self, root: str, patterns: list[str], has_more: bool) -> str:
+        """What to do about files of the first unknown patterns. Labels are never to be ignored."""
+        formats = {pattern: recognise(f"{root}/{self.unknown[pattern]}") for pattern in patterns}
+        first = {known.name: pattern for pattern, known in reversed(formats.items()) if known}
+        advice = [
+            f"{printable(self.unknown[pattern])} looks like {name}: {formats[pattern].advice}" for name, pattern in sorted(first.items())
+        ]
+        others = [printable(pattern) for pattern, known in formats.items() if not known]
+        if others:
+            leave = "leave out such files" + (" and the like" if has_more else "")
+            options = " ".join(f"--ignore='{pattern}'" for pattern in others)
+            advice.append(f"expected {', '.join(IMAGE_EXTENSIONS)}; {options} {leave}, if they are no labels")
+        return "; ".join(advice)
 
 
 def _shown(first: list[str], num: int) -> str:

@@ -4,7 +4,7 @@
 | --- | --- |
 | a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
 | members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
-| `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
+| `.jpg`, `.jpeg`, `.jpe`, `.jfif`, `.png`, `.webp`, `.gif`, `.bmp`, `.heic`, `.heif` | the image: the first of these that there is, or `--image_column` |
 | `.npy` | the image, by `--image_column`, or where the first 100 samples have no other and only labels, texts and what is named beside it |
 | `.npy` without such an image, beside what nobody reads, as `.tif` | refused: names `--image_column`; a later such sample: dead letter |
 | `.cls`, `.txt`, the fields of `.json`, and `.json` as a text | what `--label` and `--feature` may name |
@@ -56,7 +56,7 @@ _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 _OPTIONS = (
     "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on"
 ).split()
-_IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
+_IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif")
 _ARRAY = "npy"
 _NO_IMAGES = frozenset({"cls", "txt", "json"})  # whether they are read or not
 _NUM_FIRST = 100  # samples that are looked at for an image before an array is taken for it, and for what objects have

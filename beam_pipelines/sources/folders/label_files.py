@@ -1,0 +1,168 @@
+"""Names the format of a file that a source does not read, and the command or conversion that works instead.
+
+Formats are recognised by the first bytes of a file and its extension. Advice on a file with labels never is to ignore it.
+"""
+
+import csv
+import itertools
+import os
+import posixpath
+import re
+from typing import NamedTuple
+
+from beam_pipelines.errors import printable
+from beam_pipelines.storage.files import files_at, is_remote
+
+_HEAD_BYTES = 1 << 16
+_CONVERT = "not read yet; convert them to COCO JSON, and read that with --source=coco"
+_MAX_CHECKS = 60  # of paths, to find the folder that a table's image paths are relative to
+
+# First bytes, where they begin, name, advice.
+_MAGIC = [
+    (b"\x89HDF\r\n\x1a\n", 0, "HDF5", "not read; save its arrays with numpy.savez, and read the .npz file with --source=arrays"),
+    (b"MATLAB 5.0", 0, "MATLAB data", "not read; save its arrays with numpy.savez, and read the .npz file with --source=arrays"),
+    (b"DICM", 128, "DICOM images", "not read; convert them to PNG"),
+    (b"II*\0", 0, "TIFF images", "not read; convert them to PNG"),
+    (b"MM\0*", 0, "TIFF images", "not read; convert them to PNG"),
+    (b"Rar!", 0, "an archive", "unpack it, and name its folder as --input"),
+    (b"7z\xbc\xaf", 0, "an archive", "unpack it, and name its folder as --input"),
+    (b"\xff\xd8\xff", 0, "JPEG images", "rename them to .jpg"),
+    (b"\x89PNG", 0, "PNG images", "rename them to .png"),
+]
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_RECORDS = "TFRecords", "read them with --source=tfrecord --input={path}"
+_ENDS = {
+    (".npz", ".npy"): ("NumPy arrays", "read them with --source=arrays --input={path}"),
+    (".zip", ".7z", ".rar"): ("an archive", "unpack it, and name its folder as --input"),
+    (".tar", ".tar.gz", ".tgz"): ("a tar archive", "read a WebDataset with --source=webdataset --input={path}, or unpack it"),
+    (".tfrecord", ".tfrecords", ".tfrec", ".record", ".tfrecord.gz", ".array_record"): _RECORDS,
+    (".h5", ".hdf5"): _MAGIC[0][2:],
+    (".mat",): _MAGIC[1][2:],
+    (".tif", ".tiff"): _MAGIC[3][2:],
+    (".dcm",): _MAGIC[2][2:],
+    (".pkl", ".pickle"): ("pickles", "never opened; save their arrays with numpy.savez, and read the .npz file with --source=arrays"),
+    (".yaml", ".yml"): ("a YOLO configuration", f"YOLO labels are {_CONVERT}"),
+}
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".csv.gz", ".tsv.gz", ".jsonl.gz", ".ndjson.gz", ".parquet.gz")
+_JSON_KEYS = [
+    ({"shapes", "imagePath"}, "LabelMe labels", _CONVERT),
+    ({"_via_img_metadata"}, "VIA labels", _CONVERT),
+    ({"images", "file_name"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
+    ({"images", "annotations"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
+    ({"images", "categories"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
+    ({"filename", "regions"}, "VIA labels", _CONVERT),
+    ({"annotations", "data"}, "Label Studio labels", "not read; export them from Label Studio as COCO, and read that with --source=coco"),
+    ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
+    ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
+    ({"image", "annotations"}, "CreateML labels", _CONVERT),
+]
+_NUMBER = r"-?\d+(?:\.\d*)?(?:e-?\d+)?"
+_YOLO = re.compile(rf"\d+(?: +(?:0?\.\d+|[01](?:\.\d*)?|\d(?:\.\d+)?e-\d+)){{4,}} *")
+_KITTI = re.compile(rf"[A-Za-z_]+(?: {_NUMBER}){{14,15}}")
+_DOTA = re.compile(rf"(?:{_NUMBER} ){{8}}\S+(?: \d+)?")
+_LIST = re.compile(r"\S.*\.(?:jpe?g|png|bmp|gif|webp)\b.*", re.IGNORECASE)
+
+
+class Format(NamedTuple):
+    """A recognised format.
+
+    Attributes:
+        name: The name of the format, to follow "looks like".
+        advice: What to do instead.
+    """
+
+    name: str
+    advice: str
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a source reads the format."""
+        return self.advice.startswith("read ")
+
+
+def recognise(path: str) -> Format | None:
+    """Recognises the format of a file; None if it is unknown, or the file cannot be read."""
+    try:
+        head = files_at(path).read_range(path, 0, _HEAD_BYTES) if is_remote(path) or os.path.isfile(path) else b""
+    except OSError:
+        head = b""
+    name = path.lower()
+    found = _by_content(name, head) or next((known for ends, known in _ENDS.items() if name.endswith(ends)), None)
+    if found:
+        return Format(found[0], found[1].replace("{path}", printable(path)))
+    return Format("a table", _table_advice(path, head)) if name.endswith(_TABLES) else None
+
+
+def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
+    for magic, start, *known in _MAGIC:
+        if head[start : start + len(magic)] == magic:
+            return tuple(known)
+    if _PICKLE.match(head) and not name.endswith(_TABLES):
+        return next(known for ends, known in _ENDS.items() if ".pkl" in ends)
+    text = head.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
+    if text.startswith("<?xml") or name.endswith(".xml"):
+        return _xml_format(text)
+    if name.endswith(".json"):
+        return _json_format(text)
+    return _text_format(text) if name.endswith(".txt") else None
+
+
+def _xml_format(text: str) -> tuple[str, str] | None:
+    if re.search(r"<annotations[\s>]", text):
+        return "CVAT labels", "not read; export them from CVAT as COCO or Pascal VOC, and read that with --source=coco or --source=voc"
+    return ("Pascal VOC annotations", "read them with --source=voc") if re.search(r"<annotation[\s>]", text) else None
+
+
+def _json_format(text: str) -> tuple[str, str] | None:
+    keys = set(re.findall(r'"((?:[^"\\]|\\.)*)"\s*:', text))
+    for wanted, *known in _JSON_KEYS:
+        if wanted <= keys:
+            return tuple(known)
+    if re.match(r"\[\s*\{", text):
+        return "a JSON list of rows", "convert it to JSON Lines (jq -c '.[]' IN.json > OUT.jsonl), and read that as a table"
+    return None
+
+
+def _text_format(text: str) -> tuple[str, str] | None:
+    lines = [line.strip() for line in text.splitlines()[:20] if line.strip()]
+    for pattern, *known in (
+        (_YOLO, "YOLO labels", _CONVERT),
+        (_KITTI, "KITTI labels", _CONVERT),
+        (_DOTA, "DOTA labels", _CONVERT),
+        (_LIST, "a list of images", "read it with --source=text --input={path} --image_root=FOLDER"),
+    ):
+        if lines and all(map(pattern.fullmatch, lines[:-1] or lines)):
+            return tuple(known)
+    return None
+
+
+def _table_advice(path: str, head: bytes) -> str:
+    """The command that reads a table; with the column and the folder of its images if they are found."""
+    try:
+        found = _find_images(path, head.decode())
+    except (OSError, ValueError, StopIteration, csv.Error):  # a table of another kind, or cut in a character
+        found = None
+    return f"read it with --input={printable(path)} " + (found or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN")
+
+
+def _find_images(path: str, text: str) -> str | None:
+    lines = text.splitlines()[:2]
+    if len(lines) < 2:
+        return None
+    separator = max(",;\t", key=lines[0].count)
+    header, row = (next(csv.reader([line], delimiter=separator)) for line in lines)
+    folder = posixpath.dirname(path) or "."
+    places = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
+    checks = itertools.islice(itertools.product(places, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
+    for place, (column, value), suffix in checks:
+        if value and not value.startswith("/") and (suffix or "." in value) and files_at(place).exists(f"{place}/{value}{suffix}"):
+            options = f"--image_root={printable(place)} --image_column={printable(column)}"
+            return options + (f" --image_suffix={suffix}" if suffix else "") + " (and --label, if no column is called label or class)"
+    return None
+
+
+def _folders_in(folder: str) -> list[str]:
+    if is_remote(folder):
+        return files_at(folder).top_level(folder)[0]
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
