@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 from beam_pipelines.__main__ import make_parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "deploy/*/README.md", "deploy/demo/shuffle.png")
+ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "deploy/*/README.md", "deploy/demo/shuffle.png")
 
 _LINK = re.compile(r"(?<=\]\()([^()\s:#]+)(?=[#)])")  # a relative one, without its anchor
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")

@@ -25,7 +25,7 @@ from beam_pipelines.__main__ import make_parser
 
 RUN = ("README.md", "docs/guide.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
-MAX_README_LINES = 150
+MAX_README_LINES = 120
 # By all programs of the pages together: `recordmill which` wants TensorFlow too, and the scans of digits are scikit-learn's.
 PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "forked_light", "sklearn.datasets")
 
