@@ -109,7 +109,7 @@ def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any], num
         num_processes: The number of light processes beside a worker.
 
     Returns:
-        A PCollection of one element, the output, once that is in place.
+        A PCollection of one element, None, once the output is in its place.
     """
     addresses = [(split, index) for split, infos in job.manifest.splits.items() for index in range(len(infos))]
     exported = (
@@ -138,8 +138,8 @@ class _ExportShard(ParallelMap):
         yield result
 
 
-def publish_export(unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]) -> str:
-    """Brings an export whose files are written to its place.
+def publish_export(unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]) -> None:
+    """Moves an export whose files are written to its final place. Returns nothing: Beam cannot encode a path that is not UTF-8.
 
     Raises:
         RunError: Something is missing, or was changed.
@@ -157,7 +157,6 @@ def publish_export(unused: bytes, exported: Iterable[ExportedShard], job: Export
             write_file(f"{job.working_directory}/{name}", text.encode())
     counts = {split: job.manifest.num_examples(split) for split in job.manifest.splits}
     publish(job, to_json({"format": "recordmill export", "to": job.to, "name": job.manifest.name, "splits": counts, **run_info}).encode())
-    return job.output
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import os
 import pathlib
 import shutil
 import tarfile
@@ -372,6 +373,15 @@ def test_an_index_that_is_gone_or_of_another_shard_is_named(made: pathlib.Path, 
 
 
 HOSTILE = ("../up", "a/b", "<script>", ".hidden", "__x__", "%2E", "x" * 250, "שלום", "a\\b")
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("to", ["parquet", "dali_index"])
+def test_folders_may_have_names_that_are_not_utf8(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(made, folder / "made")
+    assert main(["export", str(folder / "made"), str(folder / "out"), "--to", to]) == 0
+    assert "caf\\xe9" in capfd.readouterr().out and (folder / "out" / EXPORT).is_file()
 
 
 @pytest.mark.slow
