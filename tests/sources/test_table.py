@@ -729,6 +729,8 @@ def test_a_bad_split_key_group_or_weight_is_a_dead_letter(
 
 BAD_JSON_LINES: list[tuple[str, str | bytes, str, str]] = [
     ("no JSON", "a.jpg,cat", "bad_row", "no JSON"),
+    ("a column twice", '{"image": "a.jpg", "label": "cat", "label": "dog"}', "bad_row", "'label'"),
+    ("a field twice", '{"image": "a.jpg", "label": "cat", "more": [{"x": 1, "x": 1}]}', "bad_row", "'x'"),
     ("a list", '["a.jpg"]', "bad_row", "JSON of type list; expected an object"),
     ("a number", "7", "bad_row", "type int"),
     ("no label", '{"image": "a.jpg"}', "bad_label", "is empty"),

@@ -242,6 +242,12 @@ def test_what_is_no_sample_is_ignored_and_counted(tmp_path):
         ("a negative label", [("b.jpg", JPEG), ("b.cls", b"-1")], {}, "bad_label"),
         ("no JSON", [("b.jpg", JPEG), ("b.json", b"{")], {"labels": ["cls"], "features": ["n:integer"]}, "bad_json"),
         (
+            "a field twice",
+            [("b.jpg", JPEG), ("b.json", b'{"n": 1, "n": 2}')],
+            {"labels": ["cls"], "features": ["n:integer"]},
+            "bad_json",
+        ),
+        (
             "deep JSON",
             [("b.jpg", JPEG), ("b.json", b"[" * 200_000)],
             {"labels": ["cls"], "features": ["n:integer"]},

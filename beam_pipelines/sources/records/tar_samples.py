@@ -1,12 +1,12 @@
 """Samples in a tar file: members that come one behind the other and whose names are the same up to a dot."""
 
-import json
 import re
 from typing import Any, Collection, Iterator
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import CONTROL, Refusal, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
+from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.records.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
 from beam_pipelines.storage import MAX_FILE_BYTES
@@ -51,7 +51,7 @@ class TarSample:
         if "json" not in self.texts:
             return {}
         try:
-            fields = json.loads(self.texts["json"])
+            fields = read_json(self.texts["json"])
         except (ValueError, RecursionError) as error:
             raise Refusal("bad_json", f"its JSON can't be read: {error!r:.200}") from None
         if not isinstance(fields, dict):

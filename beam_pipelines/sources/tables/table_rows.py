@@ -12,11 +12,11 @@ import collections
 import contextlib
 import csv
 import itertools
-import json
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, full_lines, open_lines
 from beam_pipelines.sources.tables.parquet_rows import (
@@ -256,7 +256,7 @@ def _json_rows(lines: Lines) -> Iterator[Row]:
 
 def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
     try:
-        row = json.loads(line)
+        row = read_json(line)
     except RecursionError:
         return Refusal("bad_row", "JSON that is nested too deep; expected an object")
     except ValueError as error:  # a number of too many digits is one, beside what json has for it
