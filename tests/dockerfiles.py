@@ -6,6 +6,8 @@ import re
 import subprocess
 from typing import NamedTuple
 
+from packaging.requirements import Requirement
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCKERFILES = {path.parent.name: path for path in sorted((ROOT / "deploy").glob("*/Dockerfile"))}
 
@@ -70,3 +72,11 @@ def _matches(path: str, pattern: str) -> bool:
     if pattern.startswith("**/"):
         return fnmatch.fnmatchcase(pathlib.PurePosixPath(path).name, pattern[3:])
     return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
+
+
+def pinned_versions(python: str) -> dict[str, str]:
+    """Returns the versions that deploy/constraints.txt pins for a version of Python, such as "3.11", by the packages' names."""
+    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    requirements = [Requirement(line) for line in lines if not line.startswith("#")]
+    fitting = [one for one in requirements if not one.marker or one.marker.evaluate({"python_version": python})]
+    return {requirement.name: str(requirement.specifier).removeprefix("==") for requirement in fitting}

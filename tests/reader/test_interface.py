@@ -66,7 +66,7 @@ def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, othe
             assert option.kind is inspect.Parameter.KEYWORD_ONLY, (case, name)
             assert (option.annotation, option.default) == (fields[name].annotation, fields[name].default), (case, name)
     for place in (flowers.batches, tf_input.PreparedDataset.batches):
-        shown = pydoc.render_doc(place, renderer=pydoc.plaintext)
+        shown = " ".join(pydoc.render_doc(place, renderer=pydoc.plaintext).split())  # Python 3.13 prints a parameter to a line
         assert "config: tf_input.read_config.ReadConfig | None = None, *, batch_size: int, image_size: " in shown
         assert "seed: int | None = None" in shown and "Reads a split in batches" in shown
 

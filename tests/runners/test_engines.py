@@ -4,6 +4,7 @@ import dataclasses
 import http.server
 import os
 import pathlib
+import shutil
 import threading
 from typing import Iterator
 
@@ -24,6 +25,7 @@ from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import write_class_folders
 
 PROCESS = ["--environment_type=PROCESS", '--environment_config={"command": "/boot"}']
+needs_java = pytest.mark.skipif(not shutil.which("java"), reason="java is not installed")
 FLINK = ["--runner=FlinkRunner", "--shared_filesystem", *PROCESS]
 
 
@@ -87,11 +89,13 @@ def test_a_flink_master_that_does_not_answer_is_named(folder, capsys, flink_mast
         assert f"--flink_master={master}: no answer ({reason}" in line and expected in line
 
 
+@needs_java
 def test_a_job_server_that_is_missing_is_named(folder, capsys, flink_master):
     line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", "--flink_job_server_jar=missing.jar")
     assert "--flink_job_server_jar=missing.jar does not exist" in line
 
 
+@needs_java
 def test_a_job_server_that_cannot_be_downloaded_is_named(folder, capsys, flink_master):
     url = f"http://{flink_master}/job-server.jar"
     line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", f"--flink_job_server_jar={url}")
