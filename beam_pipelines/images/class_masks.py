@@ -13,23 +13,21 @@ A mask has the size of the image as its file stores it, and is then rotated with
 are equal, `SourceConfig.drawn_on` decides. In a resized mask each pixel has the id of the nearest pixel; ids are never blended.
 """
 
-import struct
 from typing import Any, Sequence
 
 import numpy as np
 
 from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.images.annotations import Regions, follows_turn
-from beam_pipelines.images.image_codecs import decode_with_pillow, encode_grey
+from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey
 from beam_pipelines.images.image_headers import (
     check_gif_header,
-    check_num_frames,
     check_size,
     describe_bytes,
     exif_orientation,
     identify,
-    read_png_chunks,
 )
+from beam_pipelines.images.png_files import read_png
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
@@ -54,7 +52,8 @@ def read_mask(data: bytes) -> np.ndarray:
                 )
             return check_ids(np.frombuffer(values, raw.dtype).reshape(raw.height, raw.width))
         if image_format == "png":
-            return _read_png(data)
+            with bad_data_refused(image_format):
+                return _read_png(data)
         if image_format == "gif":
             check_gif_header(data)
         elif image_format is None:
@@ -70,21 +69,16 @@ def read_mask(data: bytes) -> np.ndarray:
 
 
 def _read_png(data: bytes) -> np.ndarray:
-    plain, others = read_png_chunks(data, checksums=True)
-    if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
-        raise Refusal("bad_image", f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
-    width, height, num_bits, color_type = struct.unpack_from(">IIBB", plain, 16)
-    check_size("png", height, width)
-    check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
-    if color_type not in (0, 3):
-        kind = {2: "in colour", 4: "with alpha", 6: "in colour, with alpha"}.get(color_type, f"of type {color_type}")
+    png = read_png(data, checksums=True)
+    if png.color_type not in (0, 3):
+        kind = {2: "in colour", 4: "with alpha", 6: "in colour, with alpha"}[png.color_type]
         raise Refusal("bad_image", f"PNG: {kind}; {_EXPECTED}")
-    if exif_orientation(others.get(b"eXIf", b"")) != 1:
+    if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
         raise Refusal("bad_image", "PNG: a mask with an EXIF orientation of its own; expected none")
-    ids = np.asarray(decode_with_pillow("png", plain))
-    if num_bits in (2, 4) and color_type == 0:  # Pillow stretches them to 0..255
-        ids = ids // (85 if num_bits == 2 else 17)
-    return ids.astype(np.uint16 if num_bits == 16 else np.uint8)
+    ids = np.asarray(decode_with_pillow("png", png.to_stored()))
+    if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow stretches them to 0..255
+        ids = ids // (85 if png.num_bits == 2 else 17)
+    return ids.astype(np.uint16 if png.num_bits == 16 else np.uint8)
 
 
 def check_ids(ids: np.ndarray) -> np.ndarray:

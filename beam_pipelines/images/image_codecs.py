@@ -2,13 +2,16 @@
 
 import contextlib
 import io
-from typing import TYPE_CHECKING, Iterator
+import re
+import struct
+from typing import TYPE_CHECKING, Iterator, NamedTuple
 
 import numpy as np
 import simplejpeg
 
 from beam_pipelines.errors import Refusal
-from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size
+from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size, read_jpeg_header
+from beam_pipelines.images.jpeg_oddities import cut_left_over, tidy_header
 
 # Pillow is imported where it is needed: it costs a process 80 ms and 6 MB, and clean JPEGs never need it.
 if TYPE_CHECKING:
@@ -16,31 +19,103 @@ if TYPE_CHECKING:
 
 # What undoes the EXIF orientations from 2 to 8, by Pillow's names.
 _TURNS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
+_RARE_CHROMA = "subsampling level"  # in what simplejpeg says of a chroma subsampling that it does not know
+_MAX_CUTS = 4  # libjpeg reports some bytes too few: it may have read ahead of them
+_MISSING = re.compile("premature end", re.IGNORECASE)  # in what libjpeg says where pixels are missing
 _MAX_SIDES = {"jpeg": 65_500, "webp": 16_383}  # what libjpeg and libwebp write
 
 
-def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, reduction: int) -> np.ndarray:
-    """Decodes a JPEG: uint8 [height, width, 3] for RGB, [height, width, 1] for GRAY; the sides 1, 1/2, 1/4 or 1/8, rounded up."""
-    is_cmyk = header.num_components == 4
-    if strict:
-        height, width = -(-header.height // reduction), -(-header.width // reduction)
+class DecodedJpeg(NamedTuple):
+    """The pixels of a JPEG.
+
+    Attributes:
+        pixels: uint8 [height, width, 3] for RGB, [height, width, 1] for GRAY.
+        is_odd: Whether libjpeg warns about the file, although no pixel is missing or corrupt.
+    """
+
+    pixels: np.ndarray
+    is_odd: bool = False
+
+
+def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, reduction: int) -> DecodedJpeg:
+    """Decodes a JPEG.
+
+    Args:
+        data: The bytes of the file.
+        header: Its header.
+        colorspace: `RGB` or `GRAY`.
+        strict: Whether corrupt pixels are rejected; missing pixels are in any case.
+        reduction: The sides are decoded at 1, 1/2, 1/4 or 1/8 of their length, rounded up.
+
+    Raises:
+        Refusal: Pixels are missing, or corrupt, or the file is no JPEG that libjpeg decodes.
+    """
+    try:
+        return DecodedJpeg(_decode_strictly(data, header, colorspace, reduction))
+    except _JpegError as error:
+        warning = str(error)
+    if _RARE_CHROMA not in warning:
         try:
-            pixels = simplejpeg.decode_jpeg(
-                data, "CMYK" if is_cmyk else colorspace, min_height=height, min_width=width, min_factor=reduction, strict=True
-            )
-        except ValueError as error:
-            # Not damage but a rare chroma subsampling, which only Pillow knows.
-            if "subsampling level" not in str(error):
-                raise Refusal("bad_image", f"JPEG: {error}") from None
-        else:
-            return _cmyk_to_rgb(pixels) if is_cmyk else pixels
+            return DecodedJpeg(_decode_oddities(data, header, colorspace, reduction, warning), is_odd=True)
+        except _JpegError as error:
+            warning = str(error)
+        if strict or _MISSING.search(warning):
+            raise Refusal("bad_image", f"JPEG: {warning}{'' if _MISSING.search(warning) else _takes_it(data, header, reduction)}")
+    return DecodedJpeg(_decode_leniently(data, header, colorspace, reduction))
+
+
+class _JpegError(Exception):
+    """What libjpeg says of a JPEG that it does not decode, or with a warning."""
+
+
+def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
+    is_cmyk = header.num_components == 4
+    height, width = -(-header.height // reduction), -(-header.width // reduction)
+    try:
+        pixels = simplejpeg.decode_jpeg(
+            data, "CMYK" if is_cmyk else colorspace, min_height=height, min_width=width, min_factor=reduction, strict=True
+        )
+    except ValueError as error:
+        raise _JpegError(str(error)) from None
+    return _cmyk_to_rgb(pixels, header.has_adobe) if is_cmyk else pixels
+
+
+def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction: int, warning: str) -> np.ndarray:
+    """Decodes a JPEG without what libjpeg warns of and no pixel depends on."""
+    tidy = tidy_header(data, header)
+    header = read_jpeg_header(tidy)
+    for _ in range(_MAX_CUTS):
+        try:
+            return _decode_strictly(tidy, header, colorspace, reduction)
+        except _JpegError as error:
+            warning = str(error)
+        tidy = cut_left_over(tidy, header, warning)
+        if tidy is None:
+            break
+    raise _JpegError(warning)
+
+
+def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
+    """Decodes a JPEG with corrupt pixels, or with a rare chroma subsampling, which only Pillow knows."""
     if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow does not always mind; tf.io does
         raise Refusal("bad_image", "JPEG: truncated: no end-of-image marker")
     # Without its EXIF, in which Pillow looks for a resolution, warning about what it does not understand.
     plain = data[: header.num_bytes].replace(EXIF, bytes(len(EXIF))) + data[header.num_bytes :]
     image = decode_with_pillow("jpeg", plain, reduction)
-    pixels = np.asarray(image.convert("L" if colorspace == "GRAY" else "RGB"))
+    if image.mode == "CMYK":  # in which Pillow inverts the inks of each JPEG
+        pixels = _cmyk_to_rgb(255 - np.asarray(image), header.has_adobe)
+    else:
+        pixels = np.asarray(image.convert("L" if colorspace == "GRAY" else "RGB"))
     return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def _takes_it(data: bytes, header: JpegHeader, reduction: int) -> str:
+    """Advice for a JPEG with corrupt pixels; empty if `decode` rejects it too."""
+    try:
+        _decode_leniently(data, header, "GRAY", max(8, reduction))
+    except Refusal:
+        return ""
+    return "; its pixels may be corrupt. --check decode accepts it"
 
 
 def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "Image.Image":
@@ -61,7 +136,7 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
         "bmp": BmpImagePlugin.BmpImageFile,
         "webp": WebPImagePlugin.WebPImageFile,
     }[image_format]
-    with _bad_data_refused(image_format):
+    with bad_data_refused(image_format):
         # Not Image.open: it warns of large images, which is not thread-safe to silence, and hides why it refuses one.
         image = opener(io.BytesIO(data))
         check_size(image_format, image.height, image.width)
@@ -72,22 +147,21 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
 
 def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) -> None:
     """Decodes the pixels of an image into it."""
-    with _bad_data_refused(image_format):
+    with bad_data_refused(image_format):
         if reduction > 1:
             image.draft(None, (max(1, image.width // reduction), max(1, image.height // reduction)))
         image.load()
-    if image.mode == "P" and image.palette is None:  # only a PNG's can be missing
-        raise Refusal("bad_image", "PNG: a palette image without its palette (PLTE)")
 
 
 @contextlib.contextmanager
-def _bad_data_refused(image_format: str) -> Iterator[None]:
+def bad_data_refused(image_format: str) -> Iterator[None]:
+    """Turns the errors that image libraries raise for corrupt bytes, when they decode and when they convert, into Refusals."""
     try:
         yield
     except Refusal:
         raise
-    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for bad data, by fuzzing
-        raise Refusal("bad_image", f"{image_format.upper()}: {error}") from None
+    except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:
+        raise Refusal("bad_image", f"{image_format.upper()}: {str(error) or type(error).__name__}") from None
 
 
 def expand(image: "Image.Image") -> "Image.Image":
@@ -171,9 +245,10 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
     return (np.asarray(image) >> 8).astype(np.uint8)
 
 
-def _cmyk_to_rgb(pixels: np.ndarray) -> np.ndarray:
+def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
+    """Converts the inks of a JPEG as TensorFlow and browsers do: with a marker from Adobe they are inverted."""
     from PIL import Image
 
-    # CMYK;I: Photoshop stores CMYK inverted, everybody followed, and Pillow too takes it for granted.
     height, width, _ = pixels.shape
-    return np.asarray(Image.frombytes("CMYK", (width, height), pixels.tobytes(), "raw", "CMYK;I").convert("RGB"))
+    inks = Image.frombytes("CMYK", (width, height), pixels.tobytes(), "raw", "CMYK;I" if is_inverted else "CMYK")
+    return np.asarray(inks.convert("RGB"))

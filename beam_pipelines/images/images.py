@@ -36,7 +36,6 @@ How far an image is checked:
 Both `decode` and `strict` verify the checksums of a PNG, which Pillow leaves out.
 """
 
-import struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Mapping, NamedTuple
 
@@ -45,6 +44,8 @@ import numpy as np
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.image_codecs import (
+    DecodedJpeg,
+    bad_data_refused,
     decode_jpeg,
     decode_with_pillow,
     drop_alpha,
@@ -60,14 +61,13 @@ from beam_pipelines.images.image_codecs import (
 from beam_pipelines.images.image_headers import (
     EXIF,
     check_gif_header,
-    check_num_frames,
     check_size,
     describe_bytes,
     exif_orientation,
     identify,
     read_jpeg_header,
-    read_png_chunks,
 )
+from beam_pipelines.images.png_files import read_png
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, turned
 from beam_pipelines.images.tensor_values import describe_tensor, image_tensor
@@ -85,10 +85,6 @@ IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-# Colour type of a PNG -> its channels; a palette has colours.
-_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
-
-
 class CheckedImage(NamedTuple):
     """What a record is to hold of an image.
 
@@ -104,6 +100,8 @@ class CheckedImage(NamedTuple):
         geometry: How the image came to be stored as it is.
         num_channels: The number of channels of the image as stored: 1 for grey, 3 for colours, one more with alpha; 0: nobody counts those
             of a tensor.
+        is_deep: Whether the source is a PNG of 16 bits a channel.
+        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt; False if it was not decoded.
     """
 
     format: str
@@ -114,6 +112,8 @@ class CheckedImage(NamedTuple):
     pixels: np.ndarray | None
     geometry: Geometry
     num_channels: int = 0
+    is_deep: bool = False
+    is_odd: bool = False
 
 
 def check_image(
@@ -135,13 +135,14 @@ def check_image(
         raise ValueError(f"check={check!r}; expected strict, decode or header")
     decodes = check != "header" and (full_scale or not is_checked)
     image_format = identify(data)
-    if image_format == "jpeg":
-        return _check_jpeg(data, check, decodes, full_scale, images)
-    if image_format == "png":
-        return _check_png(data, check, decodes, full_scale, images)
     if image_format is None:
         raise Refusal("bad_image", f"{describe_bytes(data)}; expected JPEG, PNG, GIF, BMP or WebP")
-    return _check_other(image_format, data, check, decodes, full_scale, images)
+    with bad_data_refused(image_format):
+        if image_format == "jpeg":
+            return _check_jpeg(data, check, decodes, full_scale, images)
+        if image_format == "png":
+            return _check_png(data, check, decodes, full_scale, images)
+        return _check_other(image_format, data, check, decodes, full_scale, images)
 
 
 def check_pixels(
@@ -201,40 +202,39 @@ def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images
     """Checks a JPEG; `decodes`, here and below, is whether an image is decoded that can be stored as it is."""
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
-    strict, pixels = check == "strict", None
+    strict, decoded, is_grey = check == "strict", DecodedJpeg(None), header.num_components == 1
     geometry = _plan((header.height, header.width), exif_orientation(header.exif) if header.exif else 1, images)
     if header.num_components == 4 or not _fits("jpeg", geometry, images):
         reduction = jpeg_reduction(geometry.upright, geometry.stored)
-        pixels = decode_jpeg(data, header, "GRAY" if header.num_components == 1 else "RGB", strict, reduction)
+        decoded = decode_jpeg(data, header, "GRAY" if is_grey else "RGB", strict, reduction)
         reason = "exif_orientation" if geometry.orientation != 1 else "cmyk"
-        return _store("jpeg", to_image(pixels), geometry, reason, images, full_scale and check != "header", reduction)
+        stored = _store("jpeg", to_image(decoded.pixels), geometry, reason, images, full_scale and check != "header", reduction)
+        return stored._replace(is_odd=decoded.is_odd)
     if decodes:
-        pixels = decode_jpeg(data, header, "RGB" if full_scale else "GRAY", strict, 1 if full_scale else 8)
-    return CheckedImage("jpeg", *geometry.stored, None, "", pixels if full_scale else None, geometry, header.num_components)
+        decoded = decode_jpeg(data, header, "RGB" if full_scale else "GRAY", strict, 1 if full_scale else 8)
+    pixels = decoded.pixels if full_scale else None
+    return CheckedImage("jpeg", *geometry.stored, None, "", pixels, geometry, header.num_components, is_odd=decoded.is_odd)
 
 
 def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    plain, others = read_png_chunks(data, checksums=check != "header")
-    if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
-        raise Refusal("bad_image", f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
-    width, height, num_bits, color_type = struct.unpack_from(">IIBB", plain, 16)
-    check_size("png", height, width)
-    check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
-    geometry = _plan((height, width), exif_orientation(others.get(b"eXIf", b"")), images)
-    fits, wants_pixels = _fits("png", geometry, images), full_scale and check != "header"
-    num_channels = _PNG_CHANNELS.get(color_type, 0)
-    if fits and not decodes:
-        return CheckedImage("png", height, width, None, "", None, geometry, num_channels)
-    image = decode_with_pillow("png", plain)
+    png = read_png(data, checksums=check != "header")
+    geometry = _plan((png.height, png.width), exif_orientation(png.others.get(b"eXIf", b"")), images)
+    fits, wants_pixels, is_deep = _fits("png", geometry, images), full_scale and check != "header", png.num_bits == 16
+    kept = CheckedImage("png", png.height, png.width, None, "", None, geometry, png.num_channels, is_deep)
+    if fits and not wants_pixels:
+        if decodes:
+            png.check_rows()
+        return kept
+    image = decode_with_pillow("png", png.to_stored())
     if fits:
-        return CheckedImage("png", height, width, None, "", rgb(image) if wants_pixels else None, geometry, num_channels)
-    if images.keep_depth and num_bits == 16 and color_type:  # Pillow has no such image
+        return kept._replace(pixels=rgb(image))
+    if images.keep_depth and is_deep and png.color_type:  # Pillow has no such image
         raise Refusal(
             "bad_image",
-            f"PNG: 16 bits in {num_channels} channels and EXIF orientation {geometry.orientation}; "
+            f"PNG: 16 bits in {png.num_channels} channels and EXIF orientation {geometry.orientation}; "
             "expected one that is upright as it is, or no --keep_depth",
         )
-    return _store("png", image, geometry, "exif_orientation", images, wants_pixels)
+    return _store("png", image, geometry, "exif_orientation", images, wants_pixels)._replace(is_deep=is_deep)
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:

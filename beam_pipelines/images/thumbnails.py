@@ -124,4 +124,4 @@ def measure_brightness(thumbnail: bytes) -> float:
     Raises:
         Refusal: The thumbnail can't be decoded.
     """
-    return float(decode_jpeg(thumbnail, read_jpeg_header(thumbnail), "GRAY", True, 8).mean()) / 255
+    return float(decode_jpeg(thumbnail, read_jpeg_header(thumbnail), "GRAY", True, 8).pixels.mean()) / 255

@@ -1,0 +1,159 @@
+"""Oddities of JPEG files that cost no pixel: libjpeg, and therefore TensorFlow, reads such files with a warning.
+
+    oddity                                                       why it is no damage
+    bytes between segments of the header                         libjpeg skips them
+    an unknown version of JFIF, or transform of Adobe            it changes nothing that is decoded
+    limits of a scan that a sequential JPEG does not have        likewise
+    bytes between the last pixel and the end-of-image marker     one byte repeated, or not decodable as blocks of the image
+
+The last row matters most: when bytes of a JPEG are corrupt, its decoder usually gets out of step, and a part of the compressed pixels is left
+over at the end. These bytes still decode as blocks of 8 x 8 coefficients, up to the last bit. Padding and the trailers of cameras do not.
+"""
+
+import itertools
+import re
+from typing import Iterator, Mapping, NamedTuple, Sequence
+
+from beam_pipelines.images.image_headers import JpegHeader
+
+_LEFT_OVER = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
+_SEQUENTIAL_MARKERS = (0xFFC0, 0xFFC1)
+_END_OF_IMAGE = b"\xff\xd9"
+_BUFFER_BYTES = 8  # that libjpeg may have read ahead of what it reports
+_MAX_SEARCHED_BITS = 1024  # longer than a block
+_MAX_PARSED_BYTES = 2048  # at the end of what is left over
+
+
+class _Block(NamedTuple):
+    """The Huffman tables of a block in an MCU: code as text of 0 and 1 -> symbol."""
+
+    dc: Mapping[str, int]
+    ac: Mapping[str, int]
+
+
+def tidy_header(data: bytes, header: JpegHeader) -> bytes:
+    """Returns a JPEG without the oddities of its header, for a decoder that is to warn of damage alone."""
+    starts = [0, *(stop for _, stop in header.gaps)]
+    stops = [*(start for start, _ in header.gaps), header.num_bytes]
+    head = bytearray(b"".join(data[start:stop] for start, stop in zip(starts, stops)))
+    if (jfif := head.find(b"JFIF\0")) >= 0:
+        head[jfif + 5] = 1
+    if header.has_adobe and head[(transform := head.index(b"Adobe") + 11)] > 2:
+        head[transform] = 2 if header.num_components == 4 else 1  # what libjpeg assumes
+    scan = bytearray(data[header.num_bytes :])
+    if header.marker in _SEQUENTIAL_MARKERS:
+        end = 2 + int.from_bytes(scan[2:4])
+        scan[end - 3 : end] = b"\0\x3f\0"
+    return bytes(head + scan)
+
+
+def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
+    """Returns a JPEG without the bytes behind its last pixel; None if they may be pixels, or the warning is another one.
+
+    Args:
+        data: The bytes of the JPEG, its header tidied.
+        header: The header of these bytes.
+        warning: The warning that libjpeg gives about them.
+    """
+    found, end = _LEFT_OVER.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
+    if not found or end < 0:
+        return None
+    start = end - int(found[1])
+    if len(set(data[start:end])) > 1 and _may_be_pixels(data, header, start, end):
+        return None
+    return data[:start] + data[end:]
+
+
+def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> bool:
+    """Whether bytes at the end of the scan can be decoded as blocks of the image."""
+    blocks = _read_blocks(data, header)
+    if not blocks:  # nobody knows
+        return True
+    num_searched = 8 * _BUFFER_BYTES + min(4 * (end - start), _MAX_SEARCHED_BITS)
+    coded = data[max(header.num_bytes, start - _BUFFER_BYTES, end - _MAX_PARSED_BYTES) : end].replace(b"\xff\0", b"\xff")
+    bits = f"{int.from_bytes(coded):0{8 * len(coded)}b}"
+    seen: set[tuple[int, int]] = set()
+    starts = itertools.product(range(num_searched), range(len(blocks)))
+    return any(_decodes_to_the_end(bits, position, block, blocks, seen) for position, block in starts)
+
+
+def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_Block], seen: set[tuple[int, int]]) -> bool:
+    """Whether bits from a position on are whole MCUs and a padding of ones; `block` of an MCU comes first."""
+    while (position, block) not in seen:
+        seen.add((position, block))
+        position, block = _skip_block(bits, position, blocks[block]), (block + 1) % len(blocks)
+        if position is None or position > len(bits):
+            return False
+        if not block and len(bits) - position < 8 and "0" not in bits[position:]:
+            return True
+    return False
+
+
+def _skip_block(bits: str, position: int, block: _Block) -> int | None:
+    """Returns the position behind a block; None if the bits are no block."""
+    table, index = block.dc, 0
+    while index < 64:
+        length = next((length for length in range(1, 17) if bits[position : position + length] in table), 0)
+        if not length:
+            return None
+        symbol = table[bits[position : position + length]]
+        run, size = symbol >> 4, symbol & 15
+        position += length + size
+        if not index:
+            table, index = block.ac, 1
+        elif size or run == 15:
+            index += run + 1
+        else:
+            return position  # end of block
+    return position if index == 64 else None
+
+
+def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
+    """Reads the tables of each block of an MCU; empty if the JPEG is not sequential with one scan and its own Huffman tables."""
+    scan = data[header.num_bytes + 4 :]
+    if header.marker not in _SEQUENTIAL_MARKERS or scan[0] != header.num_components:
+        return []
+    tables: dict[int, dict[str, int]] = {}
+    sampling: dict[int, int] = {}
+    for marker, body in _segments(data, header):
+        if marker == 0xFFC4:
+            tables |= _read_tables(body)
+        elif marker == header.marker:
+            sampling = {body[at]: (body[at + 1] >> 4) * (body[at + 1] & 15) for at in range(6, len(body) - 2, 3)}
+    blocks = []
+    for name, used in zip(scan[1 : 1 + 2 * scan[0] : 2], scan[2 : 2 + 2 * scan[0] : 2]):
+        dc, ac = tables.get(used >> 4), tables.get(0x10 | used & 15)
+        if dc is None or ac is None:
+            return []
+        blocks += [_Block(dc, ac)] * (sampling.get(name, 1) if scan[0] > 1 else 1)
+    return blocks
+
+
+def _segments(data: bytes, header: JpegHeader) -> Iterator[tuple[int, bytes]]:
+    """Yields the marker and the body of each segment of a tidied header."""
+    position = 2
+    while position < header.num_bytes:
+        marker, length = int.from_bytes(data[position : position + 2]), int.from_bytes(data[position + 2 : position + 4])
+        if marker == 0xFFFF:
+            position += 1
+        elif length < 2 or 0xFFD0 <= marker < 0xFFD8 or marker == 0xFF01:
+            position += 2
+        else:
+            yield marker, data[position + 4 : position + 2 + length]
+            position += 2 + length
+
+
+def _read_tables(body: bytes) -> dict[int, dict[str, int]]:
+    """Reads the Huffman tables of a segment: class and number -> code -> symbol."""
+    tables, position = {}, 0
+    while position + 17 <= len(body):
+        counts, symbols = body[position + 1 : position + 17], iter(body[position + 17 :])
+        code, table = 0, {}
+        for length, count in enumerate(counts, start=1):
+            for _, symbol in zip(range(count), symbols):
+                table[f"{code:0{length}b}"] = symbol
+                code += 1
+            code <<= 1
+        tables[body[position]] = table
+        position += 17 + sum(counts)
+    return tables

@@ -1,0 +1,188 @@
+"""Reads PNG files as libpng, and therefore TensorFlow, does: the chunks that pixels depend on, and the rows of pixels.
+
+Pillow is more lenient than libpng: it decodes a PNG whose rows end early (the rest is black), which has a chunk before its header, a second
+header, two palettes, or pixels in two places. The checks here reject each PNG that libpng rejects. Chunks that libpng ignores, such as a
+transparency (`tRNS`) of a wrong length, are ignored here too.
+"""
+
+import struct
+import zlib
+from typing import Iterator, Mapping, NamedTuple
+
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
+
+# Color type -> number of channels of the image, and of a stored pixel; the bit depths that it may have.
+_COLOR_TYPES = {
+    0: (1, 1, (1, 2, 4, 8, 16)),
+    2: (3, 3, (8, 16)),
+    3: (3, 1, (1, 2, 4, 8)),
+    4: (2, 2, (8, 16)),
+    6: (4, 4, (8, 16)),
+}
+_IHDR_START = b"\0\0\0\x0dIHDR"
+_LAST_FILTER = 4
+_PIECE_BYTES = 1 << 20
+# Adam7: first row, first column, row step and column step of each pass.
+_ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+
+
+class PngFile(NamedTuple):
+    """The parts of a PNG file.
+
+    Attributes:
+        height: The height of the image in pixels.
+        width: The width of the image in pixels.
+        num_bits: The number of bits of a sample: 1, 2, 4, 8 or 16.
+        color_type: 0: grey, 2: RGB, 3: palette, 4: grey and alpha, 6: RGB and alpha.
+        is_interlaced: Whether the rows come in the seven passes of Adam7.
+        head: The signature and the chunks before the pixels that the pixels depend on.
+        pixels: The compressed pixels, in one or more parts.
+        others: The first chunk of each other kind.
+    """
+
+    height: int
+    width: int
+    num_bits: int
+    color_type: int
+    is_interlaced: bool
+    head: bytes
+    pixels: tuple[memoryview, ...]
+    others: Mapping[bytes, bytes]
+
+    @property
+    def num_channels(self) -> int:
+        """The number of channels of the image: 3 for a palette."""
+        return _COLOR_TYPES[self.color_type][0]
+
+    def check_rows(self) -> None:
+        """Checks that all rows of the image are in the file, in constant memory.
+
+        Raises:
+            Refusal: Rows are missing, or their compressed bytes are corrupt.
+        """
+        for _ in self._inflate():
+            pass
+
+    def to_stored(self) -> bytes:
+        """Returns the same image with its pixels inflated, so that a decoder need not inflate them again.
+
+        Raises:
+            Refusal: As in `check_rows`.
+        """
+        rows = zlib.compress(b"".join(self._inflate()), 0)
+        return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
+
+    def _inflate(self) -> Iterator[bytes]:
+        """Yields the rows, each with its filter byte, in pieces, and checks that all of them are there."""
+        inflated = _inflate(self.pixels)
+        pieces, rest = inflated, b""
+        for row_bytes, num_rows in self._passes():
+            position, num_bytes = 0, row_bytes * num_rows
+            while position < num_bytes:
+                piece = rest or next(pieces, b"")
+                if not piece:
+                    raise Refusal("bad_image", f"PNG: truncated: the pixels end before the last of {self.height} rows")
+                piece, rest = piece[: num_bytes - position], piece[num_bytes - position :]
+                if max(piece[-position % row_bytes :: row_bytes], default=0) > _LAST_FILTER:
+                    raise Refusal("bad_image", "PNG: corrupt pixels: a row has an unknown filter")
+                position += len(piece)
+                yield piece
+        for _ in pieces:  # superfluous bytes, which libpng skips too; the checksum comes behind them
+            pass
+
+    def _passes(self) -> Iterator[tuple[int, int]]:
+        """Yields the size of a row in bytes, with its filter byte, and the number of rows of each pass."""
+        pixel_bits = self.num_bits * _COLOR_TYPES[self.color_type][1]
+        for row, column, row_step, column_step in _ADAM7 if self.is_interlaced else ((0, 0, 1, 1),):
+            num_rows, num_columns = -(-(self.height - row) // row_step), -(-(self.width - column) // column_step)
+            if num_rows > 0 and num_columns > 0:
+                yield 1 + -(-num_columns * pixel_bits // 8), num_rows
+
+
+def read_png(data: bytes, checksums: bool) -> PngFile:
+    """Reads the chunks of a PNG; its pixels are not inflated.
+
+    Args:
+        data: The bytes of the file.
+        checksums: Whether to compare the checksums of chunks and require the last chunk. If not, the file may be truncated.
+
+    Raises:
+        Refusal: The bytes are no PNG that libpng reads, the image is too large, or animated.
+    """
+    if data[8:16] != _IHDR_START or len(data) < 33:
+        raise Refusal("bad_image", f"PNG: begins with the chunk {data[8:33]!r}; expected a whole IHDR")
+    width, height, num_bits, color_type, compression, filtering, interlacing = struct.unpack_from(">IIBBBBB", data, 16)
+    check_size("png", height, width)
+    if num_bits not in _COLOR_TYPES.get(color_type, ((), (), ()))[2] or compression or filtering or interlacing > 1:
+        raise Refusal("bad_image", f"PNG: corrupt header: {tuple(data[24:29])}; expected a known color type, depth and interlacing")
+    head, pixels, others, view = {b"IHDR": data[8:33]}, [], {}, memoryview(data)
+    is_in_pixels = False
+    for position, kind, body in _walk(data, checksums):
+        if kind == b"IDAT" and (is_in_pixels or not pixels):
+            pixels.append(view[position + 8 : position + 8 + len(body)])
+            is_in_pixels = True
+            continue
+        is_in_pixels = False
+        if kind == b"IHDR" and position > 8 or kind == b"PLTE" and (kind in head or kind in others):
+            raise Refusal("bad_image", f"PNG: a second chunk {kind!r} at byte {position}; expected one")
+        if not pixels and kind not in head and _is_used(kind, len(body), color_type, head):
+            head[kind] = data[position : position + 12 + len(body)]
+        else:
+            others.setdefault(kind, bytes(body))
+    check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
+    if color_type == 3 and b"PLTE" not in head and (pixels or checksums):
+        raise Refusal("bad_image", "PNG: a palette image without its palette (PLTE), or with a corrupt one")
+    sizes = height, width, num_bits, color_type, bool(interlacing)
+    return PngFile(*sizes, PNG_MAGIC + b"".join(head.values()), tuple(pixels), others)
+
+
+def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview]]:
+    """Yields the chunks of a PNG up to IEND: (position, kind, body)."""
+    position, kind, view = 8, b"", memoryview(data)
+    while kind != b"IEND" and position < len(data):
+        length, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
+        end = position + 12 + length
+        if checksums and zlib.crc32(view[position + 4 : end - 4]).to_bytes(4) != data[end - 4 : end]:
+            raise Refusal("bad_image", f"PNG: chunk {kind!r} at byte {position} is damaged or cut off: wrong checksum")
+        if end <= len(data) and not (kind.isalpha() and kind.isascii()):
+            raise Refusal("bad_image", f"PNG: corrupt chunk name {kind!r} at byte {position}")
+        if kind[:1].isupper() and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
+            raise Refusal("bad_image", f"PNG: chunk {kind!r}, which a reader must not ignore and none knows")
+        yield position, kind, view[position + 8 : max(position + 8, end - 4)]
+        position = end
+    if checksums and kind != b"IEND":
+        raise Refusal("bad_image", f"PNG: truncated: {len(data)} bytes end with chunk {kind!r}; expected b'IEND'")
+
+
+def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, bytes]) -> bool:
+    """Whether libpng uses a chunk before the pixels: a palette, or a transparency; those that are corrupt it ignores."""
+    if kind == b"PLTE":
+        return color_type == 3 and 0 < num_bytes <= 768 and num_bytes % 3 == 0
+    if kind != b"tRNS":
+        return False
+    if color_type == 3:
+        return 0 < 3 * num_bytes <= len(head.get(b"PLTE", b"")) - 12
+    return num_bytes == {0: 2, 2: 6}.get(color_type)
+
+
+def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
+    """Inflates compressed bytes in pieces of at most 1 MiB, and checks their checksum."""
+    inflater = zlib.decompressobj()
+    try:
+        for part in (*parts, b""):
+            rest: bytes | memoryview = part
+            while not inflater.eof:
+                piece, rest = inflater.decompress(rest, _PIECE_BYTES), inflater.unconsumed_tail
+                if piece:
+                    yield piece
+                elif not rest:
+                    break
+    except zlib.error as error:
+        raise Refusal("bad_image", f"PNG: corrupt pixels: {error}") from None
+    if not inflater.eof:
+        raise Refusal("bad_image", "PNG: truncated: the compressed pixels have no end")
+
+
+def _make_chunk(kind: bytes, body: bytes) -> bytes:
+    return b"".join([struct.pack(">I", len(body)), kind, body, zlib.crc32(body, zlib.crc32(kind)).to_bytes(4)])
