@@ -16,6 +16,8 @@ class OtherImage(NamedTuple):
         height: The height of the image as stored, in pixels; 0 where nobody looked.
         width: The width of the image as stored, in pixels; 0 where nobody looked.
         num_channels: The number of channels of the image as stored, 2 and 4 with alpha; 0 where nobody looked.
+        is_deep: Whether the source is a PNG of 16 bits a channel.
+        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt.
     """
 
     path: str
@@ -25,6 +27,8 @@ class OtherImage(NamedTuple):
     height: int = 0
     width: int = 0
     num_channels: int = 0
+    is_deep: bool = False
+    is_odd: bool = False
 
 
 class Extras(NamedTuple):

@@ -100,6 +100,8 @@ class ImageFacts:
         heights: The heights of the images as stored, in pixels.
         widths: The widths of the images as stored, in pixels.
         num_bytes: The sizes of the images as stored, in bytes.
+        num_deep: The number of images whose source has 16 bits a channel.
+        num_odd: The number of images about whose source libjpeg warns, although no pixel is missing or corrupt.
     """
 
     formats: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -108,10 +110,14 @@ class ImageFacts:
     heights: Range = dataclasses.field(default_factory=Range)
     widths: Range = dataclasses.field(default_factory=Range)
     num_bytes: Range = dataclasses.field(default_factory=Range)
+    num_deep: int = 0
+    num_odd: int = 0
 
     def add(self, image: OtherImage) -> None:
         """Counts one more image."""
         self.num_bytes.add([image.num_bytes])
+        self.num_deep += image.is_deep
+        self.num_odd += image.is_odd
         if image.format:
             self.formats[image.format] += 1
             self.channels[image.num_channels] += 1
@@ -128,6 +134,8 @@ class ImageFacts:
         self.heights.merge(other.heights)
         self.widths.merge(other.widths)
         self.num_bytes.merge(other.num_bytes)
+        self.num_deep += other.num_deep
+        self.num_odd += other.num_odd
 
     def to_json(self, num: int) -> dict[str, Any]:
         """The facts as `statistics.json` has them, of so many images."""

@@ -1,5 +1,7 @@
 """Everything is accounted for (promise 3): what was found must make a data set, and all of it must arrive."""
 
+from typing import Iterator
+
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
@@ -65,8 +67,27 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             "stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
             "--drawn_on=upright. The size that annotations state does not prove either."
         )
-    lines += listing.warnings
+    lines += [*_image_warnings(images, listing), *listing.warnings]
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
+
+
+def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
+    """Yields a warning for images of 16 bits that become 8, and for JPEGs about which libjpeg warns."""
+    are_kept = any(feature.kind == "image" and feature.dtype == "uint16" for feature in listing.schema)
+    if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
+        yield (
+            f"{_count(num, 'image has', 'images have')} 16 bits a channel; batches have 8. To read all 16 bits, prepare with --keep_depth, "
+            "without --image_size, --image_format or --image_encoding"
+        )
+    if num := sum(facts.num_odd for facts in images.images.values()):
+        yield (
+            f"{_count(num, 'JPEG has', 'JPEGs have')} bytes that decoders skip with a warning, such as padding or a camera's trailer; no "
+            "pixel is missing"
+        )
+
+
+def _count(num: int, one: str, several: str) -> str:
+    return f"1 {one}" if num == 1 else f"{num:,} {several}"
 
 
 def _found_labels(images: ImageStatistics, name: str) -> set[int]:

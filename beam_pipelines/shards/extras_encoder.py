@@ -177,7 +177,7 @@ class ExtrasEncoder:
         except Refusal as error:
             raise Refusal(error.reason, f"{feature.name}: {printable(part.path)}: {error}") from None
         stored = data if checked.encoded is None else checked.encoded
-        kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels
+        kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
         return stored, OtherImage(part.path, len(stored), *kept)
 
     def _check_image(self, part: FilePart | ArrayPart, data: bytes) -> CheckedImage | None:

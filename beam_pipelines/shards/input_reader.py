@@ -45,6 +45,7 @@ class ReadImage(NamedTuple):
         height: The height of the image as stored, in pixels; 0 where nobody looked.
         width: The width of the image as stored, in pixels; 0 where nobody looked.
         num_channels: The number of channels, as `CheckedImage` has it; 0 where nobody looked.
+        is_deep, is_odd: Whether the source has 16 bits a channel, and whether libjpeg warns about it, as `CheckedImage` has it.
     """
 
     data: bytes
@@ -55,6 +56,8 @@ class ReadImage(NamedTuple):
     height: int
     width: int
     num_channels: int = 0
+    is_deep: bool = False
+    is_odd: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -140,7 +143,8 @@ class InputReader:
             pixels = TensorSums.of(stored, context.tensor.dtype, context.tensor.shape[-1])
         else:
             pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
-        return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width, checked.num_channels)
+        seen = checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
+        return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
     def see(self, image: LabeledImage) -> SeenImage | DeadLetter:
         """Reads one image, and checks it where it is decoded: for its hashes.

@@ -163,7 +163,7 @@ class _Part:
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
         before = after = b""  # of examples without an image
-        channels = []
+        channels, num_deep, num_odd = [], 0, 0
         for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
                 self._count()
@@ -172,7 +172,7 @@ class _Part:
             if type(image) is DeadLetter:
                 self._refuse(image)
                 continue
-            data, extras, image_format, why, pixels, height, width, num_channels = image
+            data, extras, image_format, why, pixels, height, width, num_channels, is_deep, is_odd = image
             num_bytes = len(data)
             if has_images:
                 values = {"height": height, "key": key, "label": label, "width": width}
@@ -183,6 +183,8 @@ class _Part:
                 (offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label, google_crc32c.value(data), height, width)
             )
             channels.append(num_channels)
+            num_deep += is_deep
+            num_odd += is_odd
             self._formats.append(image_format)
             self._reencoded.append(why)
             if isinstance(pixels, TensorSums):
@@ -192,7 +194,9 @@ class _Part:
             if extras is not None:
                 self._keep_extras(extras)
         if has_images:
-            self._statistics.images_of(IMAGE).channels.update(filter(None, channels))
+            facts = self._statistics.images_of(IMAGE)
+            facts.channels.update(filter(None, channels))
+            facts.num_deep, facts.num_odd = num_deep, num_odd
         writer.flush()
         self._count()
         return self._written(which, path)
