@@ -29,11 +29,11 @@ no palette; for a JPEG and for pixels its alpha is dropped. Metadata does not su
 
 How far an image is checked:
 
-    header   its header is whole and gives its size; pixels are decoded only where it has to be re-encoded
-    decode   Pillow decodes it, so it is not truncated; a JPEG at 1/8 scale, which finds what full scale finds
-    strict   nothing is damaged: beyond `decode`, a JPEG gives no warning in libjpeg-turbo
-
-Both `decode` and `strict` verify the checksums of a PNG, which Pillow leaves out.
+    header   its header is complete and gives its size; pixels are decoded only if it has to be re-encoded
+    decode   all pixels are there, and TensorFlow decodes the file: a PNG has all its rows (see `png_files`), and libjpeg-turbo reports no
+             premature end of a JPEG, which is decoded at 1/8 scale; full scale finds no more
+    strict   no pixel is known to be corrupt: beyond `decode`, libjpeg-turbo reports nothing about a JPEG that could cost a pixel (see
+             `jpeg_oddities`)
 """
 
 from types import MappingProxyType

@@ -1,6 +1,7 @@
 """The features of an example beside its image, its key, its size and its class, encoded once its image is known."""
 
-from typing import Any, Mapping, Sequence
+import contextlib
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -94,25 +95,30 @@ class ExtrasEncoder:
             if name == OBJECTS:
                 self._place_objects(value, geometry, encoded, facts)
             elif self._by_name[name].kind == "mask":
-                mask = self._make_mask(value, geometry, files, spool)
+                with _file_named(name, value):
+                    mask = self._make_mask(value, geometry, files, spool)
                 if isinstance(value, Regions) or geometry.found == geometry.upright:
                     self._note_turn(value.image_size if isinstance(value, Regions) else mask.shape, geometry, facts)
-                mask = place_mask(mask, geometry, self._source.drawn_on)
+                with _file_named(name, value):
+                    mask = place_mask(mask, geometry, self._source.drawn_on)
                 encoded[name] = encode_mask(mask)
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
                 facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
             elif self._by_name[name].kind in IMAGE_KINDS:
-                encoded[name], image = self._make_image(self._by_name[name], value, files, spool)
+                with _file_named(name, value):
+                    encoded[name], image = self._make_image(value, files, spool)
                 encoded |= {f"{name}/height": image.height, f"{name}/width": image.width}
                 facts.setdefault("images", {})[name] = image
             elif self._by_name[name].kind == "tensor":
-                tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
+                with _file_named(name, value):
+                    tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
                 encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}  # under one of its names
                 if is_sampled:
                     facts.setdefault("tensors", {})[name] = TensorSums.of(tensor.data, self._by_name[name].dtype)
             else:
-                encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
+                with _file_named(name, value):
+                    encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
         labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}
         values = {name: encoded[name] for name in self.catalog_values}
         return Extras(encode_extras(self.features, encoded), labels, values, **facts)
@@ -167,15 +173,12 @@ class ExtrasEncoder:
             return check_ids(self._read_numbers(value, files, spool))
         return read_mask(self._read(value, files, spool))
 
-    def _make_image(self, feature: Feature, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
+    def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
         """The bytes of another image as stored, and what is kept of it: it is checked, turned and resized as the example's own image is."""
         data = self._read(part, files, spool)
-        try:
-            checked = self._check_image(part, data)
-            if checked is None:
-                return data, OtherImage(part.path, len(data))
-        except Refusal as error:
-            raise Refusal(error.reason, f"{feature.name}: {printable(part.path)}: {error}") from None
+        checked = self._check_image(part, data)
+        if checked is None:
+            return data, OtherImage(part.path, len(data))
         stored = data if checked.encoded is None else checked.encoded
         kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
         return stored, OtherImage(part.path, len(stored), *kept)
@@ -204,5 +207,16 @@ class ExtrasEncoder:
             return files.read(path)
         data = files.read_range(path, part.offset, part.num_bytes)
         if len(data) != part.num_bytes:
-            raise Refusal("truncated", f"{part.path}: {len(data)} bytes at {part.offset}; expected {part.num_bytes}")
+            raise Refusal("truncated", f"{len(data)} bytes at {part.offset}; expected {part.num_bytes}")
         return data
+
+
+@contextlib.contextmanager
+def _file_named(name: str, value: Any) -> Iterator[None]:
+    """Adds the name of a feature and the path of its file to a Refusal, so that the example's image is not blamed."""
+    try:
+        yield
+    except Refusal as error:
+        if not isinstance(value, (FilePart, ArrayPart)):
+            raise
+        raise Refusal(error.reason, f"{name}: {printable(value.path)}: {error}") from None

@@ -1,9 +1,12 @@
 """The summary that `prepare` prints at the end."""
 
+import json
+
+import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from made_images import jpeg, write_files
+from made_images import encode, jpeg, write_files
 
 
 @pytest.mark.slow(1)
@@ -22,3 +25,19 @@ def test_the_mapping_is_printed_if_labels_differ_from_the_numbers_in_class_names
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1"]) == 0
     printed = capsys.readouterr().out
     assert (shown in printed) if shown else (" -> " not in printed)
+
+
+@pytest.mark.slow
+def test_images_of_16_bits_and_odd_jpegs_are_counted(tmp_path, capsys):
+    deep = encode(np.arange(1024, dtype=np.uint16).reshape(32, 32), "PNG")
+    padded = jpeg(1)[:-2] + bytes(40) + b"\xff\xd9"
+    files = {f"a/{number}.png": deep for number in range(3)} | {f"b/{number}.jpg": padded for number in range(2)} | {"b/c.jpg": jpeg(2)}
+    write_files(tmp_path / "in", files)
+    prepare = ["prepare", "--input", str(tmp_path / "in"), "--splits=train=1", "--no_report"]
+    assert main([*prepare, "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    warnings = json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
+    assert [warning.partition(" ")[0] for warning in warnings] == ["3", "2"]
+    assert "--keep_depth" in warnings[0] and all(warning in printed.err for warning in warnings)
+    assert main([*prepare, "--output", str(tmp_path / "kept"), "--keep_depth"]) == 0
+    assert len(json.loads((tmp_path / "kept/statistics.json").read_text())["warnings"]) == 1

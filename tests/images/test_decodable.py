@@ -1,0 +1,106 @@
+"""Whatever passes a check decodes in TensorFlow: mutations of images of all formats, and tables of odd ones."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.images import check_image
+from images.test_images import PHOTOGRAPH, SEEDS
+from images.test_jpeg_oddities import odd
+from images.test_png_files import CORRUPT, SOUND
+
+_NUM_MUTATIONS = 6000
+_KINDS = (b"tRNS", b"PLTE", b"tEXt", b"gAMA", b"eXIf", b"IDAT", b"IHDR", b"IEND", b"iCCP", b"sBIT", b"bKGD", b"acTL", b"cHRM")
+
+
+def split(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The chunks of a PNG: (kind, body)."""
+    chunks, position = [], 8
+    while position < len(data):
+        length = int.from_bytes(data[position : position + 4])
+        chunks.append((data[position + 4 : position + 8], data[position + 8 : position + 8 + length]))
+        position += 12 + length
+    return chunks
+
+
+def join(chunks: list[tuple[bytes, bytes]]) -> bytes:
+    parts = [struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def mutate_chunks(data: bytes, rng: np.random.Generator) -> bytes:
+    """A PNG with right checksums, in which chunks are repeated, left out, swapped, shortened, added or changed."""
+    chunks = split(data)
+    place, other = (int(one) for one in rng.integers(len(chunks), size=2))
+    kind, body = chunks[place]
+    match rng.integers(7):
+        case 0:
+            chunks.insert(other, chunks[place])
+        case 1:
+            del chunks[place]
+        case 2:
+            chunks[place], chunks[other] = chunks[other], chunks[place]
+        case 3:
+            chunks[place] = kind, body[: rng.integers(len(body) + 1)]
+        case 4:
+            chunks.insert(other, (_KINDS[rng.integers(len(_KINDS))], rng.bytes(rng.integers(20))))
+        case 5 if body:
+            chunks[place] = kind, change(body, rng)
+        case _:
+            place = next(place for place, (kind, _) in enumerate(chunks) if kind == b"IDAT")
+            rows = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
+            rows = change(rows, rng) if rng.integers(2) else rows[: rng.integers(len(rows) + 1)]
+            chunks = [chunk for chunk in chunks if chunk[0] != b"IDAT"]
+            chunks.insert(place, (b"IDAT", zlib.compress(rows)))
+    return join(chunks)
+
+
+def change(data: bytes, rng: np.random.Generator) -> bytes:
+    place = rng.integers(len(data))
+    return data[:place] + rng.bytes(1) + data[place + 1 :]
+
+
+def mutate_bytes(data: bytes, rng: np.random.Generator) -> bytes:
+    """Bytes that are changed, left out, added or repeated, mostly near the start."""
+    for _ in range(rng.integers(1, 5)):
+        place = int(rng.integers(min(len(data), 700) if rng.random() < 0.7 else len(data)))
+        length = int(rng.integers(1, 20))
+        match rng.integers(4):
+            case 0:
+                data = data[:place] + rng.bytes(1) + data[place + 1 :]
+            case 1 if len(data) > 40:
+                data = data[:place] + data[place + length :]
+            case 2:
+                data = data[:place] + rng.bytes(length) + data[place:]
+            case _:
+                data = data[: place + length] + data[place:]
+    return data
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("check", ["strict", "decode"])
+def test_tensorflow_decodes_whatever_passes(check, capfd):
+    import tensorflow as tf
+
+    rng, num_passed = np.random.default_rng(0), 0
+    cases = [*SOUND.items(), *CORRUPT.items(), *odd(PHOTOGRAPH).items()]
+    names = sorted(SEEDS)
+    for _ in range(_NUM_MUTATIONS):
+        case = names[rng.integers(len(names))]
+        mutate = mutate_chunks if "PNG" in case and rng.random() < 0.8 else mutate_bytes
+        cases.append((case, mutate(SEEDS[case], rng)))
+    for number, (case, data) in enumerate(cases):
+        try:
+            checked = check_image(data, check, full_scale=bool(number % 2))
+        except Refusal:
+            continue
+        stored = data if checked.encoded is None else checked.encoded
+        decoded = tf.io.decode_image(stored, channels=3, expand_animations=False)
+        assert decoded.shape == (checked.height, checked.width, 3), (case, number)
+        num_passed += 1
+    assert num_passed > _NUM_MUTATIONS // 5
+    capfd.readouterr()  # libjpeg's warnings

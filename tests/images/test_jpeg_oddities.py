@@ -1,0 +1,143 @@
+"""jpeg_oddities: what libjpeg warns of and costs no pixel is accepted and counted; damage is rejected."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.image_headers import read_jpeg_header
+from beam_pipelines.images.images import check_image
+from images.test_images import FIT, GREY_PHOTOGRAPH, PHOTOGRAPH, decode, difference, encode, exif, noisy, smooth
+
+RANDOM = np.random.default_rng(0).bytes(400).replace(b"\xff", b"\0")
+PROGRESSIVE = encode(noisy(), "JPEG", progressive=True)
+CMYK = encode(smooth().convert("CMYK"), "JPEG", quality=95)
+
+
+def put(data: bytes, position: int, more: bytes) -> bytes:
+    return data[:position] + more + data[position:]
+
+
+def odd(data: bytes) -> dict[str, bytes]:
+    """JPEGs about which libjpeg warns, and of which all pixels are there."""
+    segment, end = data.index(b"\xff\xdb"), len(data) - 2
+    cases = {
+        "bytes between segments": put(data, segment, b"junk"),
+        "bytes with a stuffed zero between segments": put(data, segment, b"ju\xff\0nk"),
+        "padding": put(data, end, bytes(40)),
+        "padding of ones": put(data, end, b"\x7f" * 40),
+        "a camera's trailer": put(data, end, b"SEFHe\0\0\0\1\0\0\0Image_UTC_Data1419000000000SEFT"),
+        "random bytes": put(data, end, RANDOM),
+        "all of them": put(put(data, end, bytes(40)), segment, b"junk"),
+    }
+    if b"JFIF\0" in data:
+        version = data.index(b"JFIF\0") + 5
+        cases["JFIF 0.00"] = data[:version] + b"\0\0" + data[version + 2 :]
+        scan = data.index(b"\xff\xda")
+        cases["limits of no sequential scan"] = data[: scan + 11] + b"\0\0\0" + data[scan + 14 :]
+    return cases
+
+
+@pytest.mark.parametrize("check", ["strict", "decode"])
+def test_oddities_are_accepted_unchanged_and_counted(check):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, CMYK):
+        plain = check_image(data, check, full_scale=True)
+        assert not plain.is_odd
+        for case, one in odd(data).items():
+            if data is GREY_PHOTOGRAPH and "limits" in case:
+                continue  # its scan begins elsewhere
+            for full_scale in (False, True):
+                checked = check_image(one, check, full_scale=full_scale)
+                assert checked.is_odd, case
+                assert (checked.height, checked.width, checked.encoded) == (plain.height, plain.width, plain.encoded), case
+            np.testing.assert_array_equal(checked.pixels, plain.pixels, err_msg=case)
+            smaller = [check_image(image, check, images=ImageConfig(("short", 20))).encoded for image in (one, data)]
+            assert smaller[0] == smaller[1], case
+
+
+def test_bytes_behind_the_end_are_not_even_odd():
+    assert not check_image(PHOTOGRAPH + b"SEFT" * 100, "strict").is_odd
+
+
+def test_padding_of_a_progressive_jpeg_is_accepted_and_unknown_bytes_are_not():
+    assert check_image(put(PROGRESSIVE, len(PROGRESSIVE) - 2, bytes(40)), "strict").is_odd
+    with pytest.raises(Refusal, match="--check decode"):
+        check_image(put(PROGRESSIVE, len(PROGRESSIVE) - 2, RANDOM), "strict")
+
+
+def test_compressed_pixels_that_are_left_over_are_damage():
+    """As many blocks as one row has are taken off the image's height: the pixels of the last row are left over."""
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH):
+        frame = data.index(b"\xff\xc0")
+        for rows in (16, 32, 160):
+            short = data[: frame + 5] + (300 - rows).to_bytes(2) + data[frame + 7 :]
+            with pytest.raises(Refusal, match="extraneous bytes.*--check decode"):
+                check_image(short, "strict")
+            assert check_image(short, "decode").height == 300 - rows
+
+
+def test_half_a_jpeg_with_an_end_is_rejected_and_no_check_is_advised_that_rejects_it_too():
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, PROGRESSIVE, CMYK):
+        scan = read_jpeg_header(data).num_bytes
+        for cut in ((scan + len(data)) // 2, len(data) - 40):
+            for check in ("strict", "decode"):
+                with pytest.raises(Refusal, match="premature end") as error:
+                    check_image(data[:cut] + b"\xff\xd9", check)
+                assert "--check" not in str(error.value)
+
+
+def test_corrupt_pixels_are_rejected_by_strict_alone_which_names_the_check_that_accepts_them():
+    rng, found = np.random.default_rng(0), 0
+    for position in rng.integers(len(PHOTOGRAPH) // 4, len(PHOTOGRAPH) - 100, 60).tolist():
+        one = PHOTOGRAPH[:position] + b"\x55\xaa" + PHOTOGRAPH[position + 2 :]
+        try:
+            assert not check_image(one, "strict").is_odd
+        except Refusal as error:
+            if "--check decode" in str(error):
+                check_image(one, "decode")
+                found += 1
+    assert found
+
+
+def test_a_header_is_walked_as_libjpeg_does():
+    data, segment = FIT["JPEG"], FIT["JPEG"].index(b"\xff\xdb")
+    sound = {
+        "a restart marker": put(data, segment, b"\xff\xd0"),
+        "a temporary marker": put(data, segment, b"\xff\x01"),
+        "padding": put(data, segment, b"\xff\xff\xff"),
+        "zeros": put(data, segment, bytes(9)),
+        "zeros and padding": put(data, segment, b"\0\xff\xff"),
+    }
+    for case, one in sound.items():
+        for check in ("strict", "decode", "header"):
+            assert check_image(one, check).width == 61, case
+    turned = encode(smooth(), "JPEG", exif=exif(6))
+    assert check_image(put(turned, turned.index(b"\xff\xdb"), b"junk"), "strict").reencoded == "exif_orientation"
+    frame = data.index(b"\xff\xc0")
+    length = int.from_bytes(data[frame + 2 : frame + 4]) + 2
+    refused = {
+        "two frames": put(data, frame, data[frame : frame + length]),
+        "chroma of no whole factor": data[: frame + 11] + b"\x31" + data[frame + 12 : frame + 14] + b"\x21" + data[frame + 15 :],
+        "junk up to the end": data[:segment] + bytes(100),
+    }
+    for case, one in refused.items():
+        for check in ("strict", "decode", "header"):
+            with pytest.raises(Refusal, match="^JPEG: "):
+                check_image(one, check)
+
+
+def without_adobe(data: bytes) -> bytes:
+    start = data.index(b"\xff\xee")
+    return data[:start] + data[start + 2 + int.from_bytes(data[start + 2 : start + 4]) :]
+
+
+@pytest.mark.parametrize("check", ["strict", "decode", "header"])
+def test_inks_are_inverted_if_adobe_says_so(check):
+    red = np.zeros((32, 48, 4), np.uint8)
+    red[..., 1:3] = 255
+    inverted, plain = (encode(Image.fromarray(inks, "CMYK"), "JPEG", quality=95) for inks in (red, 255 - red))
+    for data in (inverted, without_adobe(plain)):
+        for images in (ImageConfig(), ImageConfig(("short", 8)), ImageConfig(format="png")):
+            stored = decode(check_image(data, check, images=images).encoded).convert("RGB")
+            assert difference(stored, Image.new("RGB", stored.size, (255, 0, 0))) < 2
