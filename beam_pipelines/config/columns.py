@@ -4,14 +4,15 @@ A column is named on the command line as `[FEATURE=]NAMES[:KIND]`, such as `weat
 where the feature is to have another name, `tree_height=height:float`:
 
     kind          a cell                                                      the feature
-    class         a class name, or an integer                                 class_label
+    class         a class name, or an integer; of several columns: a 1 in      class_label
+                  one of them, whose name is the class
     multi_label   a list, or names with a separator ("|") between them; of     class_label, any number of them
                   several columns: 0 or 1 in each, and their names are the classes
     multi_hot[N]  a list of N values of 0 or 1; the classes are                class_label, any number of them
                   `--label_names`, which say N too, or 0 to N-1
     float         a number; of several columns: one in each                   float
     float[N]      a list of N numbers, or N numbers with spaces between them  float, shape (N,)
-    integer       an integer                                                  integer
+    integer       an integer; of several columns: one in each                 integer
     text          anything                                                    text
     float[], integer[], text[]: a list of any length, in brackets; numbers also with spaces    of that kind, shape (None,)
     between them, texts with `--label_separator`; integer[N], text[N]: N of them               or (N,)
@@ -33,6 +34,7 @@ from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
 
 _MAX_CLASSES = 1_000_000  # of a multi_hot
 LIST_KINDS = ("float", "integer", "text")
+_KINDS_OF_SEVERAL = ("class", "multi_label", "float", "integer")  # kinds that several columns make together
 KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
 
 _COLUMN = re.compile(
@@ -72,8 +74,8 @@ class Column:
                 return Feature(self.name, "class_label")
             case "multi_label" | "multi_hot":
                 return Feature(self.name, "class_label", (None,))
-            case "float":
-                return Feature(self.name, "float", self.shape or ((len(self.names),) if len(self.names) > 1 else ()))
+            case "float" | "integer":
+                return Feature(self.name, self.kind, self.shape or ((len(self.names),) if len(self.names) > 1 else ()))
             case "array":
                 return Feature(self.name, "float", self.shape)
             case "tensor":
@@ -115,8 +117,9 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     kind = match and (match["kind"] or default_kind)
     if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
         raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
-    if len(names) > 1 and kind not in ("multi_label", "float"):
-        raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns; expected one column, or such a kind")
+    if len(names) > 1 and kind not in _KINDS_OF_SEVERAL:
+        expected = f"one column, or one of the kinds {', '.join(_KINDS_OF_SEVERAL)}"
+        raise UserError(f"{option}={text}: a {kind} cannot be made of several columns; expected {expected}")
     sides = match["shape"].split(",") if match["shape"] else []
     shape, dtype = tuple(None if side == "?" else int(side) for side in sides), match["dtype"] or ""
     if kind == "tensor" and (dtype not in ("", *TENSOR_DTYPES) or match["brackets"] == "[]"):

@@ -5,6 +5,8 @@ import json
 import re
 from typing import Any, Collection, Iterable
 
+import numpy as np
+
 DEFAULT_SEPARATOR = "|"
 # What others put between names, and what a name of one class has in it only where it is followed by a blank.
 _SEPARATORS = ("|", ";", ",", " ")
@@ -60,8 +62,11 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
         items: The items of the list.
         num_classes: The number of classes; 0: unknown.
     """
+    if items and all(isinstance(item, (bool, np.bool_)) for item in items):
+        return True
     flags = [str(item).strip() for item in items]
-    is_repeated = len(set(flags)) < len(flags)
+    # Several zeros are flags: the number of a class would stand there once. A list of ones alone may be of class 1, stated twice.
+    is_repeated = len(set(flags)) < len(flags) and not set(flags) <= {"1", "1.0"}
     return len(flags) > 1 and set(flags) <= {"0", "1", "0.0", "1.0"} and (is_repeated or len(flags) == num_classes)
 
 

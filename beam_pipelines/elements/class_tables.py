@@ -136,7 +136,8 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
         others = ", ".join(repr(shorten(name)) for name in sorted(names - integers)[:3])
         raise UserError(
             f"{feature}: most labels are integers, and {others} {'is none' if len(names) == len(integers) + 1 else 'are none'}, "
-            f"so that label {shorten(moved[0])} would become another; expected integers alone, or --label_names FILE with all class names"
+            f"so that label {shorten(moved[0])} would become another; expected integers alone, the kind float for numbers with "
+            "fractions, or --label_names FILE with all class names"
         )
     return table
 

@@ -38,6 +38,20 @@ CELLS = [
     ("class of an int", "x", 7, "7"),
     ("class of digits", "x", "007", "007"),
     ("class of NumPy's integer", "x", np.int64(99_999), "99999"),
+    ("class of a whole float", "x", 7.0, "7"),
+    ("class of a whole float in text", "x", " 2.0 ", "2"),
+    ("class of a whole float in NumPy's text", "x", "11.", "11"),
+    ("class of NumPy's whole float", "x", np.float32(3), "3"),
+    ("class of a number with zeros before it", "x", "02.0", "02.0"),
+    ("class of a bool", "x", True, "1"),
+    ("class of NumPy's bool", "x", np.bool_(False), "0"),
+    ("multi_label of ones", "x:multi_label", [1, 1], ("1",)),
+    ("multi_label of ones in a str", "x:multi_label", "[1, 1, 1]", ("1",)),
+    ("multi_label of whole floats", "x:multi_label", [2.0, 10.0], ("10", "2")),
+    ("float of a bool", "x:float", True, 1.0),
+    ("integer of a bool", "x:integer", True, 1),
+    ("integer of a whole float", "x:integer", 7.0, 7),
+    ("integer of a whole float in text", "x:integer", "-7.00", -7),
     ("class of bytes", "x", "Löwe".encode(), "Löwe"),
     ("class of a list of one", "x", ["cat"], "cat"),
     ("class of an array of one", "x", np.array([3]), "3"),
@@ -96,9 +110,9 @@ BAD_CELLS = [
     ("empty class", "x", "", "bad_label", "is empty"),
     ("blank class", "x", "  ", "bad_label", "is empty"),
     ("no class", "x", None, "bad_label", "is empty"),
-    ("bool class", "x", True, "bad_label", "True"),
-    ("NumPy's bool class", "x", np.bool_(True), "bad_label", "True"),
-    ("float class", "x", 7.0, "bad_label", "7.0"),
+    ("class of a fraction", "x", 7.5, "bad_label", "7.5"),
+    ("class that is not a number", "x", math.nan, "bad_label", "nan"),
+    ("negative class of a whole float", "x", "-1.0", "bad_label", "'-1'"),
     ("negative class", "x", -1, "bad_label", "-1"),
     ("negative class in digits", "x", "-1", "bad_label", "'-1'"),
     ("a class number beyond 64 bits", "x", 2**63, "bad_label", "9223"),
@@ -124,19 +138,22 @@ BAD_CELLS = [
     ("class of an object", "x", {"cat": 1}, "bad_label", "{'cat': 1}"),
     ("multi_label with an empty name", "x:multi_label", "cat||dog", "bad_label", "is empty"),
     ("multi_label of a bool", "x:multi_label", [True], "bad_label", "True"),
+    ("multi_label of bools", "x:multi_label", [True, False], "bad_label", "multi_hot"),
+    ("multi_label of zeros", "x:multi_label", [0, 0], "bad_label", "multi_hot"),
     ("multi_label of a number", "x:multi_label", 0.5, "bad_label", "0.5"),
     ("not a number", "x:float", "nan", "bad_value", "'nan'"),
     ("infinite", "x:float", math.inf, "bad_value", "inf"),
     ("beyond 32 bits", "x:float", "1e39", "bad_value", "'1e39'"),
     ("beyond 64 bits", "x:float", 10**400, "bad_value", "finite"),
     ("with underscores", "x:float", "1_000", "bad_value", "'1_000'"),
-    ("bool float", "x:float", True, "bad_value", "True"),
     ("empty float", "x:float", "", "bad_value", "is empty"),
     ("too few floats", "x:float[3]", "1 2", "bad_value", "3 numbers"),
     ("too many floats", "x:float[1]", [1, 2], "bad_value", "1 numbers"),
     ("a list in a list of floats", "x:float[2]", [1, [2, 3]], "bad_value", "[2, 3]"),
-    ("no integer", "x:integer", "7.0", "bad_value", "'7.0'"),
-    ("float integer", "x:integer", 7.0, "bad_value", "7.0"),
+    ("no integer", "x:integer", "7.5", "bad_value", "'7.5'"),
+    ("fraction for an integer", "x:integer", 7.5, "bad_value", "7.5"),
+    ("integer that is not a number", "x:integer", math.nan, "bad_value", "nan"),
+    ("infinite integer", "x:integer", math.inf, "bad_value", "inf"),
     ("integer beyond 64 bits", "x:integer", 2**63, "bad_value", "64 bit"),
     ("integer of too many digits", "x:integer", "9" * 5000, "bad_value", "64 bit"),
     ("text that is not UTF-8", "x:text", "\udce9", "bad_value", r"\udce9"),
@@ -204,24 +221,41 @@ def test_a_column_that_is_not_in_the_row_is_an_empty_cell(tmp_path: pathlib.Path
 
 
 def test_a_multi_label_of_several_columns_has_their_names_as_classes(tmp_path: pathlib.Path) -> None:
-    cells = [("1", "0", ""), (1, 0, None), (True, False, "false"), ("true", 0.0, np.int64(0)), (np.bool_(True), "0", 0)]
+    cells = [("1", "0", ""), (1, 0, None), (True, False, "false"), ("true", 0.0, np.int64(0)), (np.bool_(True), "0", 0), ("1.0", "0.0", "0.")]
     for dog, cat, bird in cells:
-        assert read(tmp_path, "dog,cat,bird:multi_label", {"dog": dog, "cat": cat, "bird": bird}) == ("dog",), (
-            dog,
-            cat,
-            bird,
-        )
+        row = {"dog": dog, "cat": cat, "bird": bird}
+        assert read(tmp_path, "dog,cat,bird:multi_label", row) == ("dog",), row
+        assert read(tmp_path, "dog,cat,bird:class", row) == "dog", row
     assert read(tmp_path, "dog,cat:multi_label", {"dog": 1, "cat": "TRUE"}) == ("cat", "dog")
 
 
-@pytest.mark.parametrize("cell", ["yes", 2, -1, 0.5, "1.0", [1, 2], math.nan])
+@pytest.mark.parametrize("dog, cat", [(0, 0), (1, 1), ("", None)])
+def test_a_class_of_several_columns_needs_a_1_in_exactly_one_of_them(tmp_path: pathlib.Path, dog: Any, cat: Any) -> None:
+    with pytest.raises(Refusal, match="2 columns") as caught:
+        read(tmp_path, "dog,cat:class", {"dog": dog, "cat": cat})
+    assert caught.value.reason == "bad_label"
+
+
+@pytest.mark.parametrize("label_names, cell, expected", [
+    (("1.0", "2.0"), "2.0", "2.0"),  # names that are given are taken as they are written
+    (("cat", "dog"), "1.0", "dog"),
+    (("0", "1", "2"), 2.0, "2"),
+])  # fmt: skip
+def test_a_whole_float_among_label_names(tmp_path: pathlib.Path, label_names: tuple[str, ...], cell: Any, expected: str) -> None:
+    reader = ColumnReader((parse_column("--label", "x", "class"),), (), Root(os.fspath(tmp_path)), lambda name: label_names)
+    assert reader.read({"x": cell}) == ("", {"x": expected})
+
+
+@pytest.mark.parametrize("cell", ["yes", 2, -1, 0.5, "1.5", [1, 2], math.nan])
 def test_a_multi_label_of_several_columns_refuses_other_cells(tmp_path: pathlib.Path, cell: Any) -> None:
     with pytest.raises(Refusal, match="column 'cat' has .*expected 0, 1, false, true or nothing"):
         read(tmp_path, "dog,cat:multi_label", {"dog": 1, "cat": cell})
 
 
-def test_a_float_of_several_columns_has_them_in_the_given_order(tmp_path: pathlib.Path) -> None:
+def test_numbers_of_several_columns_have_the_given_order(tmp_path: pathlib.Path) -> None:
     assert read(tmp_path, "y,x:float", {"x": "1", "y": 2}) == (2.0, 1.0)
+    assert read(tmp_path, "y,x:integer", {"x": "1", "y": 2.0}) == (2, 1)
+    assert parse_column("--feature", "y,x:integer", "text").feature() == Feature("y_x", "integer", (2,))
     with pytest.raises(Refusal, match="column 'x' has 'one'"):
         read(tmp_path, "y,x:float", {"x": "one", "y": 2})
 

@@ -31,18 +31,18 @@ def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
 
 _MAX_NAME_CHARACTERS = 4096
 _MAX_FLOAT = 3.4028234663852886e38  # of 32 bits
-_FLAGS = {"": False, "0": False, "false": False, "1": True, "true": True}
+_FLAGS = {"": False, "false": False, "true": True} | {f"{flag:d}{zeros}": flag for flag in (False, True) for zeros in ("", ".", ".0")}
 
 
 def read_float(cell: Any) -> float:
-    """A finite number that 32 bits can hold.
+    """Reads a finite number that fits into 32 bits; a boolean is 0 or 1.
 
     Raises:
-        Refusal: The cell has none.
+        Refusal: The cell has no such number.
     """
     cell = plain(cell, "bad_value")
     expected = "a finite number of 32 bits"
-    if isinstance(cell, bool) or not isinstance(cell, (int, float, str, decimal.Decimal)):
+    if not isinstance(cell, (int, float, str, decimal.Decimal)):
         raise bad_cell("bad_value", cell, expected)
     try:
         value = float(cell)
@@ -105,14 +105,17 @@ def read_weight(cell: Any) -> float:
 
 
 def read_integer(cell: Any) -> int:
-    """An integer of 64 bits; Refusal `bad_value` where the cell has none."""
-    cell = plain(cell, "bad_value")
-    value = cell
-    if isinstance(cell, str) and len(cell) <= 20 and re.fullmatch(r"\s*[+-]?[0-9]+\s*", cell):
-        value = int(cell)
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+    """Reads an integer of 64 bits: a number without a fraction (pandas writes 2.0 in a column with missing cells), or a boolean.
+
+    Raises:
+        Refusal: `bad_value`, the cell has no such number.
+    """
+    value = cell = plain(cell, "bad_value")
+    if isinstance(cell, str) and len(cell) <= 40 and (digits := re.fullmatch(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*", cell)):
+        value = int(digits[1])
+    if not isinstance(value, (int, float)) or not -(2**63) <= value < 2**63 or value != int(value):
         raise bad_cell("bad_value", cell, "an integer of 64 bits")
-    return value
+    return int(value)
 
 
 def read_flag(cell: Any) -> bool:

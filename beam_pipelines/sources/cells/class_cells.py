@@ -4,7 +4,7 @@ import functools
 import math
 import re
 import unicodedata
-from typing import Any, Collection, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from beam_pipelines.sources.folders.file_listing import is_utf8
 _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas writes integers so if a cell of the column is missing
 
 
 @functools.lru_cache(1 << 16)
@@ -34,23 +35,31 @@ def class_name(text: str) -> str:
 
 
 def read_class(cell: Any) -> str:
-    """The class name in a cell; an integer is named by its decimal digits.
+    """Returns the class name in a cell. A number without a fraction is named by its digits, a boolean is 0 or 1.
 
     Raises:
-        Refusal: It has none.
+        Refusal: The cell has no class name.
     """
-    if type(cell) is str:  # first, because it is by far the commonest
+    if type(cell) is str:  # first, because this is by far the most common type
         return class_name(cell)
     cell = plain(cell, "bad_label")
-    if isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < 2**63:
-        return str(cell)
+    if isinstance(cell, (int, float)) and 0 <= cell < 2**63 and cell == int(cell):
+        return str(int(cell))
     if isinstance(cell, str):
         return class_name(cell)
     raise bad_cell("bad_label", cell, _CLASS)
 
 
 def known(name: str, label_names: Collection[str]) -> str:
-    """The name, if it is one of those that a label may have."""
+    """Returns the class name that a name from a cell stands for: `2.0` is the integer label `2`, unless the label names have `2.0`.
+
+    Raises:
+        Refusal: The label cannot have this class.
+    """
+    if label_names and name in label_names:
+        return name
+    if whole := _WHOLE_FLOAT.fullmatch(name):
+        name = class_name(whole[1])
     if not label_names or name in label_names:
         return name
     if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
@@ -133,14 +142,23 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
         Refusal: It has not a 0 or 1 for each class.
     """
     value = plain(cell, "bad_label", keeps_lists=True)
-    flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value
+    flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value  # NumPy writes 1. for 1.0
     if not isinstance(flags, list) or len(flags) != len(label_names):
         raise bad_cell("bad_label", cell, f"{len(label_names)} values of 0 or 1, one for each class")
-    return tuple(sorted(name for name, flag in zip(label_names, flags) if read_flag(_flag(flag))))
+    return tuple(sorted(name for name, flag in zip(label_names, flags) if read_flag(flag)))
 
 
-def _flag(value: Any) -> Any:
-    return re.sub(r"\.0?$", "", value) if isinstance(value, str) else value  # NumPy writes 1. for 1.0
+def read_only_flag(flags: Mapping[str, bool]) -> str:
+    """Returns the name of the only column that has a 1.
+
+    Raises:
+        Refusal: No column has a 1, or several have.
+    """
+    names = [name for name, flag in flags.items() if flag]
+    if len(names) != 1:
+        found = f"{len(names)} of the {len(flags)} columns have a 1 ({shown(names)})"
+        raise Refusal("bad_label", f"{found}; expected a 1 in exactly one of {shown(list(flags))}, or the kind multi_label")
+    return names[0]
 
 
 def _items(cell: Any, separator: str) -> list[Any]:

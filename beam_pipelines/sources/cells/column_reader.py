@@ -18,7 +18,7 @@ from beam_pipelines.sources.cells.cells import (
     read_path,
     read_text,
 )
-from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
+from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class, read_only_flag
 from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import LABEL
 
@@ -87,20 +87,22 @@ def _make_reader(
 ) -> Callable[[Mapping[str, Any]], Any]:
     if len(column.names) == 1:
         return _reader_of_one(column.names[0], _converter(column, root, label_names, separator, suffix))
-    if column.kind == "float":
-        numbers = [_reader_of_one(name, read_float) for name in column.names]
+    if column.kind in ("float", "integer"):
+        numbers = [_reader_of_one(name, read_float if column.kind == "float" else read_integer) for name in column.names]
         return lambda row: tuple([read(row) for read in numbers])
     for name in column.names:
-        _check_class_column(name, label_names)
+        _check_class_column(name, column.kind, label_names)
     flags = [(name, _reader_of_one(name, read_flag)) for name in sorted(column.names)]
+    if column.kind == "class":
+        return lambda row: read_only_flag({name: read(row) for name, read in flags})
     return lambda row: tuple([name for name, read in flags if read(row)])
 
 
-def _check_class_column(name: str, label_names: Collection[str]) -> None:
+def _check_class_column(name: str, kind: str, label_names: Collection[str]) -> None:
     try:
         known(class_name(name), label_names)
     except Refusal as error:
-        raise UserError(f"--label={name}:multi_label: as a class name it {error}") from None
+        raise UserError(f"--label={name}:{kind}: as a class name it {error}") from None
 
 
 def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:

@@ -21,7 +21,7 @@ Whether an image is there, and is one, is found when it is read. Memory stays fl
 
 import dataclasses
 import itertools
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -30,7 +30,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
-from beam_pipelines.sources.cells.class_cells import name_integers
+from beam_pipelines.sources.cells.class_cells import class_name, name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
@@ -135,11 +135,13 @@ class Table(RowFiles):
             return _spool(listed, self._spool_directory)
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
-    def label_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Of classes, where the table says what its integers stand for."""
-        texts = {one.name for one in (*self._labels, *self._features) if one.kind == "text"}
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        """Class names that the table states for its integers, and the columns that make a class together."""
+        columns = (*self._labels, *self._features)
+        texts = {one.name for one in columns if one.kind == "text"}
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
-        return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects}
+        of_columns = {one.name: frozenset(map(class_name, one.names)) for one in columns if one.kind == "class" and len(one.names) > 1}
+        return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects, **of_columns}
 
     def _has_embedded(self, file: TableFile) -> bool:
         """Whether a file may have images in it: others of the table may have their paths."""
