@@ -25,6 +25,8 @@ REST = "rest"
 
 BAD_BOXES = ("refuse", "clip")
 DRAWN_ON = ("file", "upright")
+BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
+BOX_UNITS = ("pixels", "relative")
 
 DUPLICATES = ("keep", "group", "drop")
 MAX_DUPLICATE_DISTANCE = 8  # of 64 bits: what is further apart is often another picture
@@ -78,6 +80,8 @@ class SourceConfig:
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
         drawn_on: The image that boxes and masks were drawn on, one of `DRAWN_ON`: as its file stores it, or upright by its EXIF
             orientation. None: the size that annotations state decides; if that does not prove upright, as the file stores it.
+        box_format: What the four numbers of a box in a table or a sample are: one of `BOX_FORMATS`; None: xywh, unless that is unlikely.
+        box_unit: The unit of these numbers: one of `BOX_UNITS`; None: pixels, unless they cannot be pixels.
         has_masks: Whether to draw a mask from a source's outlines.
         layout: How records lie: for foreign records the name of a layout or a mapping, for fixed-length records their fields.
         header_bytes: The number of bytes before the first of fixed-length records.
@@ -105,6 +109,8 @@ class SourceConfig:
     label_separator: str | None = None
     bad_boxes: str = "refuse"
     drawn_on: str | None = None
+    box_format: str | None = None
+    box_unit: str | None = None
     has_masks: bool = False
     layout: str | None = None
     header_bytes: int = 0
@@ -116,6 +122,9 @@ class SourceConfig:
         require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
         require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
         require(self.drawn_on is None or self.drawn_on in DRAWN_ON, "--drawn_on", self.drawn_on, f"one of {', '.join(DRAWN_ON)}")
+        for option, values in (("box_format", BOX_FORMATS), ("box_unit", BOX_UNITS)):
+            value = getattr(self, option)
+            require(value is None or value in values, f"--{option}", value, f"one of {', '.join(values)}")
         for split in self.divide:
             check_name("--divide", split, f"splits that the inputs name, or {REST}: those without one")
         if len(set(self.divide)) < len(self.divide):

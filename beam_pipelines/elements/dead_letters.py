@@ -1,9 +1,11 @@
 """Dead letters: the inputs that were refused, and why. Nothing is dropped without one (promise 3)."""
 
 import dataclasses
+import errno
 import heapq
 import itertools
 import json
+import os
 from typing import Callable, Iterable, Iterator, NamedTuple
 
 from beam_pipelines.errors import Refusal, RunError, printable
@@ -67,11 +69,18 @@ class DeadLetterCount:
         by_reason = itertools.groupby(sorted([*self.seen, *other.seen], key=_by_reason), lambda letter: letter[1:3])
         self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
-    def describe(self) -> str:
-        """A line for each of the first few dead letters, and how many more there are."""
+    def describe(self, image_root: str = "") -> str:
+        """Returns a line for each of the first few dead letters, and how many more there are.
+
+        Args:
+            image_root: The folder that the paths of images are relative to, if `--image_root` may name another one; it is shown if a file
+                is missing.
+        """
         lines = [f"\n  - {printable(letter.path)}: {letter.message} ({letter.stage})" for letter in self.first]
         more = self.num - len(self.first)
-        return "".join(lines) + (f"\n  - and {more} more" if more else "")
+        is_missing = any(letter.stage == "read" and os.strerror(errno.ENOENT) in letter.message for letter in self.first)
+        hint = f"\n  Paths are relative to {printable(image_root)}. Pass --image_root if the images are in another folder."
+        return "".join(lines) + (f"\n  - and {more} more" if more else "") + (hint if image_root and is_missing else "")
 
 
 def _by_reason(letter: DeadLetter) -> tuple[str, ...]:

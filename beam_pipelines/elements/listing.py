@@ -4,7 +4,7 @@ import dataclasses
 from fractions import Fraction
 from typing import Iterable, Mapping
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.division import Division
 from beam_pipelines.elements.twins import Twins
@@ -31,7 +31,7 @@ class Listing:
         dead_letters: The count of inputs that were refused when they were listed.
         division: How inputs were divided among splits, where more than a hash of the group decided.
         twins: The images that are alike, where that was asked for.
-        left_out: Names of fields of objects that are not kept.
+        left_out: The names of columns, and of fields of samples and objects, that are not kept.
         warnings: What may not be what the user expects, a line each.
         versions: The path of each file that was opened to list its inputs -> its version, as `storage.versions` has it.
     """
@@ -53,6 +53,10 @@ class Listing:
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def image_root(self, source: SourceConfig) -> str:
+        """Returns the folder that paths are relative to, if `--image_root` may name another one; else an empty text."""
+        return self.root if source.can.has_image_root else ""
 
     @property
     def label_names(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from beam_pipelines.config.columns import KINDS, parse_column, parse_labels
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.config.prepare_config import (
     BAD_BOXES,
+    BOX_FORMATS,
+    BOX_UNITS,
     CHECKS,
     DEFAULT_SPLITS,
     DRAWN_ON,
@@ -153,6 +155,18 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         help="The image that boxes and masks were drawn on, if EXIF rotates it: as the file stores it, or upright, as browsers and OpenCV "
         "show it. Wins over the size that annotations state (default: upright if only the upright image has the stated size; otherwise "
         "file, and a warning counts the images)",
+    )
+    add(
+        "--box_format",
+        choices=BOX_FORMATS,
+        help="table, webdataset: the numbers of a box, [x, y, width, height], [xmin, ymin, xmax, ymax] or [x and y of the center, width, "
+        "height] (default: xywh, with a warning if all boxes may be corners)",
+    )
+    add(
+        "--box_unit",
+        choices=BOX_UNITS,
+        help="table, webdataset: the unit of these numbers, pixels or shares of the image's sides in 0..1 (default: pixels; boxes that are "
+        "all in 0..1 are then an error)",
     )
     add("--masks", action="store_true", help="coco: Draw a mask from the outlines of the objects. 0 is the background; other values are labels plus 1.")
     add(
@@ -368,6 +382,8 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         label_separator=arguments.label_separator,
         bad_boxes=arguments.bad_boxes,
         drawn_on=arguments.drawn_on,
+        box_format=arguments.box_format,
+        box_unit=arguments.box_unit,
         has_masks=arguments.masks,
         layout=arguments.layout or arguments.record_layout,
         header_bytes=arguments.header_bytes,

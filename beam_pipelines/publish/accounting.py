@@ -35,13 +35,14 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
             f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
             f"{dead_letters.num} dead letters were written{dropped}: the runner lost or repeated some"
         )
+    described = dead_letters.describe(listing.image_root(config.source))
     if not images.num_examples:
-        raise UserError(f"no input {listing.makes_example}; among the dead letters:{dead_letters.describe()}")
+        raise UserError(f"no input {listing.makes_example}; among the dead letters:{described}")
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
             f"more than --max_bad_fraction={config.max_bad_fraction:g} allows "
-            f"(with --resume another one may be given):{dead_letters.describe()}"
+            f"(with --resume another one may be given):{described}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:

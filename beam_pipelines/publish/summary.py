@@ -78,7 +78,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"
     if left_out := statistics.get("left_out_fields"):
-        yield f"objects:      without their fields {', '.join(left_out)}, which are not kept"
+        more = f" and {len(left_out) - _MAX_CLASSES} more" if len(left_out) > _MAX_CLASSES else ""
+        yield f"not used:     the columns or fields {', '.join(left_out[:_MAX_CLASSES])}{more}"
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )

@@ -148,13 +148,22 @@ class ExtrasEncoder:
         return tensor
 
     def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
-        placed = place_objects(value, geometry, self._source.bad_boxes, self._source.drawn_on)
+        try:
+            placed = place_objects(value, geometry, self._source.bad_boxes, self._source.drawn_on)
+        except Refusal as error:
+            raise Refusal(error.reason, f"{error}{self._form_of_boxes(error)}") from None
         label = f"{OBJECTS}/{LABEL}"
         encoded[f"{OBJECTS}/bbox"] = placed.boxes
         encoded[label] = [self._positions[label][value.labels[index]] for index in placed.kept]
         for flag, numbers in value.flags.items():
             encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
         facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
+
+    def _form_of_boxes(self, error: Refusal) -> str:
+        """Returns how boxes are read that may be of another form, for the message of a bad box."""
+        if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
+            return ""
+        return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
         if value.boxes:
             self._note_turn(value.image_size, geometry, facts)
 

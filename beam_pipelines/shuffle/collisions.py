@@ -111,7 +111,7 @@ def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listi
     lines = [f"{start}{_describe(key, collisions, shows_splits)}" for key in collisions.counts]
     more = collisions.num - len(lines)
     raise UserError(
-        f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(config.source)}:"
+        f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(config.source, collisions)}:"
         + "".join(lines)
         + (f"\n  - and {more:,} more" if more > 0 else "")
     )
@@ -122,8 +122,11 @@ def _other_columns(source: SourceConfig) -> str:
     return "".join(f",{printable(column.names[0])}" for column in (*(source.labels or ()), *source.features) if column.kind == "image")
 
 
-def _advice(source: SourceConfig) -> str:
+def _advice(source: SourceConfig, collisions: Collisions) -> str:
     key_column, others = source.key_column, _other_columns(source)
+    paths = {key: [unicodedata.normalize("NFC", one.path) for one in inputs] for key, inputs in collisions.inputs.items()}
+    # The path of an image is no better key if rows name one image twice.
+    has_places = not source.can.rows_name_images or all(len(set(some)) == len(some) and set(some) != {key} for key, some in paths.items())
     if not source.can.has_key_column:
         return "expected each input once, and so each file under one name"
     if source.can.rows_name_images and key_column is None and others:  # an image has its place in many pairs
@@ -133,10 +136,11 @@ def _advice(source: SourceConfig) -> str:
             "or a column of unique keys"
         )
     if key_column:
-        return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not, or none (--key_column='')"
+        none = ", or none (--key_column='')" if has_places else ""
+        return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not{none}"
     if key_column is None and source.can.has_named_samples:
         return "expected each sample once in its file, or --key_column: a field of unique keys"
-    if key_column is None:
+    if key_column is None and has_places:
         return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"
     return "expected each input once, or --key_column: a column of unique keys"
 

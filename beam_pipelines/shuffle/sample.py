@@ -98,12 +98,13 @@ def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: Prepar
         return
     if not is_all and _tail(bad.num, num, limit) > _IMPROBABLE:
         return
+    root = listing.image_root(config.source)
     if bad.num == num:
         which = "no input" if is_all else f"none of the {num} inputs that were tried first"
-        raise UserError(f"{which} {listing.makes_example}; among the dead letters:{bad.describe()}")
+        raise UserError(f"{which} {listing.makes_example}; among the dead letters:{bad.describe(root)}")
     raise DataError(
         f"{bad.num} of the {num} inputs that were tried first are dead letters, so more of all than "
-        f"--max_bad_fraction={limit:g} allows:{bad.describe()}"
+        f"--max_bad_fraction={limit:g} allows:{bad.describe(root)}"
     )
 
 

@@ -19,6 +19,7 @@ from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.folders.other_files import Strays
@@ -70,8 +71,9 @@ class ListedPart:
         raws: The layouts of images without a format, of each kind two at most, as all that matters is whether sizes differ; None for images
             with a format.
         arrays: The images in `.npy` files, the first few by their paths: of them it is known what an image is.
-        left_out: The fields of objects that are not kept.
+        left_out: The columns, and the fields of samples and objects, that are not kept.
         group_names: Names of categories that only group others. They are classes only if an image has them.
+        boxes: The counts of boxes whose form nothing in a table or a sample tells.
         strays: The files in class folders that fit nowhere; None of other sources.
         versions: The path of each file that was opened -> its version.
     """
@@ -96,6 +98,7 @@ class ListedPart:
     arrays: list[str] = dataclasses.field(default_factory=list)
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     group_names: set[str] = dataclasses.field(default_factory=set)
+    boxes: BoxForms = dataclasses.field(default_factory=BoxForms)
     strays: Strays | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -124,6 +127,7 @@ class ListedPart:
         self.add_arrays(other.arrays)
         self.left_out.merge(other.left_out)
         self.group_names |= other.group_names
+        self.boxes.merge(other.boxes)
         self.several_labels |= other.several_labels
         for feature, names in other.labels.items():
             self.labels.setdefault(feature, set()).update(names)
@@ -196,9 +200,11 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
     found.strays = getattr(source, "strays", None)  # which a source of class folders has
-    if left_out := getattr(source, "left_out", None):  # which one of objects has
+    if left_out := getattr(source, "left_out", None):  # which sources of columns, fields or objects have
         found.left_out.merge(left_out)
     found.group_names |= getattr(source, "group_names", frozenset())  # only COCO's categories have groups
+    if boxes := getattr(source, "boxes", None):  # which sources have whose boxes may be of any form
+        found.boxes.merge(boxes.take())
 
 
 def _is_long(text: str) -> bool:
@@ -255,6 +261,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
         raise UserError(f"--input={config.input}: no {'readable image' if config.source.has_images else 'example'} in it{refused}")
     _check_column(config, found, BAD_LABEL)
+    found.boxes.check(config.source)
     _check_strata(config, found)
     splits = _name_splits(config, found)
     num_torn, group, in_splits = found.groups.torn()
@@ -278,7 +285,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         dead_letters=found.dead_letters,
         left_out=tuple(sorted(found.left_out.names)),
         division=_division_by_hash(config, found),
-        warnings=tuple(_warnings(found)),
+        warnings=(*_warnings(found), *found.boxes.warnings(config.source)),
         versions=dict(sorted(found.versions.items())),
     )
 

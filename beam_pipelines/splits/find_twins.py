@@ -188,11 +188,12 @@ def settle_found(
 
 def _check_dead_letters(found: DeadLetterCount, listing: Listing, config: PrepareJob) -> None:
     num = listing.dead_letters.num + found.num
+    described = found.describe(listing.image_root(config.source))
     if num == listing.num_inputs:
-        raise UserError(f"no input {listing.makes_example}; among the dead letters:{found.describe()}")
+        raise UserError(f"no input {listing.makes_example}; among the dead letters:{described}")
     if num > config.max_bad_fraction * listing.num_inputs:
         raise DataError(
-            f"{num} of {listing.num_inputs} inputs are dead letters, more than --max_bad_fraction={config.max_bad_fraction:g} allows:{found.describe()}"
+            f"{num} of {listing.num_inputs} inputs are dead letters, more than --max_bad_fraction={config.max_bad_fraction:g} allows:{described}"
         )
 
 

@@ -1,5 +1,6 @@
 """Tables as people publish them: what the records hold after `recordmill prepare`, and what the summary says."""
 
+import csv
 import json
 import pathlib
 from typing import Any, Callable, Sequence
@@ -86,3 +87,128 @@ def test_a_one_hot_column_without_an_example_is_a_class_all_the_same(tmp_path: p
     write_files(write_pictures(tmp_path), {"labels.csv": csv_of("b", "a", "c", row=lambda index: [index % 2, 0, 1 - index % 2])})
     assert prepare(tmp_path, "labels.csv", "--label", "a,b,c:class") == 0
     assert labels(tmp_path) == {index: [2 - index % 2] for index in range(NUM)}
+
+
+# Boxes
+
+HEIGHT, WIDTH = 16, 24
+FORMS = {
+    "xywh pixels": [6.0, 4.0, 12.0, 8.0],
+    "xyxy pixels": [6.0, 4.0, 18.0, 12.0],
+    "cxcywh pixels": [12.0, 8.0, 12.0, 8.0],
+    "xywh relative": [0.25, 0.25, 0.5, 0.5],
+    "xyxy relative": [0.25, 0.25, 0.75, 0.75],
+    "cxcywh relative": [0.5, 0.5, 0.5, 0.5],
+}
+
+
+def write_objects(root: pathlib.Path, box: Callable[[int], list[float]], num: int = NUM) -> None:
+    rows = [{"file_name": f"{index}.png", "objects": {"bbox": [box(index)], "category": [index % 2]}} for index in range(num)]
+    write_files(write_pictures(root, num), {"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
+
+
+def warnings(root: pathlib.Path) -> list[str]:
+    return json.loads((root / "out/statistics.json").read_text())["warnings"]
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("form", FORMS)
+def test_boxes_are_read_in_the_form_that_is_given(tmp_path: pathlib.Path, form: str) -> None:
+    box_format, unit = form.split()
+    write_objects(tmp_path, lambda index: FORMS[form])
+    assert prepare(tmp_path, "rows.jsonl", "--box_format", box_format, "--box_unit", unit) == 0
+    assert {tuple(one["objects/bbox"]) for one in records(tmp_path).values()} == {(0.25, 0.25, 0.75, 0.75)}
+    assert warnings(tmp_path) == []
+
+
+@pytest.mark.slow(1)
+def test_boxes_that_may_all_be_corners_are_reported_unless_their_format_is_given(tmp_path: pathlib.Path) -> None:
+    write_objects(tmp_path, lambda index: [4, 3, 14, 12])
+    assert prepare(tmp_path, "rows.jsonl") == 0
+    (warning,) = warnings(tmp_path)
+    assert f"{NUM}" in warning and "--box_format xyxy" in warning
+    assert prepare(tmp_path, "rows.jsonl", "--box_format", "xywh", "--overwrite") == 0
+    assert warnings(tmp_path) == []
+    write_objects(tmp_path, lambda index: [4, 3, 14, 12] if index else [14, 3, 4, 12])  # one box is not
+    assert prepare(tmp_path, "rows.jsonl", "--overwrite") == 0
+    assert warnings(tmp_path) == []
+
+
+BAD_FORMS = {
+    "0..1 read as pixels": ([0.1, 0.2, 0.5, 0.5], (), "--box_unit relative"),
+    "pixels read as 0..1": ([4, 3, 14, 12], ("--box_unit", "relative"), "--box_unit pixels"),
+    "corners far from the origin": ([14, 8, 20, 15], (), "--box_format xywh --box_unit pixels"),
+    "sizes read as corners": ([14, 8, 6, 5], ("--box_format", "xyxy"), "--box_format xyxy --box_unit pixels"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FORMS)
+def test_boxes_that_contradict_their_form_end_the_run_with_the_option(tmp_path: pathlib.Path, capsys, case: str) -> None:
+    box, options, part = BAD_FORMS[case]
+    write_objects(tmp_path, lambda index: box)
+    assert prepare(tmp_path, "rows.jsonl", *options) == 2
+    assert part in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+BOX_COLUMNS = ["xmin,ymin,xmax,ymax", "XMin,XMax,YMin,YMax", "x1,y1,x2,y2", "bbox_x,bbox_y,bbox_w,bbox_h", "left,top,width,height", "bbox"]
+
+
+@pytest.mark.parametrize("names", BOX_COLUMNS)
+def test_a_table_with_a_box_in_each_row_is_not_taken_for_classes(tmp_path: pathlib.Path, capsys, names: str) -> None:
+    columns = names.split(",")
+    data = csv_of("class", *columns, row=lambda index: ["a" if index % 2 else "b", *range(1, len(columns) + 1)])
+    write_files(write_pictures(tmp_path), {"labels.csv": data})
+    assert prepare(tmp_path, "labels.csv") == 2
+    told = capsys.readouterr().err
+    assert "--label class" in told and "objects" in told and all(name in told for name in columns)
+    assert prepare(tmp_path, "labels.csv", "--label", "class") == 0  # as the message advises
+    assert f"not used:     the columns or fields {', '.join(sorted(columns))}\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_columns_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, suffix: str) -> None:
+    rows = [{"file_name": f"{index}.png", "label": index % 2, "far": 1, "near\n": 2, "kept": 3} for index in range(NUM)]
+    write_pictures(tmp_path)
+    table = pa.Table.from_pylist(rows)
+    if suffix == "parquet":
+        pq.write_table(table, tmp_path / "rows.parquet")
+    elif suffix == "jsonl":
+        (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        csv.writer((tmp_path / "rows.csv").open("w")).writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+    assert prepare(tmp_path, f"rows.{suffix}", "--feature", "kept") == 0
+    near = "near" if suffix == "csv" else "near\\n"
+    assert f"not used:     the columns or fields far, {near}\n" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out/statistics.json").read_text())["left_out_fields"] == ["far", near]
+
+
+def test_of_many_columns_that_are_not_used_a_few_are_named(tmp_path: pathlib.Path, capsys) -> None:
+    names = [f"c{number:03d}" for number in range(300)]
+    write_files(write_pictures(tmp_path), {"labels.csv": csv_of("label", *names, row=lambda index: [index % 2, *names])})
+    assert prepare(tmp_path, "labels.csv") == 0
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("not used:"))
+    assert "c000, " in line and line.endswith(" more") and len(line) < 300
+
+
+# Advice
+
+
+def test_an_image_in_two_rows_is_not_to_be_cured_by_an_empty_key_column(tmp_path: pathlib.Path, capsys) -> None:
+    rows = csv_of("label", "id", row=lambda index: [index % 2, index // 2])
+    write_files(write_pictures(tmp_path), {"labels.csv": rows + b"3.png,1,99\n"})
+    for options, cures in (((), False), (("--key_column=",), False), (("--key_column=id",), True)):
+        assert prepare(tmp_path, "labels.csv", *options) == 2
+        told = capsys.readouterr().err
+        assert "--key_column" in told and ("''" in told) == cures, options
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "list.txt"])
+def test_a_missing_image_says_where_it_was_looked_for(tmp_path: pathlib.Path, capsys, name: str) -> None:
+    lines = ["file_name,label"] * (name == "labels.csv") + [f"{index}.png{',' if name == 'labels.csv' else ' '}{index % 2}" for index in range(NUM)]
+    write_files(tmp_path / "tables", {name: "\n".join(lines).encode()})
+    write_pictures(tmp_path / "pictures")
+    assert prepare(tmp_path, f"tables/{name}") == 2
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'tables'}" in told and "--image_root" in told
+    assert prepare(tmp_path, f"tables/{name}", "--image_root", str(tmp_path / "pictures")) == 0

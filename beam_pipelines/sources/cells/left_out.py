@@ -1,4 +1,4 @@
-"""Fields of objects that nothing is made of: their names, so that a user is told."""
+"""Columns, and fields of samples and objects, that are not used: their names, for the summary."""
 
 import dataclasses
 from typing import Iterable

@@ -2,8 +2,10 @@
 
 from typing import Any, Collection, Mapping, Sequence
 
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.annotations import Objects
+from beam_pipelines.sources.cells.box_forms import NUMBERS, BoxForms, box_sides
 from beam_pipelines.sources.cells.cells import read_flag, shown
 from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
 from beam_pipelines.sources.cells.left_out import LeftOut
@@ -12,7 +14,6 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")
 _FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # which other sources of boxes have
-_EXPECTED = '{"bbox": [[x, y, width, height], …], "category": [name, …]}, as many of each'
 
 
 class ObjectsColumn:
@@ -20,16 +21,21 @@ class ObjectsColumn:
 
     Args:
         fields: The names of the fields that the objects have.
-        class_names: The class names that a label may have; empty: any.
-        names: What integers stand for in a field of theirs, by its name, where the source says so.
+        source: The options on class names and on the form of boxes.
+        names: Field of the objects -> the class names that its integers stand for, if the source states them.
 
     Attributes:
         features: The features that the objects become: boxes, classes, and the flags that they have.
         class_names: The class names of the objects, in order, where the source says them; else empty.
         left_out: The fields of the objects that are not kept.
+        boxes: The counts of the boxes that were read since they were last taken.
     """
 
-    def __init__(self, fields: Collection[str], class_names: Collection[str], names: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, fields: Collection[str], source: SourceConfig, names: Mapping[str, Sequence[str]]) -> None:
+        self._format, self._is_relative = source.box_format or "xywh", source.box_unit == "relative"
+        self._expected = f'{{"bbox": [{NUMBERS[self._format]}, …], "category": [name, …]}}, as many of each'
+        self.boxes = BoxForms()
+        class_names = source.names_of(OBJECT_LABEL)
         self._flags = tuple(name for name in _FLAGS if name in fields)
         self._others = tuple(name for name in _FLAGS if name not in fields)
         self._allowed = class_names
@@ -43,16 +49,16 @@ class ObjectsColumn:
         )
 
     def read(self, cell: Any) -> Objects:
-        """`{"bbox": [[x, y, width, height], …], "category": […]}`, in pixels, or a list of such objects with one of each.
+        """Reads `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of objects with one of each.
 
         Raises:
-            Refusal: It is not of that form, or a class name is none that a label may have, or a flag is set that there is no feature for.
+            Refusal: The cell is not of that form, a label cannot have one of the classes, or a flag is set that is no feature.
         """
         if cell is None:
             cell = []
         several = isinstance(cell, list) and all(isinstance(one, dict) for one in cell)
         if not several and not isinstance(cell, dict):
-            raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}")
+            raise Refusal("bad_objects", f"has {shown(cell)}; expected {self._expected}")
         for name in self._others:
             values = [_field(one, (name,)) for one in cell] if several else cell.get(name)
             if any(values) if isinstance(values, list) else values:
@@ -69,7 +75,7 @@ class ObjectsColumn:
             isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)
         ):
             told = f", and of each {', '.join(self._flags)}" if self._flags else ""
-            raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}{told}")
+            raise Refusal("bad_objects", f"has {shown(cell)}; expected {self._expected}{told}")
         if self.class_names:
             categories = name_integers(OBJECTS, categories, self.class_names)
         labels = tuple([known(read_class(one), self._allowed) for one in categories])
@@ -77,7 +83,15 @@ class ObjectsColumn:
         for fields in cell if several else [cell]:
             kept = [*_FLAGS, *(name for names in (_BOXES, _CATEGORIES) if (name := _name(fields, names)))]
             self.left_out.add(name for name in fields if name not in kept)
-        return Objects(tuple(map(_read_box, boxes)), labels, numbers)
+        return Objects(tuple(map(self._read_box, boxes)), labels, numbers, is_relative=self._is_relative)
+
+    def _read_box(self, box: Any) -> tuple[float, float, float, float]:
+        is_box = isinstance(box, list) and len(box) == 4 and all(type(number) in (int, float) for number in box)
+        if not is_box or not all(-1e9 < number < 1e9 for number in box):  # NaN is not between
+            raise Refusal("bad_objects", f"has a box {shown(box)}; expected {NUMBERS[self._format]}")
+        box = tuple(map(float, box))
+        self.boxes.add(box)
+        return box_sides(box, self._format)
 
 
 def _name(fields: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
@@ -86,11 +100,3 @@ def _name(fields: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
 
 def _field(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return fields.get(_name(fields, names))
-
-
-def _read_box(box: Any) -> tuple[float, float, float, float]:
-    is_box = isinstance(box, list) and len(box) == 4 and all(type(number) in (int, float) for number in box)
-    if not is_box or not all(-1e9 < number < 1e9 for number in box):  # NaN is not between
-        raise Refusal("bad_objects", f"has a box {shown(box)}; expected [x, y, width, height] in pixels")
-    x, y, width, height = map(float, box)
-    return y, x, y + height, x + width

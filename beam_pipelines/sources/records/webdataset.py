@@ -35,6 +35,7 @@ from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array
 from beam_pipelines.sources.cells.cells import in_column
+from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -54,7 +55,7 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
 _OPTIONS = (
-    "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on"
+    "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on box_format box_unit"
 ).split()
 _IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif")
 _ARRAY = "npy"
@@ -76,6 +77,8 @@ class WebDataset:
         has_images: Whether samples have images, as they have unless it is said that they have none.
         features: The features that an example has beside its image, key, height and width; class names are not known yet.
         targets: The names of those features that a model is to predict.
+        left_out: The fields of samples and of their objects, and the members, that are not kept.
+        boxes: The counts of the boxes in the parts that were listed.
         found: The text to tell where arrays are taken for the images.
         num_ignored: The number of files, and of members of tar files, that are no inputs, counted while a part is listed.
 
@@ -98,12 +101,12 @@ class WebDataset:
         first, arrays = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
         labels = _default_labels(first) if labels is None else labels
-        self._objects, self.left_out = None, LeftOut()
+        self._objects, self.left_out, self.boxes = None, LeftOut(), BoxForms()
         if any(_means_objects(one, first) for one in labels):
             some = itertools.islice(self._first_samples(config), _NUM_FIRST)
             fields = {field for _, sample in some for field in _object_fields(sample)}
-            self._objects = ObjectsColumn(fields, config.source.names_of(OBJECT_LABEL), {})
-            self.left_out = self._objects.left_out
+            self._objects = ObjectsColumn(fields, config.source, {})
+            self.left_out, self.boxes = self._objects.left_out, self._objects.boxes
             labels = tuple(one for one in labels if not _means_objects(one, first))
         if not self.has_images and not features:
             found = describe_names({*first.members, *first.fields()})
@@ -126,6 +129,8 @@ class WebDataset:
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
         self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
         self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
+        used = {*self._rows.value_names, *self._rows.part_names, *(["json"] if self._uses_json else [])}
+        self._used = {*used, *([OBJECTS] if self._objects else []), *(f".{name}" for name in (*used, *self._images))}
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
     def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
@@ -224,6 +229,7 @@ class WebDataset:
                 raw = npy_layout(sample.starts[extension])[0] if extension in sample.starts else None
                 image = image._replace(num_bytes=place.num_bytes, offset=place.offset, raw=raw, spool=place.spool)
             row = self._make_row(part, sample, spool)
+            self.left_out.add(name for name in (*row, *(f".{name}" for name in sample.members)) if name not in self._used)
             image = self._rows.read(row, image)
             if self._objects:
                 found = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))

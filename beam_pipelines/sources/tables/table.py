@@ -29,6 +29,7 @@ from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledIma
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
+from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
 from beam_pipelines.sources.cells.class_cells import class_name, name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
@@ -56,7 +57,7 @@ Listed = LabeledImage | DeadLetter
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group", "weight_column"),
     *("has_images", "column_names", "labels", "features", "label_names", "label_separator"),
-    *("image_root", "image_suffix", "bad_boxes", "drawn_on", "skip_lines", "comment"),
+    *("image_root", "image_suffix", "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment"),
 )
 
 
@@ -77,7 +78,8 @@ class Table(RowFiles):
         has_images: Whether a column has images.
         features: The features that the columns become.
         targets: The names of the features that are labels.
-        left_out: Fields of objects that are not kept.
+        left_out: The columns, and the fields of objects, that are not kept.
+        boxes: The counts of the boxes in the parts that were listed.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -111,11 +113,15 @@ class Table(RowFiles):
         if columns.objects and not source.names_of(OBJECT_LABEL):
             classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
         self._known_names = {name: head.class_names.get(name, ()) for name in classes}
-        self._objects, self.left_out = None, LeftOut()
+        self._objects, self.left_out, self.boxes = None, LeftOut(), BoxForms()
         if columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
-            self._objects = ObjectsColumn(head.object_fields, source.names_of(OBJECT_LABEL), names)
-            self.left_out = self._objects.left_out
+            self._objects = ObjectsColumn(head.object_fields, source, names)
+            self.left_out, self.boxes = self._objects.left_out, self._objects.boxes
+        for option in ("box_format", "box_unit"):
+            if getattr(source, option) and not self._objects:
+                told = f"--{option}: no column {OBJECTS!r} with boxes is used"
+                raise UserError(f"{printable(first.name)}: {told}. Leave --{option} out, or pass --label {OBJECTS}")
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
         arrays = [one for one in (*columns.labels, *source.features) if not one.is_settled]
@@ -173,7 +179,7 @@ class Table(RowFiles):
         positions = {columns[name]: known for name, known in self._names.items() if names.count(columns[name]) == 1}
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
         reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source.image_suffix, others)
-        return self._read_rows(file, read_rows(file, source, self._needed, self._known_names), reader.read)
+        return self._read_rows(file, read_rows(file, source, self._needed, self._known_names, self.left_out), reader.read)
 
 
 class _RowImages:

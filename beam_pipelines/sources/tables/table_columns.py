@@ -14,6 +14,16 @@ from tf_input.dataset_format import LABEL, OBJECTS
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
 
+# Columns that together hold one box, by their names in lower case, without other signs and without a prefix such as `bbox_`.
+_BOX_COLUMNS = (
+    *(("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1"), ("left", "top", "right", "bottom")),
+    *(("x", "y", "w", "h"), ("x", "y", "width", "height"), ("left", "top", "width", "height"), ("xmin", "ymin", "width", "height")),
+    *((f"{x}{c}", f"{y}{c}", w, h) for c in ("c", "center") for x, y in ["xy"] for w, h in ("wh", ("width", "height"))),
+    *(("cx", "cy", w, h) for w, h in ("wh", ("width", "height"))),
+)
+_BOX_PREFIX = re.compile("(bounding_?box|bbox|bndbox|box)_?(?=.)")
+_BOX_COLUMN = ("bbox", "box", "bndbox", "boundingbox")
+
 # What no column is called, but a cell of a row may be.
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 
@@ -85,12 +95,21 @@ def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableCo
 def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
     name = chooser.choose("--label", None, LABEL_COLUMNS)
     if name is not None:
+        chooser.refuse_boxes(name)
         return (Column(LABEL, (name,), "multi_label" if name in head.lists else "class"),)
     if OBJECTS in head.structs:
         return (Column(OBJECTS, (OBJECTS,)),)
     raise chooser.error(
         f"none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))} is in it", "--label COLUMN, or --label none"
     )
+
+
+def find_box_columns(columns: Sequence[str]) -> list[str]:
+    """Returns the columns that hold one box, by their names, in their order; empty: there are none."""
+    plain = {_BOX_PREFIX.sub("", re.sub(r"[^a-z0-9]", "", name.lower())): name for name in reversed(columns)}
+    several = next((names for names in _BOX_COLUMNS if set(names) <= plain.keys()), ())
+    names = several or [name for name in _BOX_COLUMN if name in plain][:1]
+    return [name for name in columns if name in {plain[one] for one in names}]
 
 
 def _means_objects(column: Column, head: TableHead) -> bool:
@@ -126,6 +145,21 @@ class _Chooser:
         names = [given] if given is None or given in self._columns else given.split(",")
         found = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
         return tuple(name for name in found if name)
+
+    def refuse_boxes(self, label: str) -> None:
+        """Checks that rows do not hold one box each, of which a class alone would be kept.
+
+        Raises:
+            UserError: There are columns of a box, and nobody has said that they are not wanted.
+        """
+        columns = find_box_columns(self._columns)
+        if columns:
+            many = "columns" if len(columns) > 1 else "column"
+            raise UserError(
+                f"{printable(self._table)}: each row seems to be one box: {many} {show_columns(columns)}. For boxes, write a row for each "
+                f'image in JSON Lines or Parquet, with a column {OBJECTS}: {{"bbox": [[…], …], "category": [name, …]}} (--box_format '
+                f"says what the numbers are). For one class for each image, without boxes, pass --label {printable(label)}"
+            )
 
     def error(self, problem: str, expected: str) -> UserError:
         names = f"it has the columns {show_columns(self._columns)}"

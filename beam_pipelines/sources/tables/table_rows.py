@@ -17,6 +17,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.json_text import read_json
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, full_lines, open_lines
 from beam_pipelines.sources.tables.parquet_rows import (
@@ -122,7 +123,11 @@ def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ..
 
 
 def read_rows(
-    file: TableFile, config: SourceConfig, columns: tuple[str, ...] | None = None, names: Mapping[str, tuple[str, ...]] = {}
+    file: TableFile,
+    config: SourceConfig,
+    columns: tuple[str, ...] | None = None,
+    names: Mapping[str, tuple[str, ...]] = {},
+    left_out: LeftOut | None = None,
 ) -> Iterator[Row]:
     """Yields the rows of a file, in order.
 
@@ -131,20 +136,25 @@ def read_rows(
         config: The options that say what stands above the header, and what is a comment.
         columns: The only columns that are needed, which spares reading the others; None: all.
         names: Column of integers -> the names that they stand for, as the first file says it; empty: it says nothing.
+        left_out: Gets the names of the columns that are not needed; None: nobody asks for them.
 
     Raises:
         UserError: The file cannot be read, is not of its format, lacks one of the columns, or says otherwise what integers stand for.
     """
     if file.format == "parquet":
-        yield from _parquet_rows(file, columns, names)
+        yield from _parquet_rows(file, columns, names, left_out)
         return
     with open_lines(file.path, file.name, config) as lines:
-        yield from _csv_rows(file, lines, config, columns) if file.format == "csv" else _checked_json_rows(file, lines, columns)
+        yield from _csv_rows(file, lines, config, columns, left_out) if file.format == "csv" else _checked_json_rows(
+            file, lines, columns, left_out
+        )
 
 
-def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None, names: Mapping[str, tuple[str, ...]]) -> Iterator[Row]:
+def _parquet_rows(
+    file: TableFile, columns: tuple[str, ...] | None, names: Mapping[str, tuple[str, ...]], left_out: LeftOut | None
+) -> Iterator[Row]:
     with open_parquet(file.path, file.name) as parquet:
-        needed = _check_columns(file, parquet.schema_arrow.names, columns)
+        needed = _check_columns(file, parquet.schema_arrow.names, columns, left_out)
         found = class_names(parquet.schema_arrow)
         for name, expected in names.items():
             if found.get(name, ()) != expected:
@@ -154,9 +164,11 @@ def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None, names: Mappi
             yield index + 1, Refusal("not_utf8", "text that is not UTF-8") if row is None else row
 
 
-def _csv_rows(file: TableFile, lines: Lines, config: SourceConfig, columns: tuple[str, ...] | None) -> Iterator[Row]:
+def _csv_rows(
+    file: TableFile, lines: Lines, config: SourceConfig, columns: tuple[str, ...] | None, left_out: LeftOut | None
+) -> Iterator[Row]:
     reader, header = _read_header(file, lines, config)
-    positions = {name: header.index(name) for name in _check_columns(file, header, columns)}.items()
+    positions = {name: header.index(name) for name in _check_columns(file, header, columns, left_out)}.items()
     num_cells, names = len(header), "--column_names" if config.column_names else "the header"
     while True:
         lines.is_row_start = True
@@ -237,17 +249,22 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
         lines.is_row_start = True
 
 
-def _checked_json_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) -> Iterator[Row]:
+def _checked_json_rows(
+    file: TableFile, lines: Lines, columns: tuple[str, ...] | None, left_out: LeftOut | None
+) -> Iterator[Row]:
     """An object need not have every column; a file in which none of them has it has other columns than the first."""
+    needed = frozenset(columns or ())
     missing = set(columns or ())
     found: dict[str, None] = {}  # in their order
     for number, row in _json_rows(lines):
         if missing and not isinstance(row, Refusal):
             missing.difference_update(row)
             found.update(dict.fromkeys(row) if missing else ())
+        if left_out is not None and not isinstance(row, Refusal):
+            left_out.add(row.keys() - needed)
         yield number, row
     if found:
-        _check_columns(file, tuple(found), tuple(name for name in columns or () if name in missing))
+        _check_columns(file, tuple(found), tuple(name for name in columns or () if name in missing), None)
 
 
 def _json_rows(lines: Lines) -> Iterator[Row]:
@@ -264,8 +281,12 @@ def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
     return row if isinstance(row, dict) else Refusal("bad_row", f"JSON of type {type(row).__name__}; expected an object")
 
 
-def _check_columns(file: TableFile, found: Sequence[str], columns: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The columns that are needed, all of which must be there."""
+def _check_columns(
+    file: TableFile, found: Sequence[str], columns: tuple[str, ...] | None, left_out: LeftOut | None
+) -> tuple[str, ...]:
+    """Returns the columns that are needed, all of which must be there, and notes the others as left out."""
+    if left_out is not None and columns is not None:
+        left_out.add(name for name in found if name not in columns)
     for name in columns or ():
         if name not in found:
             told = f"no column {printable(name)!r} in it, but {show_columns(found)}; expected the columns of the first table"

@@ -1,0 +1,86 @@
+"""Forms in which tables and samples state a box: four numbers, whose meaning nothing in the file tells."""
+
+import dataclasses
+from typing import Iterator
+
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.errors import UserError
+
+Box = tuple[float, float, float, float]
+
+# Format -> how it is written in messages.
+NUMBERS = {
+    "xywh": "[x, y, width, height]",
+    "xyxy": "[xmin, ymin, xmax, ymax]",
+    "cxcywh": "[x of the center, y of the center, width, height]",
+}
+_MIN_BOXES = 8  # fewer boxes may look like corners by chance
+
+
+def box_sides(box: Box, box_format: str) -> Box:
+    """Returns ymin, xmin, ymax, xmax of a box that is stated in one of the formats."""
+    first, second, third, fourth = box
+    if box_format == "xyxy":
+        return second, first, fourth, third
+    if box_format == "cxcywh":
+        first, second = first - third / 2, second - fourth / 2
+    return second, first, second + fourth, first + third
+
+
+@dataclasses.dataclass
+class BoxForms:
+    """Counts of boxes as a source states them, to recognise boxes of another form than the one that they are read in.
+
+    Attributes:
+        num: The number of boxes.
+        num_relative: The number of boxes whose numbers are all in 0..1.
+        num_corners: The number of boxes that may be corners, because the third and fourth number exceed the first and second.
+    """
+
+    num: int = 0
+    num_relative: int = 0
+    num_corners: int = 0
+
+    def add(self, box: Box) -> None:
+        """Counts a box."""
+        self.num += 1
+        self.num_relative += min(box) >= 0 and max(box) <= 1
+        self.num_corners += box[2] > box[0] and box[3] > box[1]
+
+    def merge(self, other: "BoxForms") -> None:
+        """Adds the counts of another part."""
+        self.num += other.num
+        self.num_relative += other.num_relative
+        self.num_corners += other.num_corners
+
+    def take(self) -> "BoxForms":
+        """Returns the counts and resets them."""
+        taken = dataclasses.replace(self)
+        self.__init__()
+        return taken
+
+    def check(self, source: SourceConfig) -> None:
+        """Checks the unit in which boxes are read.
+
+        Raises:
+            UserError: The boxes contradict it.
+        """
+        if not self.num:
+            return
+        if source.box_unit is None and self.num_relative == self.num:
+            raise UserError(
+                f"the numbers of all {self.num:,} boxes are in 0..1, which are no pixels. Pass --box_unit relative, and --box_format "
+                f"{', '.join(NUMBERS)}, or --box_unit pixels if they are pixels all the same"
+            )
+        if source.box_unit == "relative" and not self.num_relative:
+            raise UserError(f"--box_unit=relative: the numbers of none of the {self.num:,} boxes are in 0..1. Pass --box_unit pixels")
+
+    def warnings(self, source: SourceConfig) -> Iterator[str]:
+        """Yields a line for each way in which boxes may be of another form."""
+        if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
+            yield (
+                f"all {self.num:,} boxes may be corners, {NUMBERS['xyxy']}, and are read as {NUMBERS['xywh']}. Pass --box_format xyxy if "
+                "they are corners, or --box_format xywh"
+            )
+        if source.box_unit == "pixels" and self.num and self.num_relative == self.num:
+            yield f"the numbers of all {self.num:,} boxes are in 0..1, and are read as pixels (--box_unit)"
