@@ -121,7 +121,7 @@ def find_layout(
     for name, item in found.items.items():
         there = [one for one in item.names if one in seen]
         there.sort(key=lambda one: (not seen[one].storages, ("bytes" in seen[one].storages) != prefers_text))
-        if there or not item.is_optional:
+        if there or not item.is_optional or item.default:
             items[name] = item._replace(names=tuple(there[:1] or item.names[-1:]), is_optional=False)
     return Layout(found.name, items)
 

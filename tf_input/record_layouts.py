@@ -23,6 +23,7 @@ A layout is a name of `LAYOUTS`, or items with commas between them, such as `ima
     NAME:image            another image, encoded
     NAME[]                any number of values, also where the first records all have the same
     NAME?                 the feature, where records have it
+    NAME?VALUE            one class, number or text; VALUE stands in its place in records without it
     A|B                   the first of these that can be read
     28                    of height, width and depth: the number itself
 """
@@ -59,7 +60,7 @@ LAYOUTS: Mapping[str, str] = {
     "image_label": "image=image,label=label,shape=shape?,filename=filename?",
 }
 _ITEM = re.compile(rf"{OBJECTS}/bbox/(ymin|xmin|ymax|xmax)|({OBJECTS}/)?[A-Za-z][A-Za-z0-9_.-]{{0,63}}")
-_FEATURE = re.compile(r"(?P<names>[^:\[\]?]+)(?::(?P<dtype>\w+))?(?P<shape>\[[\d,]*\])?(?P<optional>\?)?")
+_FEATURE = re.compile(r"(?P<names>[^:\[\]?]+)(?::(?P<dtype>\w+))?(?P<shape>\[[\d,]*\])?(?P<optional>\?(?P<default>[^?\[\]]*))?")
 
 
 class Item(NamedTuple):
@@ -72,6 +73,7 @@ class Item(NamedTuple):
         is_list: Whether there is any number of values.
         is_optional: Whether records may lack it.
         is_image: Whether it is another image, encoded.
+        default: The text of the value that stands in place of a missing one; empty: none does.
         number: The number that the item is; None: it is read from a feature.
     """
 
@@ -82,6 +84,7 @@ class Item(NamedTuple):
     is_optional: bool = False
     number: int | None = None
     is_image: bool = False
+    default: str = ""
 
     @property
     def name(self) -> str:
@@ -93,7 +96,7 @@ class Item(NamedTuple):
             return str(self.number)
         shape = "[]" if self.is_list else "" if self.shape is None else f"[{','.join(map(str, self.shape))}]"
         kind = IMAGE if self.is_image else self.dtype
-        return f"{'|'.join(self.names)}{kind and ':'}{kind}{shape}{'?' * self.is_optional}"
+        return f"{'|'.join(self.names)}{kind and ':'}{kind}{shape}{'?' * (self.is_optional or bool(self.default))}{self.default}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,12 +162,14 @@ def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
         if is_number and not 0 < int(text) < 1 << 31 or 0 in numbers or numbers and not match["dtype"]:
             raise _error(layout, f"{name}={text}: expected numbers above 0, and a type before a shape")
         shape = tuple(numbers) if numbers else None
-        is_optional = match["optional"] is not None
+        is_optional, default = match["optional"] is not None, match["default"] or ""
+        if default and (name in _NO_OTHER_IMAGES or name.startswith(f"{OBJECTS}/") or match["dtype"] or match["shape"]):
+            raise _error(layout, f"{name}={text}: only one class, number or text can have a default value; expected {name}={names[0]}?")
         if is_number:
             items[name] = Item((), number=int(text))
         else:
             dtype = "" if is_image else match["dtype"] or ""
-            items[name] = Item(tuple(names), dtype, shape, match["shape"] == "[]", is_optional, is_image=is_image)
+            items[name] = Item(tuple(names), dtype, shape, match["shape"] == "[]", is_optional, is_image=is_image, default=default)
     if not items:
         raise _error(layout, "expected items ITEM=FEATURE[:TYPE], each once")
     sides = [side for side in SIDES if side in items]

@@ -77,6 +77,7 @@ class SourceConfig:
         label_names_of: Feature -> all its class names, in order.
         first_label_names: Feature -> class names that come first, in this order; others that are found follow.
         label_separator: The text that stands between the class names in one cell; None: "|".
+        defaults: Column or field -> the value that stands in place of a missing cell.
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
         drawn_on: The image that boxes and masks were drawn on, one of `DRAWN_ON`: as its file stores it, or upright by its EXIF
             orientation. None: the size that annotations state decides; if that does not prove upright, as the file stores it.
@@ -107,6 +108,7 @@ class SourceConfig:
     label_names_of: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     first_label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     label_separator: str | None = None
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bad_boxes: str = "refuse"
     drawn_on: str | None = None
     box_format: str | None = None

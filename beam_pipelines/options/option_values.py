@@ -92,6 +92,21 @@ def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def parse_defaults(texts: list[str]) -> dict[str, str]:
+    """Parses the values of `--default`, `COLUMN=VALUE`.
+
+    Raises:
+        UserError: A value is not of that form, or a column has two defaults.
+    """
+    defaults: dict[str, str] = {}
+    for text in texts:
+        column, equals, value = text.partition("=")
+        if not column or not equals or column in defaults:
+            raise UserError(f"--default={text}: expected COLUMN=VALUE, once for each column")
+        defaults[column] = value
+    return defaults
+
+
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
     """Reads the values of `--describe`: feature -> what it is; UserError where a value has no text, or a feature is described twice."""
     return _parse_texts("--describe", "FEATURE", texts)

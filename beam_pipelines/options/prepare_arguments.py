@@ -25,6 +25,7 @@ from beam_pipelines.options.leaks_arguments import add_duplicate_distance
 from beam_pipelines.options.option_values import (
     default_name,
     parse_about,
+    parse_defaults,
     parse_descriptions,
     parse_directory,
     parse_label_names,
@@ -136,6 +137,14 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         metavar="TEXT",
         help=f"what stands between the class names in one cell of a multi_label, such as ';' or ' ' (default: {DEFAULT_SEPARATOR}); a list "
         'in brackets, such as ["cat", "dog"], is read as a list in any case',
+    )
+    add(
+        "--default",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="table, tfrecord, webdataset: the value that stands in place of a missing cell, once for each column (default: a row with a "
+        "missing label or number is a dead letter)",
     )
     add("--image_root", metavar="FOLDER", help="what paths are relative to (default: the folder of the table or the annotations)")
     add("--image_suffix", default="", metavar="SUFFIX", help="text, table: what names without an extension lack, such as .jpg")
@@ -380,6 +389,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         label_names_of=label_names_of,
         first_label_names={} if arguments.label_names_from is None else read_earlier_names(arguments.label_names_from),
         label_separator=arguments.label_separator,
+        defaults=parse_defaults(arguments.default),
         bad_boxes=arguments.bad_boxes,
         drawn_on=arguments.drawn_on,
         box_format=arguments.box_format,

@@ -101,7 +101,10 @@ def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any
     size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
     inputs = tuple(name for name in images if name not in manifest.targets)
     inputs = f", inputs={inputs}" if len(inputs) > 1 else ""
-    return f"batches({split!r}, batch_size=128{size}{inputs})"
+    # Lists that are no integers cannot be padded and weighed value by value.
+    targets = [feature for feature in manifest.schema if feature.name in manifest.targets]
+    has_lists = any(feature.shape == (None,) and feature.kind in ("float", "text") for feature in targets)
+    return f"batches({split!r}, batch_size=128{size}{inputs}{', ragged=' + repr('ragged') if has_lists else ''})"
 
 
 def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:

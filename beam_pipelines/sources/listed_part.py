@@ -41,7 +41,7 @@ BATCH_IMAGES = 4096
 _LACKS = {
     NO_SPLIT: ("split", "--divide rest to place those without one, or --split_column='' to leave it aside"),
     NO_GROUP: ("group", "or no --group"),
-    BAD_LABEL: ("fit class", "or a larger --max_bad_fraction, which leaves out those without one"),
+    BAD_LABEL: ("fit class", "a larger --max_bad_fraction, which leaves out those without one"),
 }
 
 _Collector = tuple[str, Callable[[LabeledImage], Collection[str]] | None]
@@ -319,6 +319,8 @@ def _warnings(found: ListedPart) -> Iterator[str]:
 def _check_column(config: PrepareJob, found: ListedPart, reason: str) -> None:
     """More rows without a split, a group or a class than the run may lose: it would end in as many dead letters."""
     missing, (column, advice) = found.lacking[reason], _LACKS[reason]
+    if reason == BAD_LABEL:
+        advice = f"{'--default COLUMN=VALUE for empty cells, ' if config.source.can.has_key_column else ''}or {advice}"
     if missing.num > config.max_bad_fraction * found.num_inputs:
         example = missing.first[0]
         rows = "rows" if config.source.can.has_columns else "inputs"

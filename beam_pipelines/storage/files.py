@@ -4,10 +4,12 @@ Paths are strings with `/` between their parts. All failures are OSErrors.
 """
 
 import contextlib
+import errno
 import io
 import os
 import re
-from typing import BinaryIO, ContextManager, Iterable, Iterator, Protocol
+import unicodedata
+from typing import BinaryIO, Callable, ContextManager, Iterable, Iterator, Protocol
 
 from beam_pipelines.errors import StorageError
 from beam_pipelines.storage.local_files import LocalFiles, open_regular, version_of
@@ -121,6 +123,22 @@ def input_size(path: str) -> int:
     size, version = files_at(path).stat(path)
     note_version(path, version)
     return size
+
+
+def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> bytes:
+    """Reads a file below a root, by its name or by the same name in the other Unicode normal form, in which the disk may have it.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    try:
+        return read(f"{root}/{name}")
+    except OSError as error:
+        others = {unicodedata.normalize(form, name) for form in ("NFC", "NFD")} - {name} if error.errno == errno.ENOENT else ()
+        for other in sorted(others):
+            with contextlib.suppress(FileNotFoundError):
+                return read(f"{root}/{other}")
+        raise
 
 
 def make_folder(path: str) -> None:

@@ -343,7 +343,7 @@ def test_what_can_not_be_read_so_is_said(pairs, options, message):
         (["--feature=right=second:image", "--image_encoding=raw"], "--image_encoding=raw: images may differ in size; expected images of one size"),
         (["--feature=right=third:image"], "no column 'third' in it (--label or --feature)"),
         (["--feature=image=second:image"], "--label or --feature=image: expected another name than image"),
-        (["--feature=right=second,label:image"], "only a multi_label or a float is made of several columns"),
+        (["--feature=right=second,label:image"], "several columns"),
     ],
 )
 def test_what_can_not_be_prepared_so_is_said(tmp_path, capsys, options, message):

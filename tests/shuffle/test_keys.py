@@ -101,7 +101,9 @@ def test_no_key_of_two_inputs_is_no_collision(tmp_path):
 @pytest.mark.parametrize(
     "inputs, source, parts",
     [
-        ([("k", "a", None)] * 3, {}, ["1 key is of", "'k': 'a' is listed 3 times", "'' for each input's own place"]),
+        ([("k", "a", None)] * 3, {}, ["1 key is of", "'k': 'a' is listed 3 times", "--key_column: a column of unique keys"]),
+        ([("k", "a", None)] * 3, {"kind": "tfrecord"}, ["--key_column", "'' for each input's own place"]),
+        ([("k", name, None) for name in "ab"], {}, ["--key_column", "'' for each input's own place"]),
         ([("k", "a", "train"), ("k", "a", "test")], {}, ["'a' in split 'test' and 'a' in split 'train'"]),
         ([("k", name, None) for name in "abc"], {"key_column": "id"}, ["'a' and 'b', and 1 more", "'id' is not, or none"]),
         ([("k", "a", None)] * 2, {"kind": "webdataset"}, ["expected each sample once in its file, or --key_column"]),

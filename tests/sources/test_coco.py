@@ -124,7 +124,7 @@ def test_fields_that_are_not_kept_are_told(tmp_path, capsys):
     write_json(tmp_path / "in" / "in.json", instances(annotations=more))
     write_files(tmp_path / "in", {"a.jpg": jpeg(1, 50, 60)})
     assert main(["prepare", f"--input={tmp_path}/in/in.json", "--source=coco", f"--output={tmp_path}/out", "--splits=train=1"]) == 0
-    assert "\nobjects:      without their fields area, oddly\\nnamed, segmentation, which are not kept\n" in capsys.readouterr().out
+    assert "\nnot used:     the columns or fields area, oddly\\nnamed, segmentation\n" in capsys.readouterr().out
     assert json.loads((tmp_path / "out/statistics.json").read_text())["left_out_fields"] == ["area", "oddly\\nnamed", "segmentation"]
     for options, expected in (({"has_masks": True}, {"oddly\\nnamed"}), ({"labels": ()}, set())):
         source = Coco(PrepareJob(f"{tmp_path}/in/in.json", "out", "made", source=SourceConfig("coco", **options)))

@@ -466,9 +466,9 @@ def test_one_table_has_no_split_folders(tmp_path: pathlib.Path) -> None:
             open_table(table, config={"split_folders": True})
 
 
-@pytest.mark.parametrize("name", ["nothing.csv", "a.txt", "empty"])
+@pytest.mark.parametrize("name", ["nothing.csv", "a.json", "empty"])
 def test_what_is_no_table_is_refused(tmp_path: pathlib.Path, name: str) -> None:
-    write_files(tmp_path, {"a.txt": b"1.jpg 1\n", "empty/1.jpg": jpeg()})
+    write_files(tmp_path, {"a.json": b"[]\n", "empty/1.jpg": jpeg()})
     with pytest.raises(UserError) as caught:
         open_table(tmp_path / name)
     assert str(caught.value).startswith("--input=")

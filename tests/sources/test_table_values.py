@@ -3,15 +3,19 @@
 import csv
 import json
 import pathlib
-from typing import Any, Callable, Sequence
+import unicodedata
+from typing import Any, Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
+from made_records import example, write_records
 from prepared import picture
 
 NUM = 24
@@ -32,12 +36,14 @@ def prepare(root: pathlib.Path, name: str, *options: str) -> int:
 
 def records(root: pathlib.Path) -> dict[int, dict[str, Any]]:
     """Number of the picture -> the features of its record."""
-    found = {}
+    return {int(one["key"][0].split(b".")[0].split(b"/")[-1]): one for one in stored(root)}
+
+
+def stored(root: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """The features of each record."""
     for record in tf.data.TFRecordDataset(sorted(map(str, (root / "out").glob("*.tfrecord-*")))).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
-        values = {name: list(getattr(one, one.WhichOneof("kind")).value) for name, one in features.items()}
-        found[int(values["key"][0].split(b".")[0].split(b"/")[-1])] = values
-    return found
+        yield {name: list(getattr(one, one.WhichOneof("kind")).value) for name, one in features.items()}
 
 
 def labels(root: pathlib.Path) -> dict[int, list[int]]:
@@ -212,3 +218,108 @@ def test_a_missing_image_says_where_it_was_looked_for(tmp_path: pathlib.Path, ca
     told = capsys.readouterr().err
     assert f"{tmp_path / 'tables'}" in told and "--image_root" in told
     assert prepare(tmp_path, f"tables/{name}", "--image_root", str(tmp_path / "pictures")) == 0
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("kind", ["text[]", "float[]", "integer[]", "text"])
+def test_the_printed_next_step_reads_a_label_of_any_kind(tmp_path: pathlib.Path, capsys, kind: str) -> None:
+    rows = [{"file_name": f"{index}.png", "y": index if kind == "text" else [index] * (index % 3)} for index in range(NUM)]
+    write_files(write_pictures(tmp_path), {"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()})
+    assert prepare(tmp_path, "rows.jsonl", "--label", f"y:{kind}") == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    step = {}
+    exec(f"import tf_input\n{line.strip()}", step)  # as a user types it
+    assert len(next(iter(step["train"]))[1]) == NUM
+
+
+# Files and names
+
+
+@pytest.mark.slow(1)
+def test_csv_in_a_file_named_txt(tmp_path: pathlib.Path) -> None:
+    write_files(write_pictures(tmp_path), {"labels.txt": csv_of("label", row=lambda index: [index % 3])})
+    assert prepare(tmp_path, "labels.txt", "--source", "table") == 0
+    assert labels(tmp_path) == {index: [index % 3] for index in range(NUM)}
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("on_disk, in_table", [("NFD", "NFC"), ("NFC", "NFD")])
+def test_names_in_the_other_unicode_normal_form(tmp_path: pathlib.Path, on_disk: str, in_table: str) -> None:
+    names = [f"\u00fcber/\u00e9{index}.png" for index in range(NUM)]
+    write_files(tmp_path, {unicodedata.normalize(on_disk, name): encode(picture(index, (16, 24)), "PNG") for index, name in enumerate(names)})
+    lines = ["file_name,mask_path,label", *(f"{name},{name},{index % 2}" for index, name in enumerate(names))]
+    (tmp_path / "labels.csv").write_text(unicodedata.normalize(in_table, "\n".join(lines)))
+    assert prepare(tmp_path, "labels.csv", "--feature", "right=mask_path:image") == 0
+    found = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert found["num_dead_letters"] == 0
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_features_and_labels_of_a_npz_file(tmp_path: pathlib.Path, capsys, dtype: str) -> None:
+    values = np.arange(NUM * 3).reshape(NUM, 3).astype(dtype)
+    np.savez(tmp_path / "data.npz", features=values, labels=np.arange(NUM) % 3, other=np.zeros(NUM))
+    assert prepare(tmp_path, "data.npz") == 0
+    found = {int(one["key"][0].rpartition(b"#")[2]): one for one in stored(tmp_path)}
+    assert {number: (one["features"], one["label"]) for number, one in found.items()} == {
+        index: (values[index].tolist(), [index % 3]) for index in range(NUM)
+    }
+    told = capsys.readouterr()
+    assert "--feature=features" in told.err and "not used:     the columns or fields other\n" in told.out
+
+
+# Missing cells
+
+
+DEFAULTS = {
+    "a class": ("label", ("--default", "label=2"), [2]),
+    "a class of whole floats": ("label", ("--default", "label=2.0"), [2]),
+    "a number": ("age", ("--label", "age:integer", "--default", "age=-1"), [-1]),
+    "a float": ("age", ("--label", "age:float", "--default", "age=0.5"), [0.5]),
+}
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("case", DEFAULTS)
+def test_a_default_stands_in_place_of_missing_cells(tmp_path: pathlib.Path, suffix: str, case: str) -> None:
+    column, options, expected = DEFAULTS[case]
+    rows = [{"file_name": f"{index}.png", column: float(index % 2) if index % 4 else None} for index in range(NUM)]
+    write_pictures(tmp_path)
+    if suffix == "csv":
+        csv.writer((tmp_path / "rows.csv").open("w")).writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+    elif suffix == "jsonl":
+        (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        pq.write_table(pa.table({"file_name": [row["file_name"] for row in rows], column: [row[column] for row in rows]}), tmp_path / "rows.parquet")
+    assert prepare(tmp_path, f"rows.{suffix}", *options) == 0
+    assert labels(tmp_path) == {index: [index % 2] if index % 4 else expected for index in range(NUM)}
+
+
+@pytest.mark.parametrize("default", ["age=1", "=1", "label", "lable=1"])
+def test_a_default_is_for_a_column_that_is_used(tmp_path: pathlib.Path, capsys, default: str) -> None:
+    write_files(write_pictures(tmp_path), {"rows.csv": csv_of("label", "age", row=lambda index: [index % 2, index])})
+    assert prepare(tmp_path, "rows.csv", "--default", default) == 2
+    assert "--default" in capsys.readouterr().err
+
+
+def test_missing_classes_name_the_option(tmp_path: pathlib.Path, capsys) -> None:
+    write_files(write_pictures(tmp_path), {"rows.csv": csv_of("label", row=lambda index: [index % 2 if index else ""])})
+    assert prepare(tmp_path, "rows.csv") == 2
+    assert "--default" in capsys.readouterr().err
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("value, default", [(1, "7"), (b"cat", "none")])
+def test_a_default_in_the_layout_of_foreign_records(tmp_path: pathlib.Path, value: Any, default: str) -> None:
+    image = encode(picture(0, (16, 24)), "PNG")
+    some = [example({"image": image, **({"label": value} if index % 3 else {})}) for index in range(NUM)]
+    path = write_records(tmp_path / "in.tfrecord", some)
+    layout = f"image=image,label=label?{default}"
+    assert prepare(tmp_path, "in.tfrecord", "--layout", layout) == 0
+    names = ["cat", "none"] if value == b"cat" else None
+    expected = {index: [int(index % 3 == 0)] if names else [1 if index % 3 else 7] for index in range(NUM)}
+    assert {int(one["key"][0].rpartition(b"#")[2]): one["label"] for one in stored(tmp_path)} == expected
+    options = {"label_names": names} if names else {}
+    read = tf_input.open_tfrecords(str(path), layout=layout, **options).batches(batch_size=NUM, shuffle=False)
+    assert next(iter(read))[1].numpy().tolist() == [expected[index][0] for index in range(NUM)]

@@ -410,7 +410,7 @@ REFUSED = {
     "--feature=x:tensor[float32,": "expected [FEATURE=]COLUMN",
     "--feature=x:float[float32,2]": "only a tensor has a type",
     "--feature=x:array[?,2]": "only a tensor has a type, or a side that differs",
-    "--feature=x,label:tensor": "only a multi_label or a float is made of several columns",
+    "--feature=x,label:tensor": "several columns",
     "--feature=label:tensor": "expected a tensor, or its shape: label:tensor[float32,HEIGHT,WIDTH,…]",
 }
 

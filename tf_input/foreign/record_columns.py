@@ -37,6 +37,14 @@ def fold(values: tf.RaggedTensor, shape: tuple[int, ...], message: str) -> tf.Te
         return tf.ensure_shape(tf.reshape(values.values, (-1, *shape)), (values.shape[0], *shape))
 
 
+def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) -> tf.RaggedTensor:
+    """[batch, None] -> [batch, None] of one value each, the default where there is none."""
+    at_most_one = tf.debugging.assert_less_equal(values.row_lengths(), tf.constant(1, values.row_splits.dtype), message)
+    with tf.control_dependencies([at_most_one]):
+        filled = values.to_tensor(default, shape=(None, 1))
+    return tf.RaggedTensor.from_tensor(filled, row_splits_dtype=values.row_splits.dtype)
+
+
 def positions(flags: tf.Tensor) -> tf.RaggedTensor:
     """A 0 or 1 for each class, int64 [batch, classes] -> the classes that have a 1."""
     message = "expected a 0 or 1 for each class, as in the first records"

@@ -142,6 +142,8 @@ class _FirstRecords:
             if (seen.storage, seen.counts) != ("float", {1}):
                 raise self._error(WEIGHT, "one float", f"{seen}")
             return record_columns.stored_alike(Feature(WEIGHT, "float"), item.name)
+        if item.default:
+            seen = self._with_default(name, item, seen)
         has_any_number = item.is_list or name.startswith(f"{OBJECTS}/")
         feature = Feature(name, seen.kind, (None,) if has_any_number else seen.shape)
         is_label = name in (LABEL, f"{OBJECTS}/{LABEL}") and seen.kind != "float"
@@ -153,8 +155,15 @@ class _FirstRecords:
         if feature.is_ragged:
             return Column(feature, parts, convert)
         message = f"{item.name}: expected {math.prod(feature.shape)} of it in each record, as in the first ones; "
-        message += f"a layout with {feature.name}={item.name}[] is for any number of it"
-        return Column(feature, parts, lambda values: convert(record_columns.fold(values, feature.shape, message)))
+        message += f"a layout with {feature.name}={item.name}[] is for any number of it, {feature.name}={item.name}?VALUE for records without it"
+        if not item.default:
+            return Column(feature, parts, lambda values: convert(record_columns.fold(values, feature.shape, message)))
+        default = _default_of(kind, item)
+        return Column(
+            feature,
+            parts,
+            lambda values: convert(record_columns.fold(record_columns.fill(values, default, message), feature.shape, message)),
+        )
 
     def _boxes(self, items: Sequence[Item]) -> Column:
         for item in items:
@@ -166,7 +175,7 @@ class _FirstRecords:
         return Column(feature, tuple(Feature(item.name, "float", (None,)) for item in items), record_columns.stack_sides)
 
     def _label(self, feature: Feature, item: Item) -> Column:
-        names, seen = self.label_names, self._of(item)
+        names, seen = self.label_names, self._with_default(feature.name, item, self._of(item)) if item.default else self._of(item)
         if feature.name == LABEL and seen.is_multi_hot and not item.is_list:
             names = names or tuple(map(str, range(*seen.counts)))
             if {len(names)} != seen.counts:
@@ -210,5 +219,20 @@ class _FirstRecords:
         except ValueError as error:
             raise ValueError(f"{name}: {self.they_have} {error}") from None
 
+    def _with_default(self, name: str, item: Item, seen: Seen) -> Seen:
+        """Returns what is seen of a feature once the default stands in place of missing values."""
+        if not seen.counts <= {0, 1}:
+            raise self._error(name, f"one value at most, for the default {item.default!r}", f"{seen} in {item.name}")
+        values = seen.values or ([int(item.default)] if item.default.isdecimal() else [item.default.encode()])
+        return dataclasses.replace(seen, values=values, counts=frozenset([1]))
+
     def _error(self, name: str, expected: str, found: str) -> ValueError:
         return ValueError(f"{name}: expected {expected}; {self.they_have} {found}")
+
+
+def _default_of(kind: str, item: Item) -> bytes | int | float:
+    """Returns the default of an item as a value of its kind; ValueError if it is none."""
+    try:
+        return {"text": str.encode, "integer": int, "float": float}[kind](item.default)
+    except ValueError:
+        raise ValueError(f"{item.name}?{item.default}: the feature is of kind {kind}; expected such a value") from None

@@ -10,6 +10,7 @@
 | images of another type or shape, in Fortran's order | the run is refused |
 | uncompressed images | pointed at where they lie |
 | compressed ones | unpacked once, to spool files, without ever being in memory as a whole |
+| no array of images, but one called `features` | that feature; examples of values alone |
 | no array of images, but `--feature` names some; `--image none` | examples of values alone; keys `rows.npz#000017` |
 | labels | read side by side with the images, some at a time |
 | arrays beside the images: `maps:array`, `masks:mask` | pointed at like them; of two dimensions or more they keep their shape |
@@ -18,6 +19,7 @@
 | any other file, an array that nobody asked for | ignored; files are counted |
 """
 
+import dataclasses
 import os
 from typing import Iterator, Sequence
 
@@ -37,8 +39,16 @@ from beam_pipelines.sources.arrays.array_images import (
     spool_packed,
 )
 from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
-from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, make_sets_without_images, no_images
+from beam_pipelines.sources.arrays.named_arrays import (
+    LABEL_NAMES,
+    NamedArray,
+    find_features,
+    make_sets,
+    make_sets_without_images,
+    no_images,
+)
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.records.row_reader import describe_names
 
@@ -60,7 +70,7 @@ class Arrays:
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         refuse_options(config.source, _OPTIONS)
-        self.num_ignored = 0
+        self.num_ignored, self.found, self.left_out = 0, "", LeftOut()
         self._config = config
         self._spool_directory = spool_directory
         self._files = find_array_files(config.input, config.ignore)
@@ -78,7 +88,7 @@ class Arrays:
             names = {column: cifar.read_names(self._root, path) for column, path in cifar.name_files(first).items()}
         default = find_name(first.columns, LABEL_NAMES)
         known = {column: found for column, found in names.items() if found}
-        self._columns = ArrayColumns(config.source, self._root, first.columns, default, default_features, known)
+        self._columns = ArrayColumns(self._config.source, self._root, first.columns, default, default_features, known)
         self.features = self._columns.features
         self.targets = self._columns.targets
 
@@ -104,6 +114,7 @@ class Arrays:
         if container == position == start == 0:
             self.num_ignored = 0 if self._only else self._files.num_ignored + self._count_unused()
             yield from self._files.dead_letters
+        self.left_out.add(images.columns.keys() - {*self._columns.names, *self._columns.part_names})
         spools = spool_packed(self._root, pointed_at(images, self._columns), self._spool_directory)
         yield from list_images(self._root, images, self._columns, range(start, stop), spools)
 
@@ -124,7 +135,11 @@ class Arrays:
         features = [name for column in source.features for name in column.names]
         if self.has_images is not False:
             sets += make_sets(arrays, image_column, [*features, *(name for column in source.labels or () for name in column.names)])
-        elif not features:
+        if not sets and not features and image_column is None and (values := find_features(arrays)):
+            features = [*values.names]
+            self._config = dataclasses.replace(self._config, source=dataclasses.replace(source, features=(values,)))
+            self.has_images, self.found = False, f"--feature={printable(values.name)}:{values.kind}, as no array has images"
+        if self.has_images is False and not features:
             found = describe_names([one.name for one in arrays])
             raise UserError(f"--image=none: expected --feature for each array that an example is to have; there are {found}")
         if not sets and features and not self.has_images and image_column is None:

@@ -2,6 +2,7 @@
 
 from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
+from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import find_name, raw_layout
 from beam_pipelines.sources.arrays.array_images import ImageSet
@@ -9,6 +10,7 @@ from beam_pipelines.sources.arrays.array_streams import Field
 
 # Compared in lower case.
 IMAGE_NAMES = ("images", "image", "x", "data", "imgs")
+FEATURES_NAME = "features"  # of the numbers of each example, if there are no images
 LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 
 
@@ -50,6 +52,16 @@ def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Col
             columns = {column: array.open for column, array in group.items() if column != name}
             sets.append(ImageSet(group[name].path, split, images, raw_layout(images), columns))
     return sets
+
+
+def find_features(arrays: Sequence[NamedArray]) -> Column | None:
+    """Returns the feature of the array `features`, which has numbers for each example; None: there is no such array."""
+    by_name = {array.name: array for array in arrays}
+    name = find_name(by_name, (FEATURES_NAME,))
+    if name is None or (field := by_name[name].open()).dtype.kind not in "fiu":
+        return None
+    is_integer = field.dtype.kind != "f" and len(field.shape) == 1
+    return Column(name, (name,), "integer", field.shape) if is_integer else Column(name, (name,), "float")
 
 
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:

@@ -75,7 +75,7 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
 
 # Fields of SourceConfig, and their options on the command line where those are called otherwise.
 _OPTIONS = {
-    **{"labels": "label", "features": "feature", "has_masks": "masks", "has_images": "image"},
+    **{"labels": "label", "features": "feature", "has_masks": "masks", "has_images": "image", "defaults": "default"},
     **{"label_names_of": "label_names", "first_label_names": "label_names_from"},
 }
 _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")

@@ -11,7 +11,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.records.row_reader import search_names, unknown_name
-from beam_pipelines.tfrecord.example_reader import ExampleReader
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input import first_records, record_layouts
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT
 from tf_input.first_records import Seen
@@ -55,6 +55,7 @@ class Layout(NamedTuple):
         sides: The items of the layout that say the shape of bytes of numbers.
         counts: Feature -> how many values the first records have.
         found: The text to tell of a layout that nobody stated; empty: nothing.
+        defaults: Feature -> the value that stands in its place in records without it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Layout(NamedTuple):
     sides: tuple[str, ...] = ()
     counts: Mapping[str, frozenset[int]] = {}
     found: str = ""
+    defaults: Mapping[str, str] = {}
 
 
 def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: str) -> Layout:
@@ -89,7 +91,10 @@ def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: s
     first: list[Mapping[str, Any]] = []
     num_bytes = 0
     for example in examples:
-        first.append({name: (feature.kind, example.values(name)) for name, feature in example.features.items()})
+        try:
+            first.append({name: (feature.kind, example.values(name)) for name, feature in example.features.items()})
+        except BadExampleError:  # listing it makes the dead letter
+            continue
         num_bytes += example.num_bytes
         if len(first) == first_records.MAX_RECORDS or num_bytes >= first_records.MAX_BYTES:
             break
@@ -150,6 +155,7 @@ def _layout_of(
         sides=sides,
         counts={name: one.counts for name, one in seen.items()},
         found="" if source.layout else found,
+        defaults={item.name: item.default for item in items.values() if item.default},
     )
 
 
@@ -175,6 +181,8 @@ def _column_of(name: str, item: Item, seen: Seen, find_shape: Callable[[Item], t
     """A feature by the values of the first records, and, of bytes of numbers, by their shape."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
+    if item.default:
+        return Column(name, (item.name,), "class" if name == LABEL and seen.kind != "float" else seen.kind)
     if item.is_image:
         return Column(name, (item.name,), "image")
     if item.dtype:

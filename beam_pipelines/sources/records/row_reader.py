@@ -12,6 +12,7 @@ from beam_pipelines.sources.cells.array_cells import describe_settled, holds_arr
 from beam_pipelines.sources.cells.cells import in_column, shown
 from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader
+from beam_pipelines.sources.cells.missing_cells import check_defaults, fill_row
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.folders.roots import Root
 
@@ -74,6 +75,8 @@ class FieldReader:
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.names)))
         self.list_names = frozenset(column.names[0] for column in columns if column.is_list)
         self.part_names = tuple(dict.fromkeys(column.names[0] for column in self._parts))
+        self._defaults = config.defaults
+        check_defaults(self._defaults, (*self.value_names, *self.part_names))
         is_given = {name for column in labels for name in column.names if config.names_of(column.name)}
         self._class_names = {
             name: class_names[name]
@@ -93,6 +96,7 @@ class FieldReader:
         Raises:
             Refusal: A field is not what is expected of it.
         """
+        row = fill_row(row, self._defaults)
         for name, names in self._class_names.items():
             row = {**row, name: name_integers(name, row.get(name), names)}
         label, values = self._columns.read(row)

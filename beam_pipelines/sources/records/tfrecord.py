@@ -59,7 +59,7 @@ _NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\
 _Part = TypeVar("_Part", FilePart, ArrayPart, LabeledImage)
 _OPTIONS = (
     *"has_images image_column key_column split_column group weight_column".split(),
-    *"labels features label_names label_separator bad_boxes drawn_on layout".split(),
+    *"labels features label_names label_separator bad_boxes drawn_on layout defaults".split(),
 )
 
 
@@ -103,7 +103,7 @@ class TfRecord:
         columns = [settle_shapes(some, example, layout.shapes) for some in columns]
         wanted = wanted_names(config.source, *columns[0], *columns[1])
         found, num_searched = search_names((one.features for one in self._first_examples()), wanted)
-        source = config.source
+        source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
         if source.weight_column is None:
             source = dataclasses.replace(source, weight_column=layout.weight)
         self._rows = FieldReader(
@@ -144,13 +144,18 @@ class TfRecord:
         self.root = self._root.path
 
     def _first_example(self) -> ExampleReader:
-        example = next(self._first_examples(), None)
-        if example is None:
-            reason = f": {self._first_problem}" if self._first_problem else ""
-            raise UserError(
-                f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first{reason}; expected one or more"
-            )
-        return example
+        """Returns the first record of which all features can be read."""
+        for example in self._first_examples():
+            try:
+                for name in example.features:
+                    example.values(name)
+                return example
+            except BadExampleError as error:
+                self._first_problem = self._first_problem or printable(str(error))
+        reason = f": {self._first_problem}" if self._first_problem else ""
+        raise UserError(
+            f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first{reason}; expected one or more"
+        )
 
     def _first_examples(self) -> Iterator[ExampleReader]:
         for name in self._names:

@@ -55,7 +55,7 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
 _OPTIONS = (
-    "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on box_format box_unit"
+    "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on box_format box_unit defaults"
 ).split()
 _IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif")
 _ARRAY = "npy"

@@ -34,6 +34,7 @@ from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_i
 from beam_pipelines.sources.cells.class_cells import class_name, name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.cells.missing_cells import check_defaults, fill_row
 from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import given_already, refuse_options
@@ -52,11 +53,14 @@ _FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, as t
 # References to spooled images that wait in memory for the end of their spool, so that whoever gets one can read it.
 _SPOOL_IMAGES = 16_384
 
+# Endings of CSV files that are named themselves, or by a pattern. In a folder, such files are something else.
+_TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
+
 Listed = LabeledImage | DeadLetter
 
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group", "weight_column"),
-    *("has_images", "column_names", "labels", "features", "label_names", "label_separator"),
+    *("has_images", "column_names", "defaults", "labels", "features", "label_names", "label_separator"),
     *("image_root", "image_suffix", "bad_boxes", "drawn_on", "box_format", "box_unit", "skip_lines", "comment"),
 )
 
@@ -85,7 +89,8 @@ class Table(RowFiles):
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
         refuse_options(source, _OPTIONS)
-        super().__init__(config, FORMATS, METADATA)
+        named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}  # CSV, as --source says
+        super().__init__(config, {**FORMATS, **named}, METADATA)
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
         files = [*self._files.values()]
@@ -133,6 +138,7 @@ class Table(RowFiles):
         self.features = (*reader.features, *(self._objects.features if self._objects else ()), *roles.features)
         self.targets = (*reader.targets, *((OBJECTS,) if self._objects else ()))
         self._needed = tuple(dict.fromkeys((*columns.names, *reader.column_names)))
+        check_defaults(source.defaults, self._needed)
 
     def list(self, part: str) -> Iterator[Listed]:
         file = self._files[part]
@@ -178,7 +184,7 @@ class Table(RowFiles):
         # A column that several read has numbers that count too.
         positions = {columns[name]: known for name, known in self._names.items() if names.count(columns[name]) == 1}
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
-        reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source.image_suffix, others)
+        reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source, others)
         return self._read_rows(file, read_rows(file, source, self._needed, self._known_names, self.left_out), reader.read)
 
 
@@ -192,7 +198,7 @@ class _RowImages:
         read_columns: The reader of labels and features.
         objects: The reader of objects; None: there are none.
         positions: Column of integers -> the names that they stand for.
-        suffix: The ending of paths, where they stand there without it.
+        source: The options on missing cells and on the ending of paths.
         others: The names of the features that are other images, or masks.
     """
 
@@ -204,7 +210,7 @@ class _RowImages:
         read_columns: ColumnReader,
         objects: ObjectsColumn | None,
         positions: Mapping[str, tuple[str, ...]],
-        suffix: str,
+        source: SourceConfig,
         others: tuple[str, ...],
     ) -> None:
         self._columns = columns
@@ -213,11 +219,16 @@ class _RowImages:
         self._read_columns = read_columns.read
         self._objects = objects
         self._positions = positions
-        self._suffix = suffix
+        self._suffix, self._defaults = source.image_suffix, source.defaults
         self._others = others
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
-        """Raises Refusal where a cell is not what its column is for."""
+        """Makes the image of a row.
+
+        Raises:
+            Refusal: A cell is not what its column is for.
+        """
+        row = fill_row(row, self._defaults)
         named = {name: name_integers(name, row.get(name), names) for name, names in self._positions.items()}
         label, values = self._read_columns({**row, **named} if named else row)
         embedded = {name: values[name] for name in self._others if isinstance(values[name], bytes)}
