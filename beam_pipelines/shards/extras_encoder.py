@@ -18,7 +18,7 @@ from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
 from beam_pipelines.images.raw_image import layout_of
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, TensorValue, npy_image, tensor_of_bytes, tensor_of_file
-from beam_pipelines.storage.files import Files
+from beam_pipelines.storage.files import Files, read_in_any_form
 from beam_pipelines.storage.spool import SpoolReader, read_whole
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, catalog_features
@@ -213,7 +213,7 @@ class ExtrasEncoder:
             return read_whole(spool, part.spool, part.offset, part.num_bytes)
         path = f"{self._root}/{part.path}"
         if part.offset == WHOLE_FILE:
-            return files.read(path)
+            return read_in_any_form(files.read, self._root, part.path)
         data = files.read_range(path, part.offset, part.num_bytes)
         if len(data) != part.num_bytes:
             raise Refusal("truncated", f"{len(data)} bytes at {part.offset}; expected {part.num_bytes}")

@@ -22,7 +22,7 @@ from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 from beam_pipelines.images.thumbnails import make_thumbnail_of_refused
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import Files, is_remote
+from beam_pipelines.storage.files import Files, is_remote, read_in_any_form
 from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.pinned_files import PinnedFiles
 from beam_pipelines.storage.spool import SpoolReader, read_whole
@@ -181,7 +181,7 @@ class InputReader:
         path = f"{self._context.listing.root}/{image.path}"
         start = time.perf_counter()
         if image.offset == WHOLE_FILE:
-            data = self._files.read(path)
+            data = read_in_any_form(self._files.read, self._context.listing.root, image.path)
             self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
             return data
         data = self._files.read_range(path, image.offset, image.num_bytes)

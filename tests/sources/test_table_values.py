@@ -229,7 +229,7 @@ def test_the_printed_next_step_reads_a_label_of_any_kind(tmp_path: pathlib.Path,
     *_, line = capsys.readouterr().out.splitlines()
     step = {}
     exec(f"import tf_input\n{line.strip()}", step)  # as a user types it
-    assert len(next(iter(step["train"]))[1]) == NUM
+    assert next(iter(step["train"]))[1].shape[0] == NUM
 
 
 # Files and names
@@ -321,5 +321,5 @@ def test_a_default_in_the_layout_of_foreign_records(tmp_path: pathlib.Path, valu
     expected = {index: [int(index % 3 == 0)] if names else [1 if index % 3 else 7] for index in range(NUM)}
     assert {int(one["key"][0].rpartition(b"#")[2]): one["label"] for one in stored(tmp_path)} == expected
     options = {"label_names": names} if names else {}
-    read = tf_input.open_tfrecords(str(path), layout=layout, **options).batches(batch_size=NUM, shuffle=False)
+    read = tf_input.open_tfrecords(str(path), layout=layout, **options).batches("train", batch_size=NUM, shuffle=False, image_size=(16, 24))
     assert next(iter(read))[1].numpy().tolist() == [expected[index][0] for index in range(NUM)]

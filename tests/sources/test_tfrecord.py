@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import made_images
+from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column, parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -831,3 +832,21 @@ def test_columns_take_their_names(tmp_path):
     assert listed.values == {"weather": "1", "ground": "mud"} and listed.label == ""
     assert source.targets == ("weather", "ground")
     assert Column("weather", ("weather",)).feature() in source.features
+
+
+@pytest.mark.parametrize("layout", [None, "image=image,label=label"])
+@pytest.mark.parametrize("num_sound", [0, 20])
+def test_a_first_example_that_is_broken_in_a_sound_frame(tmp_path, capsys, layout, num_sound):
+    """A feature whose list ends within a number: the frame's checksum is right, and no message can be read from it."""
+    sound = [example(image=made_images.png(index), label=index % 2) for index in range(num_sound)]
+    broken = example(image=made_images.png(0), label=3).replace(b"\x1a\x03\n\x01\x03", b"\x1a\x03\n\x01\x83")
+    assert broken != example(image=made_images.png(0), label=3)
+    write(tmp_path / "in.tfrecord", broken, *sound)
+    options = ["--max_bad_fraction", "0.1", "--splits", "train=1", *(["--layout", layout] if layout else [])]
+    code = main(["prepare", "--input", str(tmp_path / "in.tfrecord"), "--output", str(tmp_path / "out"), *options])
+    told = capsys.readouterr()
+    assert code == (0 if num_sound else 2) and "Traceback" not in told.err
+    if num_sound:
+        assert "dead letters: 1 of 21 inputs" in told.out
+    else:
+        assert "no readable record" in told.err
