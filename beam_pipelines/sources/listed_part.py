@@ -311,7 +311,7 @@ def _warnings(found: ListedPart) -> Iterator[str]:
     if empty := found.empty_groups():
         names = ", ".join(repr(printable(name)) for name in sorted(empty)[:_MAX_GROUPS_SHOWN])
         yield (
-            f"{OBJECT_LABEL}: no class was made of {len(empty):,} categories without annotations that only group others: {names}. "
+            f"{OBJECT_LABEL}: categories without annotations that only group others are no classes ({len(empty):,} found: {names}). "
             "Pass --label_names FILE to choose the classes and their order."
         )
 

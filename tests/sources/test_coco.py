@@ -149,6 +149,15 @@ def test_sections_come_in_any_order(tmp_path):
         assert list_json(tmp_path, {name: content[name] for name in names}).images == expected, names
 
 
+def test_a_section_may_be_an_object_of_entries(tmp_path):
+    """As LIVECell has its annotations, by their ids."""
+    content = instances([image(), image(2, "b.jpg")], [annotation(), annotation(2), annotation(2, [0, 0, 1, 1])])
+    expected = list_json(tmp_path, content).images
+    named = {name: {str(number): entry for number, entry in enumerate(content[name])} for name in ("images", "annotations", "categories")}
+    assert list_json(tmp_path, content | named).images == expected
+    assert list_json(tmp_path, content | {"annotations": {"1": annotation(), "2": 5}}).reasons == {"in.json#/annotations/1": "bad_annotation"}
+
+
 @pytest.mark.parametrize("written", [7.0, "7"])
 def test_an_id_is_the_same_however_it_is_written(written, tmp_path):
     content = instances(
@@ -337,7 +346,8 @@ REFUSED = {
     "no images": ({"annotations": [], "categories": []}, "no 'images' in it"),
     "no annotations": ({"images": [], "categories": []}, "no 'annotations' in it"),
     "no categories": ({"images": [], "annotations": []}, "no 'categories' in it"),
-    "images by name": (instances() | {"images": {"a.jpg": image()}}, "'images' is not a list"),
+    "a section that is a text": (instances() | {"images": "a.jpg"}, "'images'"),
+    "a panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "'segments_info'"),
     "two categories of one name that are both used": (
         instances(annotations=[annotation(), annotation(category_id=2)], categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}]),
         "'cat'",
@@ -437,6 +447,7 @@ LAYOUTS = {
     "beside": ("some.json", "a.jpg"),
     "COCO": ("annotations/instances_val2017.json", "val2017/a.jpg"),
     "COCO, images in a folder": ("annotations/instances_val2017.json", "images/val2017/a.jpg"),
+    "COCO's keypoints": ("annotations/person_keypoints_val2017.json", "val2017/a.jpg"),
     "CVAT": ("annotations/instances_default.json", "images/a.jpg"),
     "around": ("annotations/instances_default.json", "a.jpg"),
     "beside, in a folder": ("annotations/instances_default.json", "annotations/a.jpg"),
@@ -452,7 +463,7 @@ def test_layouts_of_one_file(layout, tmp_path):
     listed = Listed(tmp_path / name)
     assert path in listed.images and len(listed.images) == 2
     assert listed.root == os.path.realpath(tmp_path) and listed.splits[path] is None
-    if layout != "beside":  # a folder with any JSON may be anything
+    if layout not in ("beside", "COCO's keypoints"):  # a folder with any JSON may be anything
         folder = Listed(tmp_path, split_folders=False)
         assert (folder.images, folder.label_names) == (listed.images, listed.label_names)
 

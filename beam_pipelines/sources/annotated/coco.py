@@ -2,7 +2,7 @@
 
 | what is found | what becomes of it |
 | --- | --- |
-| one JSON file | a data set; of `instances_NAME.json` images lie in `NAME/` or `images/NAME/`, else in `images/` or beside |
+| one JSON file | a dataset; the images of `instances_NAME.json` are in `NAME/` or `images/NAME/`, otherwise in `images/` or beside it |
 | the same in a folder `annotations` | the same data set: its images are looked for from the folder around it |
 | `--image_root` | the folder that file names are relative to, of one JSON file |
 | `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
@@ -184,7 +184,9 @@ class Coco:
         own_path, (own, name) = path, posixpath.split(path)
         around = posixpath.dirname(own) if posixpath.basename(own) == _ANNOTATIONS else own
         stem = _name_of(name)[0]
-        candidates = [join(around, folder) for folder in (stem, f"images/{stem}", "images", "")] + [own]
+        stems = dict.fromkeys((stem, stem.rpartition("_")[2]))  # train2017, also of person_keypoints_train2017.json
+        candidates = [join(around, folder) for stem in stems for folder in (stem, f"images/{stem}")]
+        candidates += [join(around, "images"), around, own]
         first = [image.file_name for image in itertools.islice(file.images(), _NUM_PROBED)]
         for folder in candidates:
             for file_name in first:

@@ -65,6 +65,8 @@ class CocoFile:
         self._annotations = Annotations(has_outlines)
         self._read(path)
         self._check_category_names()
+        if "segments_info" in self.left_out.names:
+            raise UserError(f"{self._name} is a panoptic file ('segments_info'). Pass the file of instances, whose annotations have a 'bbox'.")
 
     def category_names(self) -> tuple[str, ...]:
         """Returns the names of the categories in the order of their ids, each once: at the place of the category that is not a group."""

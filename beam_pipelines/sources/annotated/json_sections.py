@@ -1,5 +1,6 @@
-"""A large JSON object whose members are lists of objects, read as a stream: one entry is in memory at a time."""
+"""Reads a large JSON object, whose members are lists of objects, as a stream: one entry is in memory at a time."""
 
+import itertools
 from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
 
 import ijson
@@ -76,17 +77,29 @@ def _read(
         if section not in fields:
             _skip(events, event)
             continue
-        if event != "start_array":
-            raise UserError(f"{printable(path)}: {section!r} is not a list; expected one of objects")
+        if event not in ("start_array", "start_map"):
+            raise UserError(f"{printable(path)}: {section!r} is neither a list of objects nor an object of objects.")
         yield section, None, None
-        for position, entry in enumerate(_read_entries(events, fields[section], others.get(section) or LeftOut())):
+        entries = _list_entries(events) if event == "start_array" else _named_entries(events)
+        for position, entry in enumerate(_read_entries(events, entries, fields[section], others.get(section) or LeftOut())):
             yield section, position, entry
 
 
-def _read_entries(events: Events, wanted: Sequence[str], others: LeftOut) -> Iterator[dict[str, Any] | None]:
+def _list_entries(events: Events) -> Iterator[str]:
+    """Yields the event with which each entry of a list begins."""
+    return itertools.takewhile(lambda event: event != "end_array", (event for event, _ in events))
+
+
+def _named_entries(events: Events) -> Iterator[str]:
+    """Yields the event with which each value of an object begins, as of `{"7": {"id": 7, …}, …}`. Its keys are not needed."""
     for event, _ in events:
-        if event == "end_array":
+        if event == "end_map":
             return
+        yield next(events)[0]
+
+
+def _read_entries(events: Events, entries: Iterator[str], wanted: Sequence[str], others: LeftOut) -> Iterator[dict[str, Any] | None]:
+    for event in entries:
         if event == "start_map":
             yield _read_entry(events, wanted, others)
         else:
