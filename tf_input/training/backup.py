@@ -12,6 +12,7 @@ import numpy as np
 
 from tf_input.options import named_options
 from tf_input.training.backup_files import STATE, check_identity, file_name, find_backups, read_backup
+from tf_input.training.variable_names import stable_names
 
 
 @named_options()
@@ -26,7 +27,7 @@ class Backup:
             backup.state[f"accuracy of epoch {epoch}"] = evaluate(model)
 
     Where a backup is found, the variables have its values once the object is made, and `epochs` and `batches` give what is left.
-    A backup has all variables of the model and its optimizer, the random states of layers among them, the position, and `state`: in
+    Values are matched by the names of layers and variables. A backup has all variables of the model and its optimizer, the random states of layers among them, the position, and `state`: in
     one file, which takes the place of the one before as a whole. Metrics are not saved: they begin anew where the training goes on.
 
     It works on TensorFlow, JAX and torch. A loop in JAX that keeps its variables in a tuple makes the tuple after this object, and puts
@@ -74,6 +75,14 @@ class Backup:
         check_options(directory, train, save_freq, keep)
         self._directory, self._train, self._position = pathlib.Path(directory), train, train.position
         self._model, self._optimizer = model, getattr(model, "optimizer", None) if optimizer is None else optimizer
+        for name, value, kind in (("model", model, keras.layers.Layer), ("optimizer", optimizer, keras.optimizers.Optimizer | None)):
+            if not isinstance(value, kind):
+                module = type(value).__module__
+                of_keras_2 = " of Keras 2 (tf_keras)" * module.startswith("tf_keras")
+                raise ValueError(
+                    f"{name}={module}.{type(value).__name__}{of_keras_2}: Backup saves models and optimizers of Keras 3. Save other states "
+                    "yourself, such as with orbax, together with (epoch, step), and call train.position.go_to(epoch, step) after a restart"
+                )
         if not model.built:
             raise ValueError("the model is not built; expected one whose weights exist, as after model.build(...)")
         if self._optimizer is None:
@@ -140,8 +149,10 @@ class Backup:
             return
         if self._before_save is not None:
             self._before_save()
-        text = json.dumps({"epoch": self.epoch, "step": self.step, "identity": self._identity, "state": self.state})
-        values = {str(index): _storable(np.array(keras.ops.convert_to_numpy(one))) for index, one in enumerate(self._variables())}
+        variables = self._variables()
+        where = {"epoch": self.epoch, "step": self.step, "variables": [*variables]}
+        text = json.dumps({**where, "identity": self._identity, "state": self.state})
+        values = {str(index): _storable(np.array(keras.ops.convert_to_numpy(one))) for index, one in enumerate(variables.values())}
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / file_name(self.epoch, self.step)
         unfinished = path.with_suffix(".unfinished")
@@ -166,11 +177,11 @@ class Backup:
         self._position.go_to(self.epoch, self.step)
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)  # from 1, as Keras shows them
 
-    def _variables(self) -> list[Any]:
-        """All that a training changes, but metrics, which begin anew in each epoch, and may not exist before the first batch."""
+    def _variables(self) -> dict[str, Any]:
+        """Returns the variables of a training by name, without metrics, which start over in each epoch and may not exist yet."""
         metrics = {id(one) for one in self._model.metrics_variables}
         found = {id(one): one for one in (*self._model.variables, *self._optimizer.variables) if id(one) not in metrics}
-        return list(found.values())
+        return dict(zip(stable_names(self._model, self._optimizer, [*found.values()]), found.values()))
 
 
 def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int | str, keep: int) -> None:
@@ -195,11 +206,20 @@ def _storable(value: np.ndarray) -> np.ndarray:
     return value if value.dtype.kind in "biufc" else value.astype(np.float32)
 
 
-def _assign(path: pathlib.Path, variables: list[Any], values: list[np.ndarray]) -> None:
-    if len(variables) != len(values):
-        raise ValueError(f"{path} is the backup of another model: it has {len(values)} variables; here are {len(variables)}")
-    for variable, value in zip(variables, values):
-        if tuple(variable.shape) != value.shape:
-            raise ValueError(f"{path} is the backup of another model: {variable.path} has {value.shape}; here {variable.shape}")
-    for variable, value in zip(variables, values):
-        variable.assign(value)
+def _assign(path: pathlib.Path, variables: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
+    """Assigns values to the variables of the same names.
+
+    Raises:
+        ValueError: Names or shapes differ. Nothing is assigned then.
+    """
+    lists = {"is missing from it": (variables, values), "is missing from the model": (values, variables)}
+    if missing := [f"{name!r} {what}" for what, (one, other) in lists.items() for name in [*(name for name in one if name not in other)][:1]]:
+        raise ValueError(
+            f"{path} is the backup of another model: {' and '.join(missing)}; it has {len(values)} variables, the model has {len(variables)}. "
+            "Use the model of the backup, with the same names of layers, or another directory"
+        )
+    for name, variable in variables.items():
+        if tuple(variable.shape) != values[name].shape:
+            raise ValueError(f"{path} is the backup of another model: {name} has {values[name].shape}; here {variable.shape}")
+    for name, variable in variables.items():
+        variable.assign(values[name])

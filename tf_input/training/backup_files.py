@@ -24,25 +24,29 @@ def find_backups(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
     return sorted(path for path in (folder.iterdir() if folder.is_dir() else ()) if _NAME.fullmatch(path.name))
 
 
-def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """What a backup says of itself, and the arrays that it holds.
+def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Reads a backup: its state, and the values of variables by their names.
 
     Args:
         path: The path of the backup.
-        with_arrays: Whether these are wanted.
+        with_arrays: Whether to read the values.
 
     Raises:
-        OSError: It can't be read.
-        ValueError: It is damaged, or none.
+        OSError: The backup can't be read.
+        ValueError: It is corrupt, or no backup.
     """
     try:
-        with zipfile.ZipFile(path):  # what is none, NumPy would take for a file of another kind
+        with zipfile.ZipFile(path):  # NumPy would read another file as another kind of array
             pass
         with np.load(path) as file:
             found = json.loads(str(file[STATE]))
             if not isinstance(found, dict) or not isinstance(found["identity"], dict):
                 raise ValueError("it does not say of which training it is")
-            return found, [file[str(index)] for index in range(len(file.files) - 1)] if with_arrays else []
+            if not with_arrays:
+                return found, {}
+            if "variables" not in found:
+                raise ValueError("it was written by an earlier version, without the names of variables")
+            return found, {name: file[str(index)] for index, name in enumerate(found["variables"])}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
         raise ValueError(f"{path}: a damaged backup: {error}; delete it to go on from the one before, if any") from error
 
