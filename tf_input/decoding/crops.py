@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_input.dataset_format import OBJECTS, ShardInfo
 from tf_input.decoding import targets
+from tf_input.decoding.coordinates import describe_unmoved
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.views import move_boxes
 from tf_input.read_config import ReadConfig
@@ -18,24 +19,26 @@ _logger = logging.getLogger("tf_input")
 
 
 class Crops:
-    """Says, once each, how much of the truth is not seen where `fit="crop"` was asked for."""
+    """Warns, once each, of labels that do not fit the images that are read: cut off by `fit="crop"`, or coordinates that stay as stored."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def tell(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
-        """Warns once of what a crop leaves out of boxes, masks and maps.
+        """Warns of boxes, masks and maps that a crop leaves out, and of features that look like coordinates.
 
         Args:
             split: The name of the split, for the message.
             decoder, config: The decoder of the split, and the options with which it is read.
-            read_sample: A function that gives its first records, where they are needed.
+            read_sample: A function that returns the first records; called only if they are needed.
         """
-        if config.fit != "crop" or decoder.default_fit != "pad" or not len(records := read_sample()):
-            return
-        if (lost := describe_lost(decoder, records)) and (told := f"{split}: {lost}") not in self._told:
-            self._told.add(told)
-            _logger.warning(told)
+        messages = [describe_unmoved(decoder, read_sample)]
+        if config.fit == "crop" and decoder.default_fit == "pad" and len(records := read_sample()):
+            messages.append(describe_lost(decoder, records))
+        for message in messages:
+            if message and (told := f"{split}: {message}") not in self._told:
+                self._told.add(told)
+                _logger.warning(told)
 
 
 def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes]:

@@ -79,12 +79,12 @@ class ExampleDecoder:
         if self.config.fit is None:  # settled here, for all who read
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
-        if any(map(self._makes_views, self.image_names)) or self.config.augmentation is not None:
-            feature_checks.check_image(self.config, self._named, self.features)
+        if any(map(self.makes_views, self.image_names)) or self.config.augmentation is not None:
+            feature_checks.check_image(self.config, self.asked_for, self.features)
             for name in self.image_names:
                 feature_checks.check_colors(self.config, self._channels_of(self.features[name]), self.features[name])
-        if self._makes_views():
-            feature_checks.check_matrices(self.config, self._named, self.features)
+        if self.makes_views():
+            feature_checks.check_matrices(self.config, self.asked_for, self.features)
 
     def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
         """Decodes a batch of records.
@@ -213,7 +213,7 @@ class ExampleDecoder:
     def settled_options(self) -> dict[str, Any]:
         """What options come to, the same for the same batches: None and what it means, one size in several spellings, what says nothing."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
-        images = [one for one in map(self.features.get, self._named) if one.kind in IMAGE_KINDS]
+        images = [one for one in map(self.features.get, self.asked_for) if one.kind in IMAGE_KINDS]
         are_usual = all(self._usual_channels(one) == self.config.channels for one in images)
         return {
             "channels": None if are_usual else self.config.channels,
@@ -242,11 +242,11 @@ class ExampleDecoder:
         """The size of an example, decoded, but for what is in its lists and texts, in bytes; None if it can't be held: images, masks and
         maps differ in size, or none is asked for.
         """
-        features = [self._settled(self.features[name]) for name in self._named]
+        features = [self._settled(self.features[name]) for name in self.asked_for]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
         if (
             any(size is None for _, size in stored)
-            or (self.stored_size is None and self._makes_views())
+            or (self.stored_size is None and self.makes_views())
             or any(map(_is_of_any_size, features))
         ):
             return None
@@ -259,7 +259,7 @@ class ExampleDecoder:
     @property
     def growth(self) -> int:
         """How many times as large as in its record what is in an example's lists and texts may be in memory; 0: it has none."""
-        features = [self.features[name] for name in self._named]
+        features = [self.features[name] for name in self.asked_for]
         if any(one.is_ragged and FEATURE_KINDS[one.kind] != "float" for one in features):
             return _MOST_GROWTH
         has_any = self.config.keys or any(one.kind == "text" or one.is_ragged or lists.is_list(one) for one in features)
@@ -269,7 +269,7 @@ class ExampleDecoder:
     def num_output_bytes(self) -> int:
         """About what an example takes in a batch: what is of one size for all, which images, masks and maps are."""
         num_bytes = 0
-        for feature in (self.features[name] for name in self._named):
+        for feature in (self.features[name] for name in self.asked_for):
             area = math.prod(self.sizes_of(feature.name).shown or ())
             if depth := self._pixel_bytes(feature):
                 num_bytes += area * depth
@@ -283,7 +283,7 @@ class ExampleDecoder:
     @property
     def unsized(self) -> list[str]:
         """The images that are decoded here and of which no size is known, neither stored nor asked for; `image` also for its masks."""
-        stored = [one for one in map(self.features.get, self._named) if one.kind in STORED_KINDS or _is_of_any_size(one)]
+        stored = [one for one in map(self.features.get, self.asked_for) if one.kind in STORED_KINDS or _is_of_any_size(one)]
         names = dict.fromkeys(one.name if is_other_image(one) else IMAGE for one in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
 
@@ -295,7 +295,7 @@ class ExampleDecoder:
             return "unscaled"
         augmentation = self.config.augmentation
         is_cropped = augmentation is not None and augmentation.crop
-        return "pad" if not is_cropped and any(map(self.is_beside, self._named)) else "crop"
+        return "pad" if not is_cropped and any(map(self.is_beside, self.asked_for)) else "crop"
 
     def is_beside(self, name: str) -> bool:
         """Whether a feature is a part of its image's truth: boxes, a mask or a map, no image itself."""
@@ -303,7 +303,7 @@ class ExampleDecoder:
         return name != IMAGE and (feature.kind in ("bbox", "mask") or is_map(feature) or self._is_classes(feature))
 
     @functools.cached_property
-    def _named(self) -> list[str]:
+    def asked_for(self) -> list[str]:
         """The features that are asked for."""
         names: list[str] = []
         for name in (*self.config.input_names, *self.targets):
@@ -313,7 +313,7 @@ class ExampleDecoder:
     @functools.cached_property
     def image_names(self) -> tuple[str, ...]:
         """The images of which parts are seen: `image`, if anything depends on it, and others that are asked for, by name."""
-        seen = [feature for feature in map(self.features.get, self._named) if is_seen(feature)]
+        seen = [feature for feature in map(self.features.get, self.asked_for) if is_seen(feature)]
         others = sorted(one.name for one in seen if is_other_image(one))
         return (*[IMAGE] * (len(others) < len(seen)), *others)
 
@@ -327,11 +327,11 @@ class ExampleDecoder:
         stored = feature.shape[:2] if feature.kind == "pixels" else None
         return ImageSizes(self.config.size_of(name) or stored, stored)
 
-    def _makes_views(self, name: str = IMAGE) -> bool:
+    def makes_views(self, name: str = IMAGE) -> bool:
         """Whether images do not leave as they are stored, whole and of one size."""
         augmentation, sizes = self.config.augmentation, self.sizes_of(name)
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
-        differ = name == IMAGE and any(_is_of_any_size(self._settled(self.features[one])) for one in self._named)
+        differ = name == IMAGE and any(_is_of_any_size(self._settled(self.features[one])) for one in self.asked_for)
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _settled(self, feature: Feature) -> Feature:
@@ -347,9 +347,9 @@ class ExampleDecoder:
 
     def wanted(self) -> list[str]:
         """The features that are parsed."""
-        names = list(self._named)
+        names = list(self.asked_for)
         for name in self.image_names:
-            if self._makes_views(name) and self.sizes_of(name).stored is None:
+            if self.makes_views(name) and self.sizes_of(name).stored is None:
                 names += sides_of(name) if self._states_sizes(name) else [name]
         return list(dict.fromkeys(names))
 
@@ -372,7 +372,7 @@ class ExampleDecoder:
             name: The name of the feature with the images.
             leader: The view of other images of the same examples that this one shares, as `make_views` takes it.
         """
-        if not self._makes_views(name):
+        if not self.makes_views(name):
             return None
         known = self.sizes_of(name)
         if known.stored is not None:

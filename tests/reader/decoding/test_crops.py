@@ -136,3 +136,48 @@ def test_an_analysis_that_is_to_crop_is_told_what_it_loses(tmp_path, caplog):
     _, y = next(iter(data.batches("test", batch_size=100, transform=True, targets="objects")))
     assert int(np.asarray(y["valid"]).sum()) == data.num_examples("test")
     assert [one.getMessage().split(":")[0] for one in caplog.records if "leaves out" in one.getMessage()] == ["train"]
+
+
+COORDINATES = {  # name -> (value of a row, whether it looks like coordinates: (cropped or flipped, only resized))
+    "landmarks": ([3.0, 4.0, 39.0, 20.0], (True, True)),
+    "keypoints": ([0.1, 0.2, 0.9, 0.5], (True, False)),  # shares of the sides, which resizing does not change
+    "leftEye_x": (12.5, (True, True)),
+    "corner_points": ([1, 2, 30, 20], (True, True)),
+    "polygon": ([1.0, 2.0, 3.0, 4.0, 30.0, 20.0], (True, True)),
+    "numbers": ([1.0, 10.0, 35.0, 22.0, 9.0, 40.0], (True, True)),  # by their range
+    "probabilities": ([0.1, 0.2, 0.3, 0.4], (False, False)),
+    "spectrum": ([100.0, 2000.0, 70.0, 3.0], (False, False)),
+    "age": (33.0, (False, False)),
+    "max": (40.0, (False, False)),
+}
+
+
+def test_coordinates_that_stay_where_they_were_are_warned_of(tmp_path, caplog):
+    rows = []
+    for index in range(6):
+        write_files(tmp_path / "in", {f"{index}.png": encode(picture(index, SIZE), "PNG")})
+        values = {name: value for name, (value, _) in COORDINATES.items() if name != "polygon"}
+        rows.append(json.dumps({"file_name": f"{index}.png", **values, "polygon": COORDINATES["polygon"][0][: 2 * (1 + index % 3)]}))
+    (tmp_path / "in/rows.jsonl").write_text("\n".join(rows))
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1", "--label=none"]
+    numbers = {"age": "float", "leftEye_x": "float", "max": "float", "landmarks": "float[4]", "keypoints": "float[4]"}
+    numbers |= {"corner_points": "integer[4]", "numbers": "float[6]", "probabilities": "float[4]", "spectrum": "float[4]"}
+    features = [f"--feature={name}:{kind}" for name, kind in numbers.items()]
+    assert main([*command, *features, "--feature=polygon:float[]"]) == 0
+    data = tf_input.open(tmp_path / "out")
+    names = tuple(COORDINATES)
+    flip = tf_input.Augmentation(crop=False)
+    ways = {
+        "cropped": ({"augment": True, "image_size": SIZE}, 0),
+        "flipped": ({"augment": flip, "image_size": SIZE}, 0),
+        "cropped, resized": ({"image_size": 20}, 0),
+        "padded, resized": ({"image_size": 20, "fit": "pad"}, 0),
+        "resized": ({"image_size": 20, "fit": "stretch"}, 1),
+        "": ({"image_size": SIZE}, None),
+    }
+    for way, (options, place) in ways.items():
+        caplog.clear()
+        tf_input.Sequence(data, "train", batch_size=2, inputs=("image", *names), targets=(), memory_budget=0, **options)
+        found = {name for name in names if f"'{name}'" in caplog.text}
+        assert found == {name for name in names if place is not None and COORDINATES[name][1][place]}, (way, caplog.text)
+        assert (way in caplog.text) and (place is None or "fit='stretch'" in caplog.text), way

@@ -1,0 +1,95 @@
+"""Detects numbers that look like positions in an image, such as keypoints. They do not follow the image when it is cropped or resized."""
+
+import re
+from typing import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.dataset_format import IMAGE, OBJECTS, Feature
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.decoding.schema import is_map
+
+_NUM_RECORDS = 64
+_LEAST = 1.5  # larger values are pixels, not shares of a side
+_VECTOR_NAMES = re.compile(
+    r"key_?points?|landmarks?|points?|coords?|coordinates?|joints?|corners?|skeleton|polygon|contour|vertices|b?box(es)?|xy(xy|wh)?|centers?"
+)
+_SCALAR_NAMES = re.compile(r"[xy]\d*|[xy]_?(min|max|center)|c[xy]")
+
+
+def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence[bytes]]) -> str:
+    """Describes the features that look like coordinates and stay as stored while images are cropped, flipped or resized.
+
+    Args:
+        decoder: The decoder of a split.
+        read_sample: A function that returns the first records. It is called only if names alone do not tell.
+
+    Returns:
+        A message; "" if there are no such features.
+    """
+    changes = _changes(decoder)
+    names = [name for name in decoder.asked_for if _is_vector(decoder.features[name])] if changes else []
+    named = [name for name in names if _has_name_of_coordinates(name, decoder.features[name])]
+    found = named if changes != ["resized"] else []  # which shares of an image's sides survive
+    if others := [name for name in names if name not in found and (name in named or decoder.features[name].shape)]:
+        ranges = _ranges(decoder, others, read_sample())
+        found = [*found, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, decoder.max_size or decoder.stored_size))]
+    if not found:
+        return ""
+    verb = "looks like coordinates and stays" if len(found) == 1 else "look like coordinates and stay"
+    return (
+        f"{', '.join(map(repr, found))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as shares of the image's "
+        "width and height (0 to 1), and read with fit='stretch' and without augment; or move them yourself in map_batch"
+    )
+
+
+def _changes(decoder: ExampleDecoder) -> list[str]:
+    """What happens to the images of a batch."""
+    if IMAGE not in decoder.image_names or not decoder.makes_views():
+        return []
+    augmentation, fit = decoder.config.augmentation, decoder.config.fit
+    is_cropped = augmentation is not None and augmentation.crop
+    changes = ["cropped"] if is_cropped or fit == "crop" and _differ_in_proportions(decoder) else []
+    changes += ["flipped"] if augmentation is not None and augmentation.flip else []
+    changes += ["padded"] if fit == "pad" and not is_cropped and _differ_in_proportions(decoder) else []
+    return changes + ["resized"] * (decoder.image_size != decoder.stored_size and fit != "unscaled")
+
+
+def _differ_in_proportions(decoder: ExampleDecoder) -> bool:
+    stored, shown = decoder.stored_size, decoder.image_size
+    return stored is None or shown is None or stored[0] * shown[1] != stored[1] * shown[0]
+
+
+def _is_vector(feature: Feature) -> bool:
+    """Whether a feature has one number or a list of numbers, fixed or not, that do not lie over the image as a map."""
+    is_number = feature.kind in ("float", "integer", "tensor") and not feature.name.startswith(f"{OBJECTS}/")
+    return is_number and not is_map(feature) and len(feature.shape) <= 2
+
+
+def _has_name_of_coordinates(name: str, feature: Feature) -> bool:
+    words = [word for word in re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()) if word]
+    if feature.shape:
+        return any(_VECTOR_NAMES.fullmatch(word) for word in (*words, "_".join(words)))
+    return any(_SCALAR_NAMES.fullmatch("_".join(words[-count:])) for count in (1, 2))
+
+
+def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[bytes]) -> dict[str, np.ndarray]:
+    """Values of features in the first records, flat; only of numbers that records store as such."""
+    names = [name for name in names if decoder.features[name].kind != "tensor"]
+    if not len(records) or not names:
+        return {}
+    with tf.device("CPU:0"):
+        parsed = decoder.parse(tf.constant([*records[:_NUM_RECORDS]], tf.string), names)
+        flat = {name: getattr(value, "flat_values", value) for name, value in parsed.items()}
+        return {name: value.numpy().reshape(-1) for name, value in flat.items()}
+
+
+def _is_in_pixels(values: np.ndarray | None, has_name: bool, size: tuple[int, int] | None) -> bool:
+    """Whether values are positions in pixels of an image: by their name and range, or by an even number of values up to its larger side."""
+    if values is None or not len(values) or not values.max() > _LEAST:
+        return False
+    if has_name:
+        return True
+    is_within = size is not None and 0 <= values.min() and max(size) / 4 <= values.max() <= max(size)
+    return is_within and len(np.unique(values)) > 4
