@@ -33,7 +33,7 @@ def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
             raise ValueError(f"{name}={value!r}: expected 0 or more")
     if step >= plan.num_batches:
         raise ValueError(f"step={step}: an epoch of {plan.share.split} has {plan.num_batches} batches; expected one below")
-    if plan.config.seed is None and any(part.kind is not None for part in plan.parts):
+    if plan.config.seed is None and any(part.kind in ("window", "exact") for part in plan.parts):
         raise ValueError("seed=None: expected the seed of the training; without one, each has batches of its own")
 
 

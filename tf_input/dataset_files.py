@@ -133,6 +133,17 @@ class DatasetFiles:
         found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         return {side: found.get(side) for side in SIDES}
 
+    def has_jpegs_only(self, name: str = IMAGE) -> bool:
+        """Whether all images of a feature are stored as JPEGs, or were re-encoded to one format that `prepare` was given."""
+        found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
+        is_given = "format" in (found.get("reencoded") or {})
+        return self.features[name].kind == "image" and (is_given or set(found.get("formats") or {}) <= {"jpeg"})
+
+    def mean_size(self, name: str = IMAGE) -> tuple[float, float] | None:
+        """The mean (height, width) of the images of a feature; None if it is unknown, or there are no images."""
+        means = [(values or {}).get("mean") for values in self.side_ranges(name).values()]
+        return self.image_size(name) or (None if None in means else tuple(means))
+
     @property
     def channels(self) -> int | None:
         """The number of channels of images in batches, where nobody asks for another: 1 where all are grey, else 3; None without images."""

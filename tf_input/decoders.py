@@ -14,6 +14,7 @@ from tf_input.read_config import ReadConfig
 from tf_input.transform.transforms import Transform
 
 _VARIED = "`map_batch`, or layers of the model that work in training alone, vary what a transform gives"
+_AVERAGED = "`decode_images(..., antialias=True)` in a preprocessing_fn averages"
 _SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transform shows of an image"
 
 
@@ -35,7 +36,7 @@ def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str,
     config = with_inputs(config, dataset.features, targets)
     decoder = ExampleDecoder(
         parse=lambda serialized, names: parse_examples(serialized, schema, names),
-        features=dataset.features,
+        features=feature_checks.undecoded(config, dataset.features),
         config=config,
         targets=targets,
         image_size=_frame_size(dataset, config, stored_size),
@@ -123,8 +124,8 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     """What is seen of images is the transform's business, unless it passes them on as they are stored."""
     if _is_stored(features.get(IMAGE)):
         return
-    shown = [(name, None, _SHOWN) for name in ("image_size", "channels", "fit")]
-    for name, expected, instead in (*shown, ("augment", False, _VARIED)):
+    shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]
+    for name, expected, instead in (*shown, ("augment", False, _VARIED), ("antialias", False, _AVERAGED)):
         if (value := getattr(config, name)) != expected:
             raise ValueError(f"{name}={value!r}: expected {expected!r} with transform=True: {instead}")
 

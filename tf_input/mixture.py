@@ -337,6 +337,8 @@ class Mixture:
 
     def _config_of(self, name: str, config: ReadConfig) -> ReadConfig:
         """How a part is read, as far as it is read alone: in order, on one host, in batches as they come."""
+        if (shuffle := self._parts[name].options.get("shuffle", config.shuffle)) == "key":
+            raise ValueError(f"shuffle={shuffle!r}: expected True, False, 'window' or 'exact' in a mix, whose parts take turns")
         num_parts = len(self._parts)
         alone = {"drop_remainder": False, "start_epoch": 0, "start_step": 0, "hosts": (1, 0), "class_weight": None}
         alone |= {"memory_budget": config.memory_budget // num_parts, "read_buffer": max(1, config.read_buffer // num_parts)}

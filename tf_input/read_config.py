@@ -11,7 +11,7 @@ from tf_input.options import named_options
 
 Fit = Literal["crop", "stretch", "pad", "unscaled"]
 Ragged = Literal["pad", "mask", "ragged"]
-ShuffleOrder = Literal["window", "exact"]
+ShuffleOrder = Literal["window", "exact", "key"]
 OnError = Literal["raise", "skip"]
 ImageSize = int | tuple[int, int]
 Balancing = Literal["oversample", "undersample"]
@@ -85,7 +85,8 @@ class ReadConfig:
             with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
             name that says neither this nor `validation`, `test` or the like is warned of. "window", or True: long runs of records
             in random order, and the records of some runs mixed, which is enough as the data set was shuffled before it was written;
-            "exact": a permutation of the whole split, for which records are read one by one, from a local disk or a cache.
+            "exact": a permutation of the whole split, for which records are read one by one, from a local disk or a cache. "key": by
+            the examples' keys, the same in every epoch, as for an evaluation that is compared line by line; read one by one too.
         seed: The seed of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
             differ.
         drop_remainder: Whether to leave out a last batch that is not full.
@@ -103,8 +104,9 @@ class ReadConfig:
             `ragged`: as `tf.RaggedTensor`, which Keras takes in part, and on TensorFlow alone. With `mask`, images that need not fill their
             frame (`pad`, `unscaled`) have an image_mask too, bool [batch, height, width, 1]. A target of padded integers has weights, which
             are 0 where it has none.
-        max_length: The length that lists are padded to, and cut to where they are longer, so that all batches have one shape. None: that of
-            the longest.
+        max_length: The length that lists are padded to, and cut to if they are longer, so that all batches have one shape; or lengths by
+            the names of lists: {"ids": 128, "grid": (32, 32)}. A tensor with several unknown dimensions has a length for each. None, and
+            for lists that are not named: the length of the longest in a batch.
         use_weights: Whether batches have weights, if the data set has; Keras multiplies the loss by them.
         class_weight: The weight of each class of a target, by which batches have weights, for several targets in a dictionary: "balanced",
             all count the same; or label -> weight, as Keras has it, where a label is a number or a class name, and one that is not named
@@ -154,6 +156,13 @@ class ReadConfig:
         map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch, the step and the host. Of
             several hosts each gives it the rows that it has, so that what becomes of them depends on how many hosts there are; what
             `map_example` makes does not.
+        antialias: Whether images that are made smaller are averaged over all of their pixels. If not, a sample is interpolated from the four
+            pixels next to it, which is faster, and aliases if images shrink by more than 2. A large JPEG is first decoded at 1/2, 1/4 or
+            1/8, which averages; PNGs, raw pixels, tensors and images that are cached in memory are not.
+        padding_value: The value with which lists are padded; or values by the names of lists: {"ids": -1, "words": "<pad>"}. None, and for
+            lists that are not named: 0, or an empty text.
+        encoded: The images that leave as the bytes of their files, string [batch], and are not decoded: True, all that are asked for; or
+            their names.
     """
 
     batch_size: int
@@ -169,7 +178,7 @@ class ReadConfig:
     targets: str | Sequence[str] | None = None
     max_objects: int | None = None
     ragged: Ragged = "pad"
-    max_length: int | None = None
+    max_length: int | Mapping[str, int | tuple[int, ...]] | None = None
     use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
     one_hot: bool | str | Sequence[str] = False
@@ -189,6 +198,9 @@ class ReadConfig:
     transform: bool = False
     map_example: Callable[..., Any] | None = None
     map_batch: Callable[..., Any] | None = None
+    antialias: bool = False
+    padding_value: Any = None
+    encoded: bool | str | Sequence[str] = False
 
     def __post_init__(self) -> None:
         self._check_images()
@@ -196,6 +208,8 @@ class ReadConfig:
         self._check_selection()
         self._check_reading()
         self._make_plain()
+        if self.shuffle == "key" and (self.balance is not None or self.service is not None):
+            raise ValueError("shuffle='key': expected no balance and no service, which have orders of their own")
         if self.on_error == "skip" and self.drop_remainder:
             raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
         if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
@@ -210,6 +224,7 @@ class ReadConfig:
         is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size) or _is_one_of(size, "largest")
         expected = "such as 224, or (height, width), or one of these for each image by its name, or 'largest'"
         _require(is_size, "image_size", size, expected)
+        _require(isinstance(self.antialias, bool), "antialias", self.antialias, "True or False")
         is_channels = self.channels is None or _is_count(self.channels) and self.channels in (1, 3, 4)
         _require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
         is_augment = isinstance(self.augment, (bool, Augmentation))
@@ -226,9 +241,15 @@ class ReadConfig:
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
         _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "an integer above 0, or None")
         _require(_is_one_of(self.ragged, *RAGGED), "ragged", self.ragged, f"one of {', '.join(RAGGED)}")
-        _require(self.max_length is None or _is_count(self.max_length), "max_length", self.max_length, "an integer above 0, or None")
-        is_cut = self.ragged == "ragged" and self.max_length is not None
-        _require(not is_cut, "max_length", self.max_length, "None with ragged='ragged', which pads nothing")
+        expected = "an integer above 0, or lengths by the names of lists, or None"
+        _require(self.max_length is None or _is_lengths(self.max_length), "max_length", self.max_length, expected)
+        is_padding = self.padding_value is None or _is_padding(self.padding_value)
+        _require(is_padding, "padding_value", self.padding_value, "a number or a text, or these by the names of lists, or None")
+        is_encoded = isinstance(self.encoded, bool) or _is_names(self.encoded) and len(self.encoded) > 0
+        _require(is_encoded, "encoded", self.encoded, "True, False or names of images")
+        for name in ("max_length", "padding_value"):
+            is_given = self.ragged == "ragged" and getattr(self, name) is not None
+            _require(not is_given, name, getattr(self, name), "None with ragged='ragged', which pads nothing")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
         is_one_hot = isinstance(self.one_hot, bool) or _is_names(self.one_hot) and len(self.one_hot) > 0
@@ -254,7 +275,7 @@ class ReadConfig:
         """Fails for a wrong value of what says in which order, by whom and from where records are read."""
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
-        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
+        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window', 'exact' or 'key'")
         is_seed = self.seed is None or _is_integer(self.seed) and -(2**63) <= self.seed < 2**63
         _require(is_seed, "seed", self.seed, "an integer of 64 bits, or None")
         for name in ("drop_remainder", "use_weights"):
@@ -277,12 +298,13 @@ class ReadConfig:
         plain: dict[str, Any] = {
             "image_size": _plain_size(self.image_size),
             "class_weight": _plain_weights(self.class_weight),
+            "max_length": _plain_size(self.max_length),
             "fold": None if self.fold is None else _folds(self.fold),
             "drop_remainder": bool(self.drop_remainder),
             "use_weights": bool(self.use_weights),
         }
         integers = (
-            *("batch_size", "channels", "seed", "max_objects", "max_length", "take"),
+            *("batch_size", "channels", "seed", "max_objects", "take"),
             *("start_epoch", "start_step", "memory_budget", "read_buffer"),
         )
         for name in integers:
@@ -311,6 +333,14 @@ class ReadConfig:
     def augmentation(self) -> Augmentation | None:
         """None where images are not to be augmented."""
         return Augmentation() if self.augment is True else self.augment or None
+
+    def length_of(self, name: str) -> int | tuple[int, ...] | None:
+        """`max_length` of a list; None: the length of the longest."""
+        return self.max_length.get(name) if isinstance(self.max_length, Mapping) else self.max_length
+
+    def padding_of(self, name: str) -> Any:
+        """`padding_value` of a list; None: 0, or an empty text."""
+        return self.padding_value.get(name) if isinstance(self.padding_value, Mapping) else self.padding_value
 
     @property
     def height_and_width(self) -> tuple[int, int] | None:
@@ -359,6 +389,22 @@ class ReadConfig:
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _is_lengths(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        lengths = [*value.values()]
+        return bool(lengths) and all(isinstance(name, str) for name in value) and all(map(_is_length, lengths))
+    return _is_count(value)
+
+
+def _is_length(value: Any) -> bool:
+    return _is_count(value) or isinstance(value, (tuple, list)) and len(value) > 0 and all(map(_is_count, value))
+
+
+def _is_padding(value: Any) -> bool:
+    values = [*value.values()] if isinstance(value, Mapping) else [value]
+    return bool(values) and all(isinstance(one, str) or _is_number(one) for one in values)
 
 
 def _is_one_of(value: Any, *names: str) -> bool:

@@ -25,7 +25,7 @@ class ReadOptions(TypedDict, total=False):
     targets: str | Sequence[str] | None
     max_objects: int | None
     ragged: Ragged
-    max_length: int | None
+    max_length: int | Mapping[str, int | tuple[int, ...]] | None
     use_weights: bool
     class_weight: str | Mapping[Any, Any] | None
     one_hot: bool | str | Sequence[str]
@@ -45,6 +45,9 @@ class ReadOptions(TypedDict, total=False):
     transform: bool
     map_example: Callable[..., Any] | None
     map_batch: Callable[..., Any] | None
+    antialias: bool
+    padding_value: Any
+    encoded: bool | str | Sequence[str]
 
 
 def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:

@@ -27,6 +27,7 @@ from tf_input.selection.catalog import Catalog
 from tf_input.selection.select import select
 from tf_input.storage.record_reader import RecordReader
 
+_MOST_SHRINKING = 2  # times, without averaging
 _logger = logging.getLogger("tf_input")
 
 
@@ -46,7 +47,7 @@ class SplitReader:
         self._files = files
         self._held: dict[tuple[Any, ...], memory.Held] = {}
         self._crops = crops.Crops()
-        self._was_warned = False
+        self._was_warned = self._was_told_of_aliasing = False
 
     @property
     def catalog(self) -> Catalog:
@@ -89,12 +90,15 @@ class SplitReader:
             self._tell_of_crop(decoder, config)
         selection = self.select(config)
         num_bytes = self.decoded_bytes(decoder, None if selection is None else len(selection.numbers))
-        if num_bytes is not None and num_bytes <= config.memory_budget:
-            kind = kind and "exact"
+        is_small = num_bytes is not None and num_bytes <= config.memory_budget
+        if holds:
+            self._tell_of_aliasing(decoder, is_small)
+        if is_small:
+            kind = "exact" if kind == "window" else kind
             if holds or config.on_error == "skip":  # how many are damaged is known once all were read
                 held = self._hold(decoder, config, num_bytes, selection)
                 return Plan.of(self.split, config, kind, decoder, held=held)
-        if holds and kind == "exact":
+        if holds and kind in ("exact", "key"):
             files.check_room(self.split, config.selects)
         return Plan.of(self.split, config, kind, decoder, self.open_records(config, selection))
 
@@ -116,6 +120,12 @@ class SplitReader:
 
     def select(self, config: ReadConfig) -> Selection | None:
         """The selection of the records that an epoch has; None: each once. The errors are those of `batches`."""
+        if config.shuffle == "key":
+            selection = self._select(config) or Selection(np.arange(self.num_examples))
+            return selection.ordered_by(self.catalog.example_keys()[selection.numbers].astype(str))
+        return self._select(config)
+
+    def _select(self, config: ReadConfig) -> Selection | None:
         if not config.selects:
             return None
         labels = {name: self._files.features[name].label_names for name in self._heads(config)}
@@ -139,7 +149,7 @@ class SplitReader:
 
     def num_chosen(self, config: ReadConfig) -> int:
         """Examples that an epoch has."""
-        selection = self.select(config)
+        selection = self._select(config)
         return self.num_examples if selection is None else selection.num_examples
 
     def example_spec(self, config: ReadConfig) -> Any:
@@ -215,6 +225,20 @@ class SplitReader:
             message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
             _logger.info(message, self.split, len(self._held[key].numbers), num_bytes / 1e6, config.memory_budget / 1e6)
         return self._held[key].select(selection)
+
+    def _tell_of_aliasing(self, decoder: ExampleDecoder, is_held: bool) -> None:
+        """Warns, once, of images that shrink by more than 2 without being averaged: all but JPEGs, which are decoded at a smaller size."""
+        for name in () if decoder.config.antialias or self._was_told_of_aliasing else decoder.image_names:
+            found, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
+            if found is None or shown is None or not is_held and self._files.has_jpegs_only(name):
+                continue
+            if min(stored / side for stored, side in zip(found, shown)) > _MOST_SHRINKING:
+                self._was_told_of_aliasing = True
+                _logger.warning(
+                    "%s: %r has about %.0f x %.0f pixels and is read at %d x %d. PNGs, raw pixels and images that are cached in memory are "
+                    "sampled without averaging, which aliases. antialias=True averages; `prepare --image_size` does it once, beforehand",
+                    *(self.split, name, *found, *shown),
+                )
 
     def _tell_of_crop(self, decoder: ExampleDecoder, config: ReadConfig) -> None:
         self._crops.tell(self.split, decoder, config, lambda: crops.read_sample(self.open_records(config), self.shards))

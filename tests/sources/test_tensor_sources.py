@@ -222,8 +222,19 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
     for index, one in enumerate(dataset["train"]):
         bilinear = tf.image.resize(one["map"].astype(np.float32), (6, 6)).numpy()
         np.testing.assert_allclose(x["map"][index].numpy(), np.round(bilinear), atol=1)
-    with pytest.raises(ValueError, match=r"inputs='matrix': examples differ in shape, \(2, None\)"):
-        dataset.batches("train", batch_size=2, image_size=6, inputs="matrix")
+    options |= {"inputs": ("key", "matrix"), "ragged": "mask", "image_size": None, "fit": None}
+    for more, width in (({}, None), ({"max_length": 3}, 3), ({"max_length": {"matrix": (4,)}, "padding_value": 7}, 4)):
+        x = next(iter(dataset.batches("train", **options, **more)))
+        expected = [np.load(root / f"{int(key.decode().partition('.')[0])}.matrix.npy") for key in x["key"].numpy()]
+        width = width or max(one.shape[1] for one in expected)
+        assert x["matrix"].shape == x["matrix_mask"].shape == (NUM, 2, width)
+        for found, mask, one in zip(x["matrix"].numpy(), x["matrix_mask"].numpy(), expected):
+            np.testing.assert_array_equal(found[mask], one[:, :width].reshape(-1))
+            assert (found[~mask] == more.get("padding_value", 0)).all()
+    with pytest.raises(ValueError, match=r"max_length=\(4, 5\).*'matrix'"):
+        dataset.batches("train", **options, max_length={"matrix": (4, 5)})
+    with pytest.raises(ValueError, match="targets='matrix'"):
+        dataset.batches("train", **{**options, "inputs": "key", "targets": "matrix"})
 
 
 ARRAYS = {

@@ -87,8 +87,9 @@ def decode_boxes(
     ratios: tf.Tensor | None = None,
     channels: int = NUM_CHANNELS,
     dtype: tf.DType = tf.uint8,
+    antialias: bool = False,
 ) -> tf.Tensor:
-    """Decodes one box of each image and resizes it, bilinearly and without antialiasing, which would cost a third.
+    """Decodes one box of each image and resizes it bilinearly.
 
     Of a JPEG, only the box goes through the inverse DCT. Where its chroma is subsampled, the box's outermost pixels can
     differ a little from those of a whole decode.
@@ -103,6 +104,7 @@ def decode_boxes(
             must be of multiples of it. None: as stored.
         channels: The number of channels: 1, 3 or 4.
         dtype: The dtype of the pixels: uint8 or uint16.
+        antialias: Whether to average all pixels of a box, which takes a third longer, and not only the four next to each sample.
 
     Returns:
         The boxes' pixels of that dtype, [batch, height, width, channels].
@@ -117,9 +119,9 @@ def decode_boxes(
 
     def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         image = _decode_box(inputs["encoded"], inputs["box"], inputs["way"], ways, channels, dtype)
-        image = tf.image.resize(image, inputs.get("extent", image_size))
+        image = tf.image.resize(image, inputs.get("extent", image_size), antialias=antialias)
         image = tf.cast(image + 0.5, dtype)  # rounded; bilinear values stay between those of the pixels
-        return _frame(image, image_size, inputs)
+        return frame_image(image, image_size, inputs)
 
     # uint8 already within the loop: a float32 batch has four times the bytes.
     signature = tf.TensorSpec((*image_size, channels), dtype)
@@ -154,8 +156,8 @@ def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
     return {name: value for name, value in inputs.items() if value is not None}
 
 
-def _frame(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Puts an image into the middle of a black frame, and mirrors it, where that is asked for."""
+def frame_image(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Puts an image into the middle of a black frame, if `inputs` has its `extent`, and flips it, if `is_mirrored` says so."""
     if "extent" in inputs:
         gaps = tf.constant(image_size) - inputs["extent"]
         image = tf.pad(image, tf.concat([tf.stack([gaps // 2, gaps - gaps // 2], axis=1), [[0, 0]]], axis=0))
@@ -226,7 +228,7 @@ def decode_mask_boxes(
         mask, box = _decode_mask(inputs["encoded"]), inputs["box"]
         with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(mask)[:2], inputs["size"], _SIZE_MESSAGE)]):
             mask = tf.slice(mask, [box[0], box[1], 0], [box[2], box[3], 1])
-        return _frame(tf.image.resize(mask, inputs.get("extent", image_size), "nearest"), image_size, inputs)
+        return frame_image(tf.image.resize(mask, inputs.get("extent", image_size), "nearest"), image_size, inputs)
 
     signature = tf.TensorSpec((*image_size, 1), tf.uint16)
     inputs = _given(encoded=encoded, size=sizes, box=boxes, extent=extents, is_mirrored=mirrored)

@@ -176,7 +176,13 @@ class ExampleDecoder:
         if self.config.ragged == "ragged":
             return {}
         padded = [name for name in names if name != OBJECTS and lists.is_list(self.features[name])]
-        return {name: lists.mask(parsed[name], self.config.max_length) for name in padded}
+        masks = {name: lists.mask(parsed[name], self.config.length_of(name)) for name in padded}
+        for name in (name for name in names if name != OBJECTS and lists.is_grid(self.features[name])):
+            feature = self.features[name]
+            shapes = tensors.stored_shapes(parsed, feature)
+            sizes = lists.grid_sizes(shapes, self.config.length_of(name), feature)
+            masks[name] = tensors.grid_mask(shapes, sizes, len(feature.shape))
+        return masks
 
     def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
         """In the shape in which Keras multiplies losses with them: that of a target without its last dimension; of a list its own."""
@@ -245,7 +251,8 @@ class ExampleDecoder:
         features = [self._settled(self.features[name]) for name in self.asked_for]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
         if (
-            any(size is None for _, size in stored)
+            self.config.encoded
+            or any(size is None for _, size in stored)
             or (self.stored_size is None and self.makes_views())
             or any(map(_is_of_any_size, features))
         ):
@@ -262,7 +269,7 @@ class ExampleDecoder:
         features = [self.features[name] for name in self.asked_for]
         if any(one.is_ragged and FEATURE_KINDS[one.kind] != "float" for one in features):
             return _MOST_GROWTH
-        has_any = self.config.keys or any(one.kind == "text" or one.is_ragged or lists.is_list(one) for one in features)
+        has_any = self.config.keys or any(one.kind == "text" or one.is_ragged or lists.is_list(one) or lists.is_grid(one) for one in features)
         return int(has_any)
 
     @property
@@ -384,7 +391,8 @@ class ExampleDecoder:
         else:
             sizes = decode.stored_sizes(parsed[name])
         augmentation, seed = self.config.augmentation, self._seed_of(name, seed)
-        return make_views(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), rows, leader)
+        views = make_views(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), rows, leader)
+        return views._replace(antialias=self.config.antialias)
 
     def _all_views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None) -> dict[str, Views | None]:
         """By the images' names. Of those that vary together the first one's crop and turn are drawn, and the others have them too."""
@@ -433,7 +441,13 @@ class ExampleDecoder:
             return targets.pad_objects(columns, views, self.config.max_objects)
         feature, value = self.features[name], parsed[name]
         if lists.is_list(feature):
-            return value if self.config.ragged == "ragged" else lists.pad(value, self.config.max_length)
+            padding = self.config.length_of(name), self.config.padding_of(name)
+            return value if self.config.ragged == "ragged" else lists.pad(value, *padding)
+        if lists.is_grid(feature):
+            shapes = tensors.stored_shapes(parsed, feature)
+            sizes = lists.grid_sizes(shapes, self.config.length_of(name), feature)
+            padded = tensors.pad_tensors(value, shapes, feature, sizes, self.config.padding_of(name))
+            return tf.ensure_shape(padded, (value.shape[0], *lists.static_grid(self.config.length_of(name), feature)))
         if feature.kind == "tensor":
             return self._tensor(name, parsed, views)
         if feature.kind in IMAGE_KINDS:
@@ -475,7 +489,7 @@ class ExampleDecoder:
             return view_masks(value, views) if kind == "mask" else tf.cast(view_pixels(value, views) + 0.5, value.dtype)
         if kind == "mask":
             return decode.decode_mask_boxes(value, views.sizes, views.boxes, views.image_size, views.mirrored, views.extents)
-        of_images = self._channels_of(self.features[name]), _dtype(self.features[name])
+        of_images = self._channels_of(self.features[name]), _dtype(self.features[name]), views.antialias
         return decode.decode_boxes(value, views.boxes, views.image_size, views.mirrored, views.extents, views.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
@@ -485,7 +499,7 @@ class ExampleDecoder:
             return value
         if feature.kind == "tensor":
             settled = self._settled(feature)
-            return value if _is_of_any_size(settled) else tensors.decode_tensors(value, settled)
+            return value if _is_of_any_size(settled) or lists.is_grid(settled) else tensors.decode_tensors(value, settled)
         if feature.kind == "pixels":
             return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
         stored = self.sizes_of(name).stored

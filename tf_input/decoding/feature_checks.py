@@ -39,9 +39,9 @@ def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
         ValueError: It is said how images are seen, and there are none.
     """
     if not any(name == IMAGE or is_other_image(feature) for name, feature in features.items()):
-        for name in ("image_size", "fit"):
-            if (value := getattr(config, name)) is not None:
-                raise ValueError(f"{name}={value!r}: there are no images, only {', '.join(features)}; expected None")
+        for name in ("image_size", "fit", "antialias"):
+            if (value := getattr(config, name)) != getattr(ReadConfig, name):
+                raise ValueError(f"{name}={value!r}: there are no images, only {', '.join(features)}; expected {getattr(ReadConfig, name)}")
 
 
 def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> None:
@@ -64,13 +64,28 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
     feature = features[name]
     if feature.kind == "bbox":
         raise ValueError(f"{option}={name!r}: boxes are read as {OBJECTS}/{targets.BBOX} alone")
-    if feature.kind == "tensor" and None in feature.shape[1:] and not is_map(feature):
-        raise ValueError(
-            f"{option}={name!r}: examples differ in shape, {feature.shape}, so that no batch can be made of them; expected tensors of one "
-            "shape, or [height, width, channels] over an image; one by one, dataset[split][number] has them"
-        )
     if feature.kind == "class_label" and feature.is_ragged and not feature.label_names:
         raise ValueError(f"{option}={name!r}: its number of classes is unknown; label_names=... says it")
+
+
+def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[str, Feature]:
+    """Returns the features, in which images that leave encoded, as `ReadConfig.encoded` says, are texts: the bytes of their files.
+
+    Raises:
+        ValueError: The option names something else than an image with a format.
+    """
+    if config.encoded is False:
+        return features
+    images = [name for name, feature in features.items() if feature.kind == "image"]
+    names = images if config.encoded is True else [config.encoded] if isinstance(config.encoded, str) else config.encoded
+    if not names or (unknown := [name for name in names if name not in images]):
+        found = f"they have {', '.join(images) or 'none'}{meant(unknown[0], images) if names else ''}"
+        raise ValueError(f"encoded={config.encoded!r}: expected images of these examples that are stored as files; {found}")
+    if set(names) == set(images):
+        for name in ("image_size", "fit", "augment", "channels", "antialias"):
+            if (value := getattr(config, name)) != getattr(ReadConfig, name):
+                raise ValueError(f"{name}={value!r}: expected {getattr(ReadConfig, name)} with encoded, as no image is decoded")
+    return {name: Feature(name, "text") if name in names else feature for name, feature in features.items()}
 
 
 def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[str, Feature]) -> None:

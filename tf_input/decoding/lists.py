@@ -1,6 +1,6 @@
 """Features whose examples have lists of any length, in a batch: padded, with a mask or without, or ragged."""
 
-from typing import Collection, Mapping
+from typing import Any, Collection, Mapping
 
 import tensorflow as tf
 
@@ -18,6 +18,11 @@ def is_list(feature: Feature) -> bool:
     return feature.is_ragged and feature.kind in ("integer", "float", "text") and not feature.name.startswith(f"{OBJECTS}/")
 
 
+def is_grid(feature: Feature) -> bool:
+    """Whether a feature is a tensor with an unknown dimension beside or after the first, which does not lie over an image as a map."""
+    return feature.kind == "tensor" and None in feature.shape[1:] and not is_map(feature)
+
+
 def check_lists(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature], has_frames: bool = False) -> None:
     """Checks the options on lists.
 
@@ -30,11 +35,20 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
     Raises:
         ValueError: An option on lists is given, and there are none; or lists can't leave as the options say.
     """
-    lists = [name for name in (*config.input_names, *target_names) if name in features and is_list(features[name])]
-    for name in ("ragged", "max_length"):
+    asked_for = [name for name in (*config.input_names, *target_names) if name in features]
+    lists = [name for name in asked_for if is_list(features[name])]
+    grids = [name for name in asked_for if is_grid(features[name])]
+    for name in ("ragged", "max_length", "padding_value"):
         is_of_frames = has_frames and name == "ragged" and config.ragged == "mask"
-        if not lists and not is_of_frames and (value := getattr(config, name)) != getattr(ReadConfig, name):
+        if not lists and not grids and not is_of_frames and (value := getattr(config, name)) != getattr(ReadConfig, name):
             raise ValueError(f"{name}={value!r}: no feature that is asked for has lists of any length; expected none of it")
+        if isinstance(value := getattr(config, name), Mapping) and (unknown := [one for one in value if one not in (*lists, *grids)]):
+            known = ", ".join((*lists, *grids))
+            raise ValueError(f"{name}={value!r}: {unknown[0]!r} is no list of any length that is read; expected some of {known}")
+    _check_grids(config, grids, target_names, features)
+    for name in (*lists, *grids):
+        _check_padding(name, config.padding_of(name), features[name])
+        _check_length(name, config.length_of(name), features[name])
     if config.ragged == "ragged":
         return
     for name in target_names:
@@ -48,25 +62,78 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
             raise ValueError(f"ragged='mask': there is a feature {name + MASK_SUFFIX!r} already; expected ragged='pad', or other inputs")
 
 
-def pad(values: tf.RaggedTensor, max_length: int | None) -> tf.Tensor:
+def _check_grids(config: ReadConfig, grids: Collection[str], target_names: Collection[str], features: Mapping[str, Feature]) -> None:
+    for name in grids:
+        found = f"{name!r} is a tensor of shape {features[name].shape}, which is padded in several dimensions"
+        if config.ragged == "ragged":
+            raise ValueError(f"ragged='ragged': {found}; expected 'pad' or 'mask'")
+        if name in target_names:
+            raise ValueError(f"targets={name!r}: {found}, so its loss would count the padding; expected it among the inputs")
+
+
+def _check_padding(name: str, value: Any, feature: Feature) -> None:
+    """Raises ValueError if values of a list can't be padded with a value."""
+    if value is None:
+        return
+    dtype = tf.as_dtype(feature.dtype or {"text": "string", "integer": "int64"}.get(feature.kind, "float32"))
+    is_fitting = isinstance(value, str) == (dtype == tf.string)
+    if is_fitting and dtype.is_integer:
+        is_fitting = value == int(value) and dtype.min <= value <= dtype.max
+    if not is_fitting:
+        raise ValueError(f"padding_value={value!r}: {name!r} has values of {dtype.name}; expected such a value, or padding_value={{{name!r}: ...}}")
+
+
+def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feature) -> None:
+    """Raises ValueError unless there is one length for each unknown dimension."""
+    if isinstance(length, tuple) and len(length) != feature.shape.count(None):
+        found = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
+        raise ValueError(f"max_length={length!r}: {found}; expected one length for each")
+
+
+def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:
     """Lists in a dense tensor: [batch, None, ...] -> [batch, length, ...].
 
     Args:
         values: The lists of a batch.
         max_length: The length, to which longer lists are cut; None: that of the longest one, and at least 1, which layers that pool want.
-
-    Returns:
-        The lists, filled up with 0, or empty texts.
+        padding_value: The value that pads the lists; None: 0, or an empty text.
     """
+    max_length = one_length(max_length)
     inner = values.shape[2:]
-    dense = values.to_tensor(shape=tf.stack([-1, _length(values, max_length), *[-1] * len(inner)]))
+    padding = None if padding_value is None else tf.constant(padding_value, values.dtype)
+    dense = values.to_tensor(padding, shape=tf.stack([-1, _length(values, max_length), *[-1] * len(inner)]))
     return tf.ensure_shape(dense, (values.shape[0], max_length, *inner))
 
 
-def mask(values: tf.RaggedTensor, max_length: int | None) -> tf.Tensor:
+def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Tensor:
     """Whether each of the padded values of `pad` is of its list: bool [batch, length]."""
+    max_length = one_length(max_length)
     found = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
     return tf.ensure_shape(found, (values.shape[0], max_length))
+
+
+def one_length(max_length: int | tuple[int, ...] | None) -> int | None:
+    """The length of lists with one unknown dimension."""
+    return max_length[0] if isinstance(max_length, tuple) else max_length
+
+
+def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feature: Feature) -> tf.Tensor:
+    """The sides to which the tensors of a batch are padded, int64 [dimensions].
+
+    Args:
+        shapes: The shapes of the tensors, int64 [batch, dimensions].
+        max_length: One length for all unknown sides, or one for each; None: those of the largest tensor.
+        feature: The feature.
+    """
+    static = static_grid(max_length, feature)
+    largest = tf.maximum(tf.reduce_max(shapes, axis=0), 1)
+    return tf.stack([largest[axis] if side is None else tf.constant(side, tf.int64) for axis, side in enumerate(static)])
+
+
+def static_grid(max_length: int | tuple[int, ...] | None, feature: Feature) -> tuple[int | None, ...]:
+    """The sides of padded tensors as far as they are known."""
+    lengths = iter(max_length if isinstance(max_length, tuple) else [max_length] * len(feature.shape))
+    return tuple(next(lengths) if side is None else side for side in feature.shape)
 
 
 def _length(values: tf.RaggedTensor, max_length: int | None) -> tf.Tensor:

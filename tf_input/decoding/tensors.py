@@ -62,6 +62,41 @@ def stored_shapes(parsed: Mapping[str, Any], feature: Feature) -> tf.Tensor:
     return tf.stack(sides, axis=1)
 
 
+def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: tf.Tensor, padding_value: Any = None) -> tf.Tensor:
+    """Tensors that differ in several sides, padded to common sides and cut to them.
+
+    Args:
+        stored: The tensors as they are stored, string [batch].
+        shapes: The shapes of the tensors, int64 [batch, dimensions].
+        feature: The feature of kind `tensor`.
+        sizes: The sides, int64 [dimensions].
+        padding_value: The value that pads them; None: 0.
+
+    Returns:
+        The tensors, [batch, *sizes].
+    """
+    dtype = tf.as_dtype(feature.dtype)
+
+    def pad_one(inputs: Mapping[str, Any]) -> tf.Tensor:
+        numbers = decode_tensor(inputs["stored"], inputs["shape"], feature)
+        numbers = tf.slice(numbers, tf.zeros_like(sizes), tf.minimum(inputs["shape"], sizes))
+        missing = sizes - tf.shape(numbers, tf.int64)
+        padding = tf.cast(0 if padding_value is None else padding_value, dtype)
+        return tf.pad(numbers, tf.stack([tf.zeros_like(missing), missing], axis=1), constant_values=padding)
+
+    signature = tf.TensorSpec([None] * len(feature.shape), dtype)
+    return tf.map_fn(pad_one, {"stored": stored, "shape": shapes}, fn_output_signature=signature)
+
+
+def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Tensor:
+    """Whether each value of padded tensors is their own: bool [batch, *sizes]."""
+    is_own: Any = True
+    for axis in range(num_dimensions):
+        places = tf.reshape(tf.range(sizes[axis]), [-1 if one == axis else 1 for one in range(num_dimensions)])
+        is_own &= places < tf.reshape(shapes[:, axis], [-1, *[1] * num_dimensions])
+    return is_own
+
+
 def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: Views) -> tf.Tensor:
     """What is seen of tensors [height, width, channels] that differ in size: of images, or of maps over them.
 

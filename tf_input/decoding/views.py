@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_input.decoding import augment
-from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes
+from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes, frame_image
 from tf_input.read_config import Augmentation
 
 FRAMED = ("pad", "unscaled")  # ways to fit an image, in which it may not fill its frame
@@ -22,6 +22,7 @@ class Views(NamedTuple):
             fill the frame.
         image_size: (height, width) of the frame.
         ratios: int32 [batch], by which a JPEG may be decoded at a smaller size; boxes are of multiples of it. None: by none.
+        antialias: Whether all pixels of a box are averaged when it is resized.
     """
 
     sizes: tf.Tensor
@@ -30,6 +31,7 @@ class Views(NamedTuple):
     extents: tf.Tensor | None
     image_size: tuple[int, int]
     ratios: tf.Tensor | None = None
+    antialias: bool = False
 
     def frames(self) -> tf.Tensor:
         """float32 [batch, 4]: (ymin, xmin, ymax, xmax) of the frame where a stored image has 0..1; beyond that it is black."""
@@ -155,7 +157,21 @@ def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
     Returns:
         float32 [batch, *views.image_size, channels].
     """
-    return _frame_pixels(pixels, views, views.image_size)
+    return _average_pixels(pixels, views) if views.antialias else _frame_pixels(pixels, views, views.image_size)
+
+
+def _average_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
+    """`view_pixels` with antialiasing, image by image."""
+    sizes = tf.tile(tf.shape(pixels)[tf.newaxis, 1:3], [tf.shape(pixels)[0], 1])
+    given = {"pixels": pixels, "box": views.same_parts(sizes), "extent": views.extents, "is_mirrored": views.mirrored}
+
+    def view_one(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        top, left, height, width = tf.unstack(inputs["box"])
+        box = inputs["pixels"][top : top + height, left : left + width]
+        return frame_image(tf.image.resize(box, inputs.get("extent", views.image_size), antialias=True), views.image_size, inputs)
+
+    signature = tf.TensorSpec((*views.image_size, pixels.shape[-1]), tf.float32)
+    return tf.map_fn(view_one, {name: one for name, one in given.items() if one is not None}, fn_output_signature=signature)
 
 
 def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:

@@ -136,6 +136,9 @@ def identify(
         del options["read_buffer"]
     if config.augment_together is True:  # as it was before it could be said
         del options["augment_together"]
+    for name in ("antialias", "padding_value", "encoded"):  # as before there were these options
+        if getattr(config, name) == getattr(ReadConfig, name):
+            del options[name]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
     # What a change of the manifest can be told by; the digest alone says only that there was one.
     dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}

@@ -58,14 +58,15 @@ class Selection:
     Args:
         numbers: The numbers of the records in the split, ascending, int64 [n].
         balance: The balance, which says how often each comes; None: once an epoch.
+        order: The positions of the records in the order in which an epoch has them, int64 [n]; None: ascending. Not beside a balance.
 
     Attributes:
         numbers: The numbers of the records in the split, ascending, int64 [n].
         num_examples: The number of examples that an epoch has, with all that comes again.
     """
 
-    def __init__(self, numbers: np.ndarray, balance: Balance | None = None) -> None:
-        self.numbers, self._balance = numbers, balance
+    def __init__(self, numbers: np.ndarray, balance: Balance | None = None, order: np.ndarray | None = None) -> None:
+        self.numbers, self._balance, self._order = numbers, balance, order
         self.num_examples = len(numbers) if balance is None else balance.num_examples
         self._drawn: tuple[int, np.ndarray] = -1, numbers
 
@@ -73,6 +74,10 @@ class Selection:
     def digest(self) -> str:
         """What tells it from others: 16 hexadecimal digits."""
         return hashlib.sha256(self.numbers.astype("<i8").tobytes()).hexdigest()[:16]
+
+    def ordered_by(self, values: np.ndarray) -> "Selection":
+        """Returns the same records in ascending order of some values, one of each record, [n]."""
+        return Selection(self.numbers, None, np.argsort(values, kind="stable"))
 
     def times(self, epoch: int, counts: Sequence[int]) -> list[np.ndarray]:
         """How often an epoch has each record: int64 [count] of each shard, of `counts` records."""
@@ -82,7 +87,9 @@ class Selection:
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
         """The selection of those of these records that are kept, bool [n]; `numbers` are the numbers of all, where they are others now."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]
-        return Selection(numbers, self._balance and self._balance.keep(is_kept))
+        ranks = None if self._order is None else np.argsort(self._order)[is_kept]
+        order = None if ranks is None else np.argsort(ranks, kind="stable")
+        return Selection(numbers, self._balance and self._balance.keep(is_kept), order)
 
     def keep_first(self, counts: Sequence[int], kept: Sequence[int]) -> "Selection":
         """What is left where shards have lost records at their ends, by the numbers of those that are there.
@@ -98,7 +105,7 @@ class Selection:
     def of_epoch(self, epoch: int) -> np.ndarray:
         """The numbers in the split of an epoch's records: int64 [num_examples], what an order then permutes."""
         if self._balance is None:
-            return self.numbers
+            return self.numbers if self._order is None else self.numbers[self._order]
         drawn = self._drawn  # one tuple, as several threads may ask
         if drawn[0] != epoch:
             drawn = self._drawn = epoch, self.numbers[self._balance.draw(epoch)]

@@ -69,8 +69,8 @@ class ParsedRecords:
             if name not in _OPTIONS and getattr(config, name) != getattr(ReadConfig, name):
                 given = f"{name}={getattr(config, name)!r}"
                 raise ValueError(f"{given}: what becomes of a record is said by parse; expected only {', '.join(_OPTIONS)}")
-        if config.order(split) == "exact":
-            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
+        if config.order(split) in ("exact", "key"):
+            raise ValueError(f"shuffle={config.shuffle!r}: only a data set that was prepared has the index for it; expected 'window'")
         tell_undivided(f"TFRecords, {split}")
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
         data = ladder.read_records(self.paths[split], config, split, buffer, compression=self.compression)

@@ -202,13 +202,13 @@ class RecordFiles:
                 raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
         if config.transform:
             raise ValueError("transform=True: only a data set that was prepared and analysed has a transform")
-        if config.order(split) == "exact":
-            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
+        if config.order(split) in ("exact", "key"):
+            raise ValueError(f"shuffle={config.shuffle!r}: only a data set that was prepared has the index for it; expected 'window'")
         feature_checks.check_shown(config, self.features)
         targets = config.target_names(self.targets)
         decoder = ExampleDecoder(
             parse=self.layout.parse,
-            features=self.features,
+            features=feature_checks.undecoded(config, self.features),
             config=with_inputs(config, self.features, targets),
             targets=targets,
             image_size=config.height_and_width or self.image_size,

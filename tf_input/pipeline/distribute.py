@@ -136,8 +136,8 @@ def _check_service_config(config: ReadConfig) -> None:
     for name, value, expected, why in cases:
         if value != expected:
             raise ValueError(f"{name}={value!r}: expected {expected!r} with a service: {why}")
-    if config.shuffle == "exact":
-        raise ValueError("shuffle='exact': expected 'window' or False with a service: its workers read whole shards")
+    if config.shuffle in ("exact", "key"):
+        raise ValueError(f"shuffle={config.shuffle!r}: expected 'window' or False with a service: its workers read whole shards")
 
 
 def _warn_of_silence(service: str) -> None:

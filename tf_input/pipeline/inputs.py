@@ -120,7 +120,7 @@ class RecordInputs:
     Args:
         share: The part of each batch that this host reads.
         seed: The seed of the order.
-        kind: The order of an epoch: "window", "exact", or None for the order in which records lie in the shards.
+        kind: The order of an epoch: "window", "exact", "key" (that of the reader's selection), or None for the order in which records lie in the shards.
         reader: The reader of the records.
         read_buffer: The number of bytes that may be held.
         may_be_empty: Whether damaged records may all be left out of a batch.
@@ -170,7 +170,7 @@ class RecordInputs:
 
     def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
         """Records, bytes as objects; what follows is read in long runs, and else one by one. See `SplitInputs`."""
-        if follows and self._kind != "exact":
+        if follows and self._kind not in ("exact", "key"):
             return self._windows.read(epoch, places)
         return self._reader.read(self.numbers_at(epoch, places))
 
@@ -185,6 +185,8 @@ class RecordInputs:
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The numbers of the examples at places of an epoch, as `SplitInputs.numbers_at` gives them."""
+        if self._kind == "key":
+            return self._reader.selection.of_epoch(epoch)[places]
         if self._kind == "exact":
             places, selection = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples), self._reader.selection
             return places if selection is None else selection.of_epoch(epoch)[places]

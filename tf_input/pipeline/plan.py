@@ -106,7 +106,7 @@ class Plan:
     def make_inputs(self) -> Callable[[], SplitInputs]:
         """`open_inputs` as a function that holds nothing large: TensorFlow never lets go of what a generator calls."""
         if self.reader is None:
-            return functools.partial(HeldInputs, self.share, self.seed, self.kind is not None, self.held.numbers, self.held.selection)
+            return functools.partial(HeldInputs, self.share, self.seed, self.kind in ("window", "exact"), self.held.numbers, self.held.selection)
         read_buffer = self.config.read_buffer
         return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, read_buffer, lanes=self.lanes)
 

@@ -32,9 +32,10 @@ class ServingConfig:
     """The options of what is served.
 
     Attributes:
-        transform: Whether the model was trained with `batches(transform=True)`. As the next five, only where what it was trained on
+        transform: Whether the model was trained with `batches(transform=True)`. As the next six, only where what it was trained on
             does not say it itself.
         image_size: The size of images that the model was trained on, as in `batches`.
+        antialias: Whether the model was trained with `batches(antialias=True)`.
         channels: The number of channels that the model was trained on, as in `batches`.
         fit: The fit of images that the model was trained on, as in `batches`.
         inputs: The names of the features that the model is fed with, as in `batches`.
@@ -52,6 +53,7 @@ class ServingConfig:
 
     transform: bool | None = None
     image_size: ImageSize | Mapping[str, ImageSize] | None = None
+    antialias: bool | None = None
     channels: int | None = None
     fit: str | None = None
     inputs: str | tuple[str, ...] | None = None
@@ -79,7 +81,7 @@ class ServingConfig:
     @property
     def reading_options(self) -> dict[str, Any]:
         """How training batches were read; None where nothing is said."""
-        return {name: getattr(self, name) for name in ("transform", "image_size", "channels", "fit", "inputs", "targets")}
+        return {name: getattr(self, name) for name in ("transform", "image_size", "antialias", "channels", "fit", "inputs", "targets")}
 
 
 def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any) -> None:

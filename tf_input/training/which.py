@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Of what identifies batches, what says nothing of which examples they have.
 _OF_CONTENTS = (
-    *("image_size", "augment", "augment_together", "fit", "max_objects", "max_length", "ragged", "use_weights", "class_weight", "one_hot"),
-    *("map_example", "map_batch"),
+    *("image_size", "antialias", "augment", "augment_together", "fit", "max_objects", "max_length", "ragged", "use_weights", "class_weight", "one_hot"),
+    *("map_example", "map_batch", "padding_value", "encoded"),
 )
 
 

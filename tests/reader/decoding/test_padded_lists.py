@@ -178,10 +178,73 @@ def test_a_model_of_lists_behind_a_transform_is_served(data, tmp_path):
     np.testing.assert_allclose(serve["serving_default"](**raw)["scores"].numpy(), model(fed), rtol=1e-5)
 
 
+def test_each_list_has_its_own_length_and_padding(data):
+    inputs, lengths = ("key", "ids", "words", "classes"), {"ids": 3, "words": 6}
+    padding = {"ids": -1, "words": "<pad>"}
+    for key, values in by_key(data, inputs=inputs, max_length=lengths, padding_value=padding, ragged="mask").items():
+        ids = ids_of(int(key))
+        assert values["ids"].tolist() == (ids + [-1] * 3)[:3]
+        assert values["words"].tolist() == [str(one).encode() for one in ids] + [b"<pad>"] * (6 - len(ids))
+        assert not values["classes"][len(ids) :].any() and values["ids_mask"].sum() == min(3, len(ids))
+    spec = data.example_spec("train", batch_size=7, inputs=inputs, max_length=lengths)[0]
+    assert [spec[name].shape[1] for name in inputs[1:]] == [3, 6, None]
+    held = data.batches("train", batch_size=7, inputs=inputs, max_length=lengths, padding_value=padding, seed=0)
+    assert held.position.identity["max_length"] == lengths and held.position.identity["padding_value"] == padding
+    plain = data.batches("train", batch_size=7, inputs=inputs, seed=0).position.identity
+    assert not {"padding_value", "encoded", "antialias"} & set(plain), "a backup of an earlier version fits"
+
+
+@pytest.mark.slow
+def test_examples_come_in_the_order_of_their_keys(tmp_path_factory):
+    """Of records and of a split that is held in memory, on several hosts, of some of the examples, and skipping damage or not."""
+    for directory, size in ((mixed_images(tmp_path_factory), 8), (uniform_images(tmp_path_factory), None)):
+        dataset = tf_input.open(directory)
+        options = {"batch_size": 8, "image_size": size, "shuffle": "key", "keys": True}
+        every = sorted(one["key"] for one in dataset["train"])
+
+        def keys(**more):
+            return [key.decode() for _, batch in dataset.batches("train", **options, **more) for key in batch.numpy() if key]
+
+        assert keys() == keys(on_error="skip") == keys(memory_budget=0) == every
+        assert keys(where="label != 'bee'") == [key for key in every if not key.startswith("bee")]
+        parts = [keys(hosts=(2, host)) for host in range(2)]
+        assert sorted(parts[0] + parts[1]) == every and sorted(parts[0][:4] + parts[1][:4]) == every[:8]
+        data = dataset.batches("train", **options)
+        assert [key for _, batch in data for key in batch.numpy()] == [key for _, batch in data for key in batch.numpy()], "in each epoch"
+        assert dataset.which("train", batch_size=8, image_size=size, shuffle="key", epoch=2, step=1)["key"].tolist() == every[8:16]
+    for wrong in ({"balance": "oversample"}, {"service": "grpc://x:1"}):
+        with pytest.raises(ValueError, match="shuffle='key'"):
+            dataset.batches("train", **options, **wrong)
+    with pytest.raises(ValueError, match="shuffle='key'"):
+        tf_input.mix({"a": (dataset, "train", 1)}, batch_size=4, shuffle="key")
+
+
+def test_images_leave_as_the_bytes_of_their_files(tmp_path_factory):
+    dataset = tf_input.open(mixed_images(tmp_path_factory))
+    found = {}
+    for x, y in dataset.as_numpy("validation", batch_size=8, inputs=("image", "key"), encoded=True):
+        found |= {key.decode(): (image, int(label)) for image, key, label in zip(x["image"], x["key"], y)}
+    assert sorted(found) == sorted(one["key"] for one in dataset["validation"])
+    for one in dataset["validation"]:
+        image, label = found[one["key"]]
+        np.testing.assert_array_equal(tf.io.decode_image(image, 3, expand_animations=False), one["image"])
+        assert label == one["label"]
+    assert dataset.example_spec("validation", batch_size=8, encoded="image")[0] == tf.TensorSpec([None], tf.string)
+    cases = {"image_size": {"encoded": True, "image_size": 8}, "encoded='imag'.*'image'": {"encoded": "imag"}, "encoded=''": {"encoded": ""}}
+    for message, options in cases.items():
+        with pytest.raises(ValueError, match=message):
+            dataset.batches("validation", batch_size=8, **options)
+
+
 def test_what_does_not_fit_is_one_line(data):
     cases = [
+        ({"max_length": {"idz": 3}, "inputs": "ids"}, "max_length={'idz': 3}: 'idz' is no list"),
+        ({"padding_value": "x", "inputs": "ids"}, "padding_value='x': 'ids' has values of int64"),
+        ({"padding_value": 0.5, "inputs": "ids"}, "padding_value=0.5: 'ids' has values of int64"),
+        ({"padding_value": 1, "inputs": "words"}, "padding_value=1: 'words' has values of string"),
+        ({"padding_value": 1, "inputs": "ids", "ragged": "ragged"}, "padding_value=1: expected None with ragged='ragged'"),
         ({"ragged": "dense"}, "ragged='dense': expected one of pad, mask, ragged"),
-        ({"max_length": 0}, "max_length=0: expected an integer above 0, or None"),
+        ({"max_length": 0}, "max_length=0: expected an integer above 0"),
         ({"ragged": "ragged", "max_length": 3}, "max_length=3: expected None with ragged='ragged'"),
         ({"inputs": "key", "max_length": 3}, "max_length=3: no feature that is asked for has lists"),
         ({"inputs": "ids", "targets": "words"}, "targets='words': lists of any length of kind text can't be weighed"),

@@ -6,7 +6,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from made_images import encode
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
 from made_records import encode_mask
 from prepared import picture
 from tf_input.decoding import decode
@@ -109,6 +111,51 @@ def test_pixels_are_seen_as_encoded_images_are(case):
     # Beyond the edge of a box there is the rest of the image; a box that is decoded alone repeats its edge.
     assert np.abs(seen - expected).mean() < 0.7 and np.abs(seen - expected).max() < 12
     np.testing.assert_array_equal(seen.any(axis=-1), expected.any(axis=-1))  # the same frame
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_averaged_pixels_are_seen_as_averaged_images_are(case):
+    """By the same operations: of pixels in memory, nothing but rounding differs."""
+    views, pixels = views_of(**VIEWS[case])._replace(antialias=True), picture(seed=0, image_size=SIZE)
+    encoded = tf.constant([encode(pixels, "PNG")])
+    expected = decode.decode_boxes(encoded, views.boxes, views.image_size, views.mirrored, views.extents, antialias=True).numpy()[0]
+    seen = view_pixels(tf.constant(pixels[np.newaxis]), views).numpy()[0]
+    assert np.abs(seen - expected).max() <= 0.5
+
+
+STORED = {"raw": ["--image_encoding=raw", "--image_size=exact=240x240"], "png": [], "jpeg": []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", STORED)
+def test_images_that_shrink_are_averaged_if_asked_for_and_warned_of_if_not(stored, tmp_path, caplog):
+    """Lines of two pixels: sampled, they are black or white; averaged, grey. The same pixels, held in memory or not."""
+    lines = np.zeros((240, 240, 3), np.uint8)
+    lines[2::4] = lines[3::4] = 255
+    image_format = "JPEG" if stored == "jpeg" else "PNG"
+    files = {f"{label}/{index}.{image_format.lower()}": encode(lines, image_format) for label in "ab" for index in range(3)}
+    command = ["prepare", "--input", str(write_files(tmp_path / "in", files)), "--output", str(tmp_path / "out"), "--splits=test=1"]
+    assert main([*command, *STORED[stored]]) == 0
+
+    def read(budget: int, **options) -> np.ndarray:
+        data = tf_input.open(tmp_path / "out")
+        caplog.clear()
+        return tf_input.Sequence(data, "test", batch_size=6, memory_budget=budget, **options)[0][0].astype(int)
+
+    for budget in (0, 1 << 30):
+        for options in ({"image_size": 24}, {"image_size": (24, 30), "fit": "pad"}):
+            averaged = read(budget, antialias=True, **options)
+            inner = averaged[:, 1:-1, 3:-3]
+            assert np.abs(inner - 127).max() <= 4 and not caplog.records, (budget, options)
+            sampled = read(budget, **options)
+            is_averaged = stored == "jpeg" and not budget  # decoded at 1/8
+            assert (np.abs(sampled[:, 1:-1, 3:-3] - 127).max() > 60) != is_averaged
+            assert bool("antialias=True" in caplog.text and "240 x 240" in caplog.text) != is_averaged
+    read(0, image_size=120)
+    assert not caplog.records
+    data = tf_input.open(tmp_path / "out")
+    identities = [data.batches("test", batch_size=6, image_size=24, seed=0, antialias=one).position.identity for one in (False, True)]
+    assert identities[1].pop("antialias") is True and identities[0] == identities[1]
 
 
 @pytest.mark.parametrize("case", VIEWS)
