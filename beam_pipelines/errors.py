@@ -105,6 +105,7 @@ def reading_error(error: OSError, more: str = "") -> UserError | StorageError:
     """
     message = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
     is_of_the_place = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
+    is_of_the_place = is_of_the_place or error.errno in (errno.ENODEV, errno.ENXIO, errno.EFBIG)  # no regular file, or a huge one
     return UserError(printable(message) + more) if is_of_the_place else StorageError(printable(message))
 
 

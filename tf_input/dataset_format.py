@@ -18,6 +18,8 @@ import typing
 import zlib
 from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
+from tf_input.regular_files import read_regular
+
 FORMAT_VERSION = 2
 
 MANIFEST = "manifest.json"
@@ -470,7 +472,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
     """
     path = pathlib.Path(directory) / MANIFEST
     try:
-        data = path.read_bytes()
+        data = read_regular(str(path))
     except (FileNotFoundError, NotADirectoryError):
         raise not_a_data_set(directory) from None
     return decode_manifest(data, path)

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from beam_pipelines.storage.files import is_remote, open_file
+from tf_input.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 21
 _NUM_AHEAD = 4  # blocks: so the disk has work while a process looks at what was read, or ends with one file and begins with the next
@@ -32,7 +33,7 @@ def open_direct(path: str) -> BinaryIO:
     if is_remote(path) or not hasattr(os, "O_DIRECT"):  # as on macOS
         return open_file(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        descriptor, _ = open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
         return io.BufferedReader(_DirectFile(descriptor), _BUFFER_BYTES)
     except OSError as error:
         if error.errno not in _REFUSED:

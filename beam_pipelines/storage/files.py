@@ -12,8 +12,9 @@ import unicodedata
 from typing import BinaryIO, Callable, ContextManager, Iterable, Iterator, Protocol
 
 from beam_pipelines.errors import StorageError
-from beam_pipelines.storage.local_files import LocalFiles, open_regular, version_of
+from beam_pipelines.storage.local_files import LocalFiles, version_of
 from beam_pipelines.storage.versions import FileStat, note_version
+from tf_input.regular_files import regular_opener
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -113,7 +114,7 @@ def open_file(path: str) -> BinaryIO:
     """
     if is_remote(path):
         return io.BufferedReader(_Stream(path), _STREAM_BYTES)
-    file = open(path, "rb", buffering=1 << 20, opener=lambda path, flags: open_regular(path, flags)[0])
+    file = open(path, "rb", buffering=1 << 20, opener=regular_opener)
     note_version(path, version_of(os.fstat(file.fileno())))
     return file
 

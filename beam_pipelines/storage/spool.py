@@ -7,7 +7,7 @@ from typing import BinaryIO, Iterator
 
 from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.storage.files import files_at, is_remote, make_folder
-from beam_pipelines.storage.local_files import read_at
+from tf_input.regular_files import read_at
 
 # Spools that a reader has open at a time; a process may have 1,024 files.
 MAX_OPEN = 256

@@ -18,6 +18,7 @@ from beam_pipelines.storage.lease import check_lease, make_lease, read_lease, wr
 from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
 from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
+from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
 _WHOLE = "whole"
@@ -54,8 +55,7 @@ def image_sides(directory: str) -> list[dict[str, Any] | None]:
     """
     path = f"{directory}/{STATISTICS}"
     try:
-        with open(path, encoding="utf-8") as file:
-            images = json.load(file).get("images", {})
+        images = json.loads(read_regular(path)).get("images", {})
         return [images.get(side) for side in ("height", "width")]
     except (OSError, ValueError, AttributeError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error

@@ -6,6 +6,7 @@ from typing import Iterator
 
 from beam_pipelines.errors import printable
 from tf_input.dataset_format import FEATURE_KINDS, Feature
+from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo
 
 _DTYPES = {"bytes": "string", "int64": "int64", "float": "float32"}
@@ -14,8 +15,7 @@ _CHANNELS = {1: ("grey",), 3: ("red", "green", "blue")}
 
 def describe_analysis(directory: str) -> str:
     """A short page about the analysis of a data set."""
-    with open(f"{directory}/{TRANSFORM}", encoding="utf-8") as file:
-        info = TransformInfo.from_json(file.read())
+    info = TransformInfo.from_json(read_regular(f"{directory}/{TRANSFORM}").decode())
     return "\n".join(_lines(directory, info))
 
 

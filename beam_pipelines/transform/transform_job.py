@@ -18,6 +18,7 @@ from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.example_encoder import value_piece
 from beam_pipelines.transform.analysis_directory import image_sides, open_for_analysis
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
+from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 
 _VALUE_BYTES = {"int64": 8, "float": 4, "bytes": 0}
@@ -113,9 +114,8 @@ def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, 
     """What a data set's transform says of itself, and its digest, as `tf_input.transform.transforms.Transform` has it."""
     path = f"{directory}/{TRANSFORM}"
     try:
-        with open(path, "rb") as file, open(f"{directory}/{TRANSFORM_FN}/saved_model.pb", "rb") as graph:
-            data, digest = file.read(), hashlib.sha256()
-            digest.update(data + graph.read())
+        data = read_regular(path)
+        digest = hashlib.sha256(data + read_regular(f"{directory}/{TRANSFORM_FN}/saved_model.pb"))
         return decode_transform(data, path, manifest), digest.hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         shown = printable(directory)

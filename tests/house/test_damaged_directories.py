@@ -1,6 +1,7 @@
 """What is no data set, or a damaged, a newer or a hostile one, is one clear line of every command, and reaches no other file."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -92,6 +93,27 @@ def cut(name: str) -> Callable[[pathlib.Path], None]:
     return change
 
 
+def pipes(*names: str) -> Callable[[pathlib.Path], None]:
+    """Puts a named pipe in place of each file of some names."""
+
+    def change(out: pathlib.Path) -> None:
+        for path in [path for name in names for path in out.glob(name) if path.is_file()]:
+            path.unlink()
+            os.mkfifo(path)
+
+    return change
+
+
+def endless(name: str) -> Callable[[pathlib.Path], None]:
+    """Puts a link to a device that never ends in place of a file."""
+
+    def change(out: pathlib.Path) -> None:
+        (out / name).unlink()
+        (out / name).symlink_to("/dev/zero")
+
+    return change
+
+
 def only_records(out: pathlib.Path) -> None:
     shutil.rmtree(out)
     write_records(out / "train.tfrecord", [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": index % 2}) for index in range(40)])
@@ -120,6 +142,8 @@ NONE = {
     "within what is half-written": (within_the_half_written, {}),
     "of others": (only_records, {"quality": 0, "leaks": 0}),
     "without a manifest": (lambda out: (out / MANIFEST).unlink(), {"quality": 0, "leaks": 0}),
+    "a pipe": (pipes(MANIFEST), {"quality": 0, "leaks": 0}),
+    "an endless device": (endless(MANIFEST), {"quality": 0, "leaks": 0}),
     "newer": (manifest(format_version=3), {}),
     "cut off": (cut(MANIFEST), {}),
     "another JSON": (lambda out: (out / MANIFEST).write_text("[1]"), {}),
@@ -134,6 +158,7 @@ NONE = {
 
 # What may be one: a change, and the commands that look at what it changes. None of them breaks.
 SIZES = "verify, verify --quick, inspect, inspect --example, quality, report, repair --dry_run, export --to parquet"
+READING = "verify, inspect --where, inspect --example, quality, leaks, report, repair, export --to parquet, export --to dali_index, which"
 DAMAGED = {
     "sizes of exabytes": (shards(num_bytes=1 << 62, index_bytes=1 << 62, catalog_bytes=1 << 62), SIZES),
     "many examples": (shards(num_examples=1 << 60), SIZES),
@@ -146,6 +171,11 @@ DAMAGED = {
     "shards cut off": (cut("*.tfrecord-*"), "verify --quick, inspect --example, repair --dry_run, export --to tfrecord, report"),
     "indexes cut off": (cut("index/*"), "inspect --example, quality, export --to dali_index, report, which"),
     "catalogs cut off": (cut("catalog/*"), "inspect --where, leaks, quality, report, prepare --splits_from"),
+    "pipes for shards": (pipes("*.tfrecord-*"), READING),
+    "pipes for indexes and catalogs": (pipes("index/*", "catalog/*"), READING),
+    "pipes for metadata": (pipes(STATISTICS, RUN, "*.jsonl", "croissant.json", "*.md"), READING),
+    "an endless device for statistics": (endless(STATISTICS), READING),
+    "an endless device for a run": (endless(RUN), READING),
     "no shards": (lambda out: [path.unlink() for path in out.glob("*.tfrecord-*")], "inspect --example, leaks, export --to image_folder, report"),
 }
 
@@ -191,7 +221,7 @@ def test_what_is_no_data_set_is_one_line_of_every_command(
         code, told, err = run(command, out, capfd, monkeypatch)
         assert code == codes.get(command, 2), (command, code, err)
         assert code == 0 or (err.count("\n") == 1 and err.startswith("recordmill: ") and not told), (command, told, err)
-    with pytest.raises((FileNotFoundError, ValueError)) as error:
+    with pytest.raises((OSError, ValueError)) as error:
         tf_input.open(out)
     assert str(out) in str(error.value)
 

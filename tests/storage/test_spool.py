@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import os
+import pathlib
 import resource
 import shutil
 import subprocess
@@ -241,6 +242,14 @@ def test_a_disk_that_takes_no_more_is_told_wherever_it_comes_to_light(tmp_path):
     gone = pytest.raises(RunError, match="the spool could not be written: No such file")
     with ObjectSpoolWriter(str(tmp_path / "removed")) as writer, gone:
         writer.append(b"mine")
+
+
+def test_a_file_that_reports_no_size_is_read_to_its_end_whatever_was_read_before(tmp_path):
+    (tmp_path / "small").write_bytes(b"x")
+    (tmp_path / "large").write_bytes(bytes(1 << 20))
+    for before in ("small", "large"):
+        files_at(str(tmp_path)).read(str(tmp_path / before))
+        assert files_at("/proc").read("/proc/self/mounts") == LocalFiles().read("/proc/self/mounts") == pathlib.Path("/proc/self/mounts").read_bytes()
 
 
 @pytest.mark.parametrize("at_most", [1, 7, 4096])

@@ -13,7 +13,8 @@ from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import IMAGE, RUN
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
-from tf_input.storage.paths import is_url, join
+from tf_input.regular_files import read_regular
+from tf_input.storage.paths import is_url, join, local_path
 
 _LARGE = 1.5  # times the size that is used: worth storing smaller
 _MARGIN = 8 / 7  # 256 pixels for crops of 224
@@ -163,8 +164,7 @@ class Findings:
 def _source(directory: Any) -> str:
     """Where the images of a data set came from; "IN" if it does not say."""
     try:
-        with open(join(directory, RUN), encoding="utf-8") as file:
-            return str(json.load(file)["options"]["input"])
+        return str(json.loads(read_regular(local_path(join(directory, RUN))))["options"]["input"])
     except (OSError, ValueError, KeyError, TypeError):
         return "IN"
 

@@ -7,6 +7,7 @@ from typing import Callable, Sequence
 import numpy as np
 
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, IndexRow, ShardInfo, check_index_header
+from tf_input.regular_files import regular_opener
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import FRAME_BYTES, HEADER_BYTES, frame_bytes
 
@@ -189,6 +190,6 @@ def _said_bytes(header: bytes) -> int:
 
 
 def _map(path: str) -> mmap.mmap | bytes:
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular_opener) as file:
         is_empty = not os.fstat(file.fileno()).st_size  # which can't be mapped
         return b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

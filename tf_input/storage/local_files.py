@@ -8,6 +8,7 @@ import shutil
 import threading
 from typing import Callable, Mapping, Sequence
 
+from tf_input.regular_files import open_regular, read_regular
 from tf_input.storage.files import NOT_THERE
 from tf_input.storage.paths import join, local_path
 
@@ -30,8 +31,7 @@ class LocalFiles:
         return LocalFiles, ()
 
     def read(self, path: str) -> bytes:
-        with open(local_path(path), "rb") as file:
-            return file.read()
+        return read_regular(local_path(path))
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
         file = self._opened(path)
@@ -85,7 +85,7 @@ class LocalFiles:
             if path in self._open:
                 self._open.move_to_end(path)
                 return self._open[path]
-        file = _OpenFile(os.open(local_path(path), os.O_RDONLY))  # while others read: a mount takes a moment for it
+        file = _OpenFile(open_regular(local_path(path))[0])  # while others read: a mount takes a moment for it
         with self._lock:
             file = self._open.setdefault(path, file)
             if len(self._open) > self._num_open_files:

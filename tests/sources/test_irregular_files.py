@@ -1,0 +1,82 @@
+"""Pipes, sockets and devices in place of a source's files: a dead letter or one clear line, and never a run that hangs."""
+
+import os
+import pathlib
+import signal
+import socket
+from typing import Iterator
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from made_sources import CASES
+
+# (a case, one of its files, the exit code): a file with many examples ends the run, one that belongs to an example is a dead letter.
+FILES = [
+    ("image_folder, class", "*/*.png", 0),
+    ("table csv, class", "pictures/03.png", 0),
+    ("table csv, segmentation", "masks/03.png", 0),
+    ("table csv, dense", "heat/03.npy", 0),
+    ("table csv, pairs", "right/03.png", 0),
+    ("table csv, class", "rows.csv", 2),
+    ("table jsonl, dense", "heat/03.npy", 0),
+    ("table parquet, regression", "rows.parquet", 2),
+    ("text, class", "pictures/03.png", 0),
+    ("text, class", "*.txt", 2),
+    ("voc, detection", "*.png", 0),
+    ("voc, detection", "*.xml", 0),
+    ("coco, detection and segmentation", "images/03.png", 0),
+    ("coco, detection and segmentation", "*.json", 2),
+    ("masks, segmentation", "**/*.png", 0),
+    ("arrays npz, raw", "*.npz", 2),
+    ("arrays npy, class", "*.npy", 2),
+    ("arrays idx, raw", "*ubyte", 2),
+    ("fixed_length, class", "*.bin", 2),
+    ("tfrecord detection", "*record*", 0),
+    ("webdataset, class", "*.tar", 0),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_hang() -> Iterator[None]:
+    """Ends a test that waits for a writer that never comes."""
+
+    def fail(*unused: object) -> None:
+        raise TimeoutError("the run hangs")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def put_pipe(path: pathlib.Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def put_socket(path: pathlib.Path) -> None:
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as one:
+        here = os.getcwd()
+        os.chdir(path.parent)  # the whole path may be too long for a socket
+        one.bind(path.name)
+        os.chdir(here)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("put", [put_pipe, put_socket])
+@pytest.mark.parametrize(("name", "files", "code"), FILES)
+def test_a_pipe_or_a_socket_in_place_of_a_file_hangs_no_run(name, files, code, put, tmp_path, capfd):
+    source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
+    path = min((tmp_path / "in").glob(files), default=None) or min((tmp_path / "in").rglob(files))
+    put(path)
+    command = ["prepare", f"--input={source}", f"--output={tmp_path / 'out'}", "--max_bad_fraction=0.5", "--no_report"]
+    assert main([*command, *CASES[name].command]) == code
+    told = capfd.readouterr().err
+    assert "Traceback" not in told
+    if code:
+        assert "recordmill: " in told
+    else:
+        assert path.stem in (tmp_path / "out/dead_letters.jsonl").read_text()

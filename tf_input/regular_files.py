@@ -1,0 +1,70 @@
+"""Opens regular files only: reading a pipe or a device may never end, or fill the memory."""
+
+import errno
+import os
+import stat
+
+MAX_WHOLE_BYTES = 1 << 30  # of a file that is read as a whole
+
+_KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+_BLOCK_BYTES = 1 << 20
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY | os.O_CLOEXEC) -> tuple[int, os.stat_result]:
+    """Opens a regular file for reading: its descriptor and what `os.fstat` says.
+
+    Raises:
+        OSError: There is no such file, or it is not a regular file.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        return descriptor, status
+    os.close(descriptor)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "no file")
+    raise OSError(errno.ENODEV, f"{os.path.basename(path)} is {kind}; expected a regular file", path)
+
+
+def regular_opener(path: str, flags: int) -> int:
+    """The `opener` with which the built-in `open` opens regular files only."""
+    return open_regular(path, flags)[0]
+
+
+def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
+    """A part of an open file; fewer bytes only if the file ends. One call may give less: in FUSE, or after a signal."""
+    data = os.pread(descriptor, num_bytes, offset)
+    if len(data) == num_bytes or not data:
+        return data
+    pieces, num_read = [data], len(data)
+    while num_read < num_bytes and (data := os.pread(descriptor, num_bytes - num_read, offset + num_read)):
+        pieces.append(data)
+        num_read += len(data)
+    return b"".join(pieces)
+
+
+def read_regular(path: str) -> bytes:
+    """Reads a whole regular file in as few system calls as possible: for tiny images they are a third of the work.
+
+    Raises:
+        OSError: There is no such file, or it is not a regular file, or it has more than `MAX_WHOLE_BYTES`.
+    """
+    descriptor, status = open_regular(path)
+    try:
+        if status.st_size > MAX_WHOLE_BYTES:
+            raise OSError(errno.EFBIG, f"{status.st_size} bytes; expected at most {MAX_WHOLE_BYTES}", path)
+        return read_at(descriptor, status.st_size, 0) if status.st_size else _read_unsized(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _read_unsized(descriptor: int, path: str) -> bytes:
+    """Reads a file that reports the size 0: it is empty, or its file system does not know sizes, as `/proc`."""
+    pieces, num_bytes = [], 0
+    while data := os.pread(descriptor, _BLOCK_BYTES, num_bytes):
+        pieces.append(data)
+        num_bytes += len(data)
+        if num_bytes > MAX_WHOLE_BYTES:
+            raise OSError(errno.EFBIG, f"more than {MAX_WHOLE_BYTES} bytes; expected fewer", path)
+    return b"".join(pieces)
