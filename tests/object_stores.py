@@ -148,7 +148,8 @@ class Faults:
 
     Attributes:
         choose: (method, path, number of the request) -> None, an HTTP status, "truncate", to break off in mid-body, "lose", to close
-            the connection once the server has done what was asked, or "silence", to say nothing until the client has given up.
+            the connection once the server has done what was asked, "silence", to say nothing until the client has given up, or "login",
+            to answer 200 with a web page.
         seen: Method, path and fault of every request so far.
         num_connections: To the proxy.
     """
@@ -193,6 +194,9 @@ def faulty(server: StoreServer) -> Iterator[tuple[StoreServer, Faults]]:
         thread.join()
 
 
+LOGIN_PAGE = b"<!DOCTYPE html><html><head><title>Welcome</title></head><body><form>Log in</form></body></html>"
+
+
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # of the five that wait as it comes, a sixth client is let in a second later
@@ -213,6 +217,10 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         fault = self.injected.take(self.command, self.path)
         if isinstance(fault, int):
             self._answer(fault, {}, b"")
+            return
+        if fault == "login":
+            headers = {"Content-Type": "text/html", "Content-Length": str(len(LOGIN_PAGE))}
+            self._answer(200, headers, b"" if self.command == "HEAD" else LOGIN_PAGE)
             return
         if fault == "silence":
             self.close_connection = True

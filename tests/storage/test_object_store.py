@@ -416,6 +416,42 @@ def test_a_store_that_stays_busy_is_given_up(faulty_store, bucket, faults, waite
     assert sum(waited) <= 1 and faults.count(503) == len(waited) + 1 >= 5
 
 
+LOOKS: dict[str, Callable[[ObjectStore, str], Any]] = {
+    "read": lambda store, bucket: store.read(f"{bucket}/a"),
+    "read a range": lambda store, bucket: store.read_range(f"{bucket}/a", 1, 2),
+    "size": lambda store, bucket: store.size(f"{bucket}/a"),
+    "list": lambda store, bucket: list(store.list(bucket)),
+    "list a folder": lambda store, bucket: store.top_level(bucket),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_login_page_is_neither_an_object_nor_a_listing(faulty_store, bucket, faults, waited, look):
+    faulty_store.write(f"{bucket}/a", b"0123")
+    expected = LOOKS[look](faulty_store, bucket)
+    faults.choose = lambda method, path, number: "login" if faults.count("login") < 2 else None
+    assert LOOKS[look](faulty_store, bucket) == expected and faults.count("login") == 2
+    faults.choose = lambda method, path, number: "login"
+    with pytest.raises(OSError, match=bucket):
+        LOOKS[look](faulty_store, bucket)
+
+
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
+@pytest.mark.parametrize("change", [{"Contents": []}, {"IsTruncated": True}, {"IsTruncated": None, "KeyCount": None}])
+def test_a_page_of_a_listing_that_is_not_whole_is_asked_for_again(store, bucket, waited, monkeypatch, change):
+    store.write(f"{bucket}/a", b"a")
+    ask, num_cut = store._client.list_objects_v2, 3
+
+    def cut(**request: Any) -> dict[str, Any]:
+        nonlocal num_cut
+        num_cut -= 1
+        changed = {**ask(**request), **(change if num_cut >= 0 else {})}
+        return {name: value for name, value in changed.items() if value is not None}
+
+    monkeypatch.setattr(store._client, "list_objects_v2", cut)
+    assert list(store.list(bucket)) == [("a", 1)] and num_cut == -1
+
+
 def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, bucket, faults, waited, monkeypatch):
     monkeypatch.setattr(retries, "_FIRST_DELAY", 0.2)
     faults.choose = lambda method, path, number: 503

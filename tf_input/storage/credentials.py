@@ -12,6 +12,7 @@ import pathlib
 from typing import Any
 
 _METADATA_HOST, _METADATA_SECONDS = "169.254.169.254", 1.0
+_MAX_ANSWER_BYTES = 1 << 16
 _FAMILIES = {"s3a": "s3", **dict.fromkeys(("azure", "adl", "abfs", "abfss"), "az")}
 _GOOGLE_KEYS = (
     "GOOGLE_APPLICATION_CREDENTIALS",
@@ -63,7 +64,7 @@ def amazon_options() -> dict[str, Any]:
     if any(os.environ.get(name) for name in _AMAZON_KEYS):
         return {}
     if importlib.util.find_spec("boto3") is None:
-        return {"skip_signature": True}
+        return {} if _has_amazon_role() else {"skip_signature": True}
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:  # profiles, single sign-on, the machine's role
@@ -84,7 +85,7 @@ def missing_keys(scheme: str) -> str:
     """What to say where a request was refused that was not signed, because there are no keys; else nothing."""
     options, where = {
         "gs": (google_options, "`gcloud auth application-default login` makes some, GOOGLE_APPLICATION_CREDENTIALS names a file of them"),
-        "s3": (amazon_options, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are some, and, with boto3 installed, those of AWS_PROFILE"),
+        "s3": (amazon_options, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are some, so is the role of a machine, and, with boto3 installed, those of AWS_PROFILE"),
         "az": (azure_options, "AZURE_STORAGE_ACCOUNT_KEY is one, and AZURE_USE_AZURE_CLI=true takes those of `az login`"),
     }.get(_FAMILIES.get(scheme, scheme), (dict, ""))
     return f"; it was asked without keys, as there are none: {where}" if options().get("skip_signature") else ""
@@ -94,14 +95,31 @@ def _is_google_machine() -> bool:
     return _answers(os.environ.get("GCE_METADATA_HOST", _METADATA_HOST), "/", {"Metadata-Flavor": "Google"}, "Metadata-Flavor")
 
 
+def _has_amazon_role() -> bool:
+    """Whether this is a machine of Amazon's with a role, whose keys obstore gets from the metadata server."""
+    if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return False
+    host = os.environ.get("AWS_METADATA_ENDPOINT", _METADATA_HOST).rpartition("://")[2].rstrip("/")
+    token = _ask(host, "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, method="PUT")
+    if not token:  # not of Amazon's, which have had tokens since 2019
+        return False
+    return bool(_ask(host, "/latest/meta-data/iam/security-credentials/", {"X-aws-ec2-metadata-token": token.decode()}))
+
+
 def _answers(host: str, path: str, headers: dict[str, str], header: str = "") -> bool:
-    """Whether the metadata server of a cloud does."""
+    """Whether the metadata server of a cloud answers."""
+    return _ask(host, path, headers, header) is not None
+
+
+def _ask(host: str, path: str, headers: dict[str, str], header: str = "", method: str = "GET") -> bytes | None:
+    """The answer of a cloud's metadata server; None if it gives no answer, or not the header that is expected."""
     connection = http.client.HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         response = connection.getresponse()
-        return response.status == 200 and (not header or response.getheader(header) is not None)
+        is_good = response.status == 200 and (not header or response.getheader(header) is not None)
+        return response.read(_MAX_ANSWER_BYTES) if is_good else None
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()

@@ -46,6 +46,7 @@ _BROKEN_OFF = (
     requests.ConnectionError,
     requests.Timeout,
     requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.JSONDecodeError,  # the page of a proxy
     urllib3.exceptions.HTTPError,
 )
 
@@ -113,12 +114,15 @@ class GcsStore(ObjectStore):
         return str(blob.generation)
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
-        fields = "items(name,size),prefixes,nextPageToken"
+        fields = "kind,items(name,size),prefixes,nextPageToken"
         names = {"prefix": prefix, "delimiter": delimiter or None, "page_token": token}
         if first:
             names["start_offset"] = prefix + first
         blobs = self._client.list_blobs(bucket, page_size=object_store.PAGE_OBJECTS, fields=fields, **names, **self.once)
-        objects = [(blob.name, blob.size) for blob in next(blobs.pages, ())]
+        page = next(blobs.pages, None)
+        if page is not None and "kind" not in page.raw_page:
+            raise foreign_answer("a listing without a kind", None)
+        objects = [(blob.name, blob.size) for blob in page or ()]
         return Page(objects, sorted(blobs.prefixes), blobs.next_page_token)
 
     def _probe(self, bucket: str, prefix: str) -> None:
@@ -185,7 +189,7 @@ def _has_credentials(options: PipelineOptions) -> bool:
 def _version(blob: storage.Blob) -> str:
     """The version of an object, from the answer to a request for it; Transient if a proxy or a login page has answered."""
     if blob.generation is None:
-        raise foreign_answer("without a generation", blob.content_type)
+        raise foreign_answer("one without a generation", blob.content_type)
     return f"generation {blob.generation}"
 
 

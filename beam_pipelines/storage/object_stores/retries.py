@@ -35,8 +35,8 @@ class Transient(OSError):
 
 def foreign_answer(found: str, content_type: str | None) -> Transient:
     """The error of an answer that is not one of a store, although its status says that all is well."""
-    kind = printable(content_type or "no content type")
-    return Transient(errno.EIO, f"the answer is {found} ({kind}): it is not the store's own, but perhaps the login page of a network or a proxy")
+    kind = f" ({printable(content_type)})" if content_type else ""
+    return Transient(errno.EIO, f"the answer is {found}{kind}: it is not the store's own, but perhaps the login page of a network or a proxy")
 
 
 class Breaker:

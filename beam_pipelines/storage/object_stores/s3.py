@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import boto3
 import botocore.session
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
-from botocore import exceptions, loaders
+from botocore import exceptions, loaders, parsers
 from botocore.config import Config
 
 from beam_pipelines.errors import UserError
@@ -51,6 +51,7 @@ _BROKEN_OFF = (
     exceptions.IncompleteReadError,
     exceptions.FlexibleChecksumError,
     exceptions.MetadataRetrievalError,
+    parsers.ResponseParserError,  # a listing that breaks off, or the page of a proxy
 )
 _NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)
 
@@ -64,7 +65,7 @@ def _loader() -> loaders.Loader:
 class S3Store(ObjectStore):
     """Amazon S3, or a store that speaks as it does, as Beam's `--s3_…` options say."""
 
-    library_errors = (exceptions.BotoCoreError, exceptions.ClientError)
+    library_errors = (exceptions.BotoCoreError, exceptions.ClientError, parsers.ResponseParserError)
 
     def __init__(self, options: PipelineOptions):
         s3 = options.view_as(S3Options)
@@ -157,11 +158,10 @@ class S3Store(ObjectStore):
         elif first:
             request["StartAfter"] = _just_before(prefix + first)  # what stands there itself is left out
         response = self._client.list_objects_v2(**request)
-        return Page(
-            [(entry["Key"], entry["Size"]) for entry in response.get("Contents", ())],
-            [entry["Prefix"] for entry in response.get("CommonPrefixes", ())],
-            response.get("NextContinuationToken"),
-        )
+        objects = [(entry["Key"], entry["Size"]) for entry in response.get("Contents", ())]
+        folders = [entry["Prefix"] for entry in response.get("CommonPrefixes", ())]
+        _check_page(response, len(objects) + len(folders))
+        return Page(objects, folders, response.get("NextContinuationToken"))
 
     def _probe(self, bucket: str, prefix: str) -> None:
         self._make_client(CHECK_SECONDS, CHECK_SECONDS).list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
@@ -230,8 +230,18 @@ def _status(error: exceptions.ClientError) -> int:
 def _version(response: Mapping[str, Any]) -> str:
     """The version of an object, from the answer to a request for it; Transient if a proxy or a login page has answered."""
     if not response.get("ETag"):
-        raise foreign_answer("without an ETag", response.get("ContentType"))
+        raise foreign_answer("one without an ETag", response.get("ContentType"))
     return f"ETag {response['ETag']}"
+
+
+def _check_page(response: Mapping[str, Any], num_found: int) -> None:
+    """Raises Transient if a page of a listing is not the store's, or is not whole: inputs would be lost without a word."""
+    if "IsTruncated" not in response:
+        raise foreign_answer("a listing without IsTruncated", None)
+    if num_found < response.get("KeyCount", 0):  # some stores do not count folders
+        raise Transient(errno.EIO, f"a page of a listing has {num_found} names; expected {response['KeyCount']}, as it states")
+    if response["IsTruncated"] and not response.get("NextContinuationToken"):
+        raise Transient(errno.EIO, "a page of a listing states that more follow, but does not say how to ask for them")
 
 
 def _just_before(key: str) -> str:

@@ -4,6 +4,7 @@ import errno
 import functools
 import http.server
 import importlib.util
+import json
 import os
 import pathlib
 import pickle
@@ -272,6 +273,53 @@ def test_keys_of_a_profile(server, tmp_path, monkeypatch):
         store.shutdown()
         store.server_close()
     assert "Credential=worker/" in seen[0] and "/eu-north-1/" in seen[0]
+
+
+@pytest.mark.parametrize("has_role", [True, False])
+def test_a_role_of_the_machine_signs_requests_without_boto3(has_role, monkeypatch):
+    pytest.importorskip("obstore")
+    seen = []
+
+    class Machine(NoKeys):
+        """The store, and the metadata server of a machine, which gives nothing without a token."""
+
+        def do_PUT(self) -> None:
+            assert self.path == "/latest/api/token"
+            self.answer(b"token")
+
+        def do_GET(self) -> None:
+            if not self.path.startswith("/latest/"):
+                seen.append(self.headers.get("Authorization"))
+                del self.headers["Authorization"]
+                super().do_GET()
+            elif not has_role or self.headers.get("X-aws-ec2-metadata-token") != "token":
+                self.send_error(404 if has_role else 401)
+            elif self.path.endswith("/security-credentials/"):
+                self.answer(b"trainer")
+            else:
+                keys = {"AccessKeyId": "of-role", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
+                self.answer(json.dumps({"Code": "Success", "LastUpdated": "2020-01-01T00:00:00Z", "Type": "AWS-HMAC", **keys}).encode())
+
+        def answer(self, data: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Machine)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_METADATA_ENDPOINT", "AWS_ENDPOINT_URL"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "boto3" else find_spec(name))
+    try:
+        assert open_files("s3://bucket").read("s3://bucket/x") == b"hello"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert ("Credential=of-role/" in seen[0]) if has_role else seen == [None]
 
 
 def test_a_forked_process_says_so(server, monkeypatch):
