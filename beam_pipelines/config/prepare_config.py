@@ -32,6 +32,7 @@ DUPLICATES = ("keep", "group", "drop")
 MAX_DUPLICATE_DISTANCE = 8  # of 64 bits: what is further apart is often another picture
 
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+DEPTH_PATTERN = re.compile("[1-9]|last|all")
 COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
 _OWN_FEATURES = ("image", "key", "weight", "objects")
@@ -89,6 +90,8 @@ class SourceConfig:
         footer_bytes: The number of bytes behind the last of fixed-length records.
         skip_lines: The number of lines to skip at the top of a text file, or above the header of a CSV file.
         comment: The text with which a line begins that is a comment; empty: no line is one.
+        class_folder_depth: Which of nested class folders names a class: a number from 1 to 9, `last`, or `all` for the whole path; None: it
+            is chosen by the names of the folders.
     """
 
     kind: str | None = None
@@ -119,9 +122,12 @@ class SourceConfig:
     footer_bytes: int = 0
     skip_lines: int = 0
     comment: str = ""
+    class_folder_depth: str | None = None
 
     def __post_init__(self) -> None:
         require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
+        depth = self.class_folder_depth
+        require(depth is None or DEPTH_PATTERN.fullmatch(depth), "--class_folder_depth", depth, "a number from 1 to 9, last, or all")
         require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
         require(self.drawn_on is None or self.drawn_on in DRAWN_ON, "--drawn_on", self.drawn_on, f"one of {', '.join(DRAWN_ON)}")
         for option, values in (("box_format", BOX_FORMATS), ("box_unit", BOX_UNITS)):

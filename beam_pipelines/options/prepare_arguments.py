@@ -146,6 +146,12 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         help="table, tfrecord, webdataset: the value that stands in place of a missing cell, once for each column (default: a row with a "
         "missing label or number is a dead letter)",
     )
+    add(
+        "--class_folder_depth",
+        metavar="N",
+        help="Which of nested class folders is the class: 1 for the first below IN or below a split folder, 2, ..., last, or all for the "
+        "whole path (default: chosen by the names of the folders, and printed)",
+    )
     add("--image_root", metavar="FOLDER", help="what paths are relative to (default: the folder of the table or the annotations)")
     add("--image_suffix", default="", metavar="SUFFIX", help="text, table: what names without an extension lack, such as .jpg")
     add("--column_names", metavar="NAME,...", help="table: the columns of CSV files without a header")
@@ -400,4 +406,5 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         footer_bytes=arguments.footer_bytes,
         skip_lines=arguments.skip_lines,
         comment=arguments.comment,
+        class_folder_depth=arguments.class_folder_depth,
     )

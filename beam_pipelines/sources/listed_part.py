@@ -21,6 +21,7 @@ from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.box_forms import BoxForms
 from beam_pipelines.sources.cells.left_out import LeftOut
+from beam_pipelines.sources.folders.class_folders import ALL, read_class_folders
 from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.folders.other_files import Strays
 from beam_pipelines.sources.group_counts import GroupCounts
@@ -32,6 +33,7 @@ from tf_input.dataset_format import IMAGE, LABEL, MAX_CATALOG_TEXT_BYTES, OBJECT
 
 _MAX_GROUPS_SHOWN = 5
 _ARRAY_ENDS = (".npy", ".NPY")
+_MIN_CLASSES = 5  # from which on classes of one image are warned of
 _MAX_FIRST_ARRAYS = 8  # of which one at least is no dead letter
 
 # Inputs that are learned of, and become references, at once.
@@ -255,6 +257,8 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         UserError: What was found makes no data set.
     """
     found.refuse_strays(source)
+    if config.source.can.has_class_folders and config.source.class_folder_depth is None and found.strays and found.strays.layout:
+        _check_class_folders(config, source.root, found.strays)
     for reason in (NO_SPLIT, NO_GROUP):
         _check_column(config, found, reason)
     if not found.num_images:
@@ -285,9 +289,19 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         dead_letters=found.dead_letters,
         left_out=tuple(sorted(found.left_out.names)),
         division=_division_by_hash(config, found),
-        warnings=(*_warnings(found), *found.boxes.warnings(config.source)),
+        warnings=(*_warnings(found), *found.boxes.warnings(config.source), *_class_folder_warnings(found)),
         versions=dict(sorted(found.versions.items())),
     )
+
+
+def _check_class_folders(config: PrepareJob, root: str, strays: Strays) -> None:
+    """Raises UserError if class folders are nested that were not found before all was listed, and are not read by their whole path."""
+    reading = read_class_folders(root, {"": strays.labels}, config.split_folders)
+    if reading and reading.depth != ALL:
+        raise UserError(
+            f"--input={printable(root)}: {reading.why}. Use --class_folder_depth={reading.depth} if that is the folder that names the class, "
+            "or --class_folder_depth=all to take each folder as a class."
+        )
 
 
 def _division_by_hash(config: PrepareJob, found: ListedPart) -> Division | None:
@@ -313,6 +327,24 @@ def _warnings(found: ListedPart) -> Iterator[str]:
         yield (
             f"{OBJECT_LABEL}: categories without annotations that only group others are no classes ({len(empty):,} found: {names}). "
             "Pass --label_names FILE to choose the classes and their order."
+        )
+
+
+def _class_folder_warnings(found: ListedPart) -> Iterator[str]:
+    """A warning for each sign that class folders are not classes, or images not examples of them."""
+    names = found.labels.get(LABEL, ())
+    if not found.strays or not found.strays.layout:
+        return
+    if found.strays.num_masks:
+        have = "1 image has a name" if found.strays.num_masks == 1 else f"{found.strays.num_masks:,} images have names"
+        yield (
+            f"label: {have} like a mask, such as {printable(found.strays.masks)!r}, and become examples of their own. Masks are read with "
+            "--source=masks, from the folders images and masks"
+        )
+    if len(names) >= _MIN_CLASSES and found.num_images < 2 * len(names):
+        yield (
+            f"label: {found.num_images:,} images in {len(names):,} class folders: many classes have one image. If these folders are not "
+            "classes, --class_folder_depth says which folders are"
         )
 
 

@@ -77,6 +77,7 @@ class FileListing:
 
     Attributes:
         num_ignored: The number of files that were ignored.
+        is_remote: Whether the root is in an object store.
     """
 
     def __init__(self, root: Root, ignore: tuple[str, ...], with_sizes: bool = False) -> None:
@@ -84,7 +85,7 @@ class FileListing:
         self._root = root
         self._ignore = ignore
         self._with_sizes = with_sizes
-        self._is_remote = is_remote(root.path)
+        self.is_remote = is_remote(root.path)
 
     def walk(self, folder: str = "") -> Iterator[FoundFile | DeadLetter]:
         """All files below a folder, relative to the root; "" is the root. Those of one folder come in the order of their names.
@@ -93,7 +94,7 @@ class FileListing:
             UserError: A folder cannot be read.
         """
         for _, files in self.walk_folders(folder):
-            yield from files if self._is_remote else sorted(files, key=operator.itemgetter(0))
+            yield from files if self.is_remote else sorted(files, key=operator.itemgetter(0))
 
     def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
         """A folder and each below it, with the files right in it, in whatever order the file system has them.
@@ -104,13 +105,13 @@ class FileListing:
         Raises:
             UserError: A folder cannot be read.
         """
-        if self._is_remote:
+        if self.is_remote:
             return self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder)
         return self._walk_disk([folder])
 
     def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
         """What `walk_folders` gives of the root, as far as it belongs to a part."""
-        if self._is_remote:
+        if self.is_remote:
             return self._walk_store(self._names_between(part.first, part.end))
         return itertools.chain(((folder, self._files_in(folder, [])) for folder in part.alone), self._walk_disk([*part.folders]))
 
@@ -124,21 +125,25 @@ class FileListing:
         folders = sorted(folders, key=lambda folder: f"{folder}/")  # as a store has the names in them
         size = max(1, -(-len(folders) // MAX_PARTS))
         dealt = [folders[start : start + size] for start in range(0, len(folders), size)] or [[]]
-        if not self._is_remote:
+        if not self.is_remote:
             return [FolderPart(some, [] if number else [*above]) for number, some in enumerate(dealt)]
         if len(dealt) > 1 and files_at(self._root.path).is_one_page(self._root.path):
             dealt = dealt[:1]
         bounds = ["", *(f"{some[0]}/" for some in dealt[1:]), ""]
         return [FolderPart([], [], first, end) for first, end in itertools.pairwise(bounds)]
 
-    def level(self, folder: str = "") -> Level:
-        """What lies directly in a folder, relative to the root; "" is the root.
+    def level(self, folder: str = "", is_short: bool = False) -> Level:
+        """Lists what is directly in a folder.
+
+        Args:
+            folder: The folder, relative to the root; "" is the root.
+            is_short: Whether one page is enough, in a store.
 
         Raises:
             UserError: It cannot be read.
         """
-        if self._is_remote:
-            folders, files = self.top_level(folder)
+        if self.is_remote:
+            folders, files = self.top_level(folder, is_short)
             return Level(folders, [], bool(files))
         folders, links, has_files = [], [], False
         for entry in self._scan(folder):
@@ -153,14 +158,18 @@ class FileListing:
                 has_files = True
         return Level(sorted(folders), sorted(links), has_files)
 
-    def top_level(self, folder: str = "") -> tuple[list[str], list[str]]:
-        """Names of the folders and of the files directly in a folder, each sorted; "" is the root. A link counts as what it leads to.
+    def top_level(self, folder: str = "", is_short: bool = False) -> tuple[list[str], list[str]]:
+        """Names of the folders and of the files directly in a folder, each sorted. A link counts as what it leads to.
+
+        Args:
+            folder: The folder, relative to the root; "" is the root.
+            is_short: Whether one page is enough, in a store.
 
         Raises:
             UserError: It cannot be read.
         """
-        if self._is_remote:
-            names = files_at(self._root.path).top_level(join(self._root.path, folder))
+        if self.is_remote:
+            names = files_at(self._root.path).top_level(join(self._root.path, folder), is_short)
         else:
             names = ([], [])
             for entry in self._scan(folder):
@@ -211,7 +220,7 @@ class FileListing:
             UserError: It is a link, or lies behind one.
         """
         for path in itertools.accumulate(folder.split("/"), join):
-            if not self._is_remote and os.path.islink(f"{self._root.path}/{path}"):
+            if not self.is_remote and os.path.islink(f"{self._root.path}/{path}"):
                 raise self._not_taken(printable(path), "a link to a folder, which is not followed", "a folder")
         return folder
 
@@ -220,7 +229,7 @@ class FileListing:
 
     def _right_in(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
         """What `walk` gives of the files right in a folder, in whatever order; nothing of links to folders."""
-        if self._is_remote:
+        if self.is_remote:
             yield from (FoundFile(join(folder, name), 0) for name in self.top_level(folder)[1])
         else:
             files = FileListing(self._root, self._ignore)._files_in(folder, [])  # what it ignores is counted where it is walked through

@@ -3,7 +3,7 @@
 | what is found | what becomes of it |
 | --- | --- |
 | `cat/1.jpg` | key `cat/1.jpg`, class `cat` |
-| `animals/cat/1.jpg` | class `animals/cat`: the folder's path is the class name |
+| `animals/cat/1.jpg` | class `animals/cat`; or as `--class_folder_depth` says, see `class_folders` |
 | `train/cat/1.jpg` | split `train`, class `cat`; `val` and `valid` mean `validation`, `testing` means `test` |
 | names in another Unicode form | key and class name are in NFC, the same on every system |
 | a file whose name is not UTF-8 | dead letter |
@@ -27,7 +27,9 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.sources.folders.class_folders import Reading, find_class_folders, label_of, read_class_folders
 from beam_pipelines.sources.folders.file_listing import FileListing, FolderPart, FoundFile, Level, is_utf8, join
+from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options, split_of
 from beam_pipelines.sources.folders.other_files import Strays
 from beam_pipelines.sources.folders.roots import Root
@@ -40,6 +42,8 @@ _MIXED_AND_SHARES = (
     "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
 )
 
+_MAX_LABEL_FILES = 20
+
 
 class ImageFolder:
     """The inputs below one folder.
@@ -51,7 +55,7 @@ class ImageFolder:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
-        refuse_options(config.source, ("labels", "label_names"))
+        refuse_options(config.source, ("labels", "label_names", "class_folder_depth"))
         if config.source.labels:
             raise UserError("--label: class folders have no columns; expected --label=none, or no --label")
         self.has_labels = config.source.labels is None
@@ -74,8 +78,7 @@ class ImageFolder:
         """
         listing = FileListing(self._root, self._config.ignore)
         try:
-            top = listing.level()
-            has_splits = any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
+            top, has_splits = self._look(listing)
             above, folders = [""], top.folders
             if has_splits and self.has_labels:
                 above, folders = ["", *folders], [join(split, name) for split in folders for name in listing.level(split).folders]
@@ -83,6 +86,30 @@ class ImageFolder:
             told = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
             raise listing_error(error, f"{self.root}/", told) from error
         return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]  # of ASCII, whatever the names are
+
+    def choose_class_folders(self) -> Reading | None:
+        """Chooses which of nested folders names a class; None if class folders are not nested.
+
+        Raises:
+            UserError: The folders are splits, copies or roles rather than classes, or may be.
+        """
+        listing = FileListing(self._root, self._config.ignore)
+        top, has_splits = self._look(listing)
+        if top.has_files:
+            self._refuse_label_files(listing.top_level()[1])
+        found = find_class_folders(listing, top.folders if has_splits else ())
+        return read_class_folders(self.root, found, self._config.split_folders)
+
+    def _refuse_label_files(self, names: list[str]) -> None:
+        """Raises UserError if one of the first files at the top has labels in a format that is recognised."""
+        for name in [name for name in names if not self.strays.is_image(name)][:_MAX_LABEL_FILES]:
+            if known := recognise(f"{self.root}/{name}"):
+                raise UserError(f"--input={printable(self.root)}: {printable(name)!r} looks like {known.name}: {known.advice}")
+
+    def _look(self, listing: FileListing) -> tuple[Level, bool]:
+        """The folders at the top, and whether they are splits."""
+        top = listing.level()
+        return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
 
     def label_names(self) -> dict[str, set[str]]:
         """Those of classes too of which no image can be listed."""
@@ -95,17 +122,20 @@ class ImageFolder:
         """
         has_splits, where = json.loads(part)
         listing = FileListing(self._root, self._config.ignore, self._with_sizes)
-        self.strays = strays = Strays(f"{'SPLIT/' * has_splits}CLASS/IMAGE" if self.has_labels else "")
+        depth = self._config.source.class_folder_depth
+        above = "FOLDER/" * (int(depth) - 1) if depth and depth.isdecimal() else ""
+        self.strays = strays = Strays(f"{'SPLIT/' * has_splits}{above}CLASS/IMAGE" if self.has_labels else "")
         empty: dict[str, str] = {}  # folder -> class
         holders: set[str] = set()  # folders with folders in them
         for folder, files in listing.walk_part(FolderPart(*where)):
             parents = folder.split("/") if folder else []
             file = None
             try:
-                if len(parents) < has_splits + self.has_labels:
+                label = label_of(parents[has_splits:], depth) if self.has_labels else ""
+                if label is None or len(parents) < has_splits:
                     yield from self._list_beside(files)
                     continue
-                label = nfc("/".join(parents[has_splits:])) if self.has_labels else ""
+                label = nfc(label)
                 if not is_utf8(label) or CONTROL.search(label):
                     raise UserError(f"class folder {printable(f'{folder}/')!r}: expected a name in UTF-8, on one line")
                 holders.update(itertools.accumulate(parents[:-1], join))

@@ -27,6 +27,8 @@ _DATA = re.compile(
 
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
 _ARRAY_ENDS = (".npy", ".NPY")
+# How names of masks end, beside the images that they belong to.
+_MASK_ENDS = tuple(f"{mark}{word}" for mark in "_- " for word in ("mask", "Mask", "masks", "gt", "segmentation", "seg"))
 
 _NUM_SHOWN = 5
 # Different extensions that are told apart; of more, those that sort first.
@@ -56,6 +58,8 @@ class Strays:
         has_more_kinds: Whether there are more patterns than are kept.
         arrays: The first `.npy` file.
         pictures: The first other image.
+        num_masks: The number of images that are named like masks.
+        masks: The first of them.
         num_beside: Images that lie where class folders are expected.
         beside: The first few of them.
         labels: Classes in whose folders there are files.
@@ -69,6 +73,8 @@ class Strays:
     has_more_kinds: bool = False
     arrays: str = ""
     pictures: str = ""
+    num_masks: int = 0
+    masks: str = ""
     num_beside: int = 0
     beside: list[str] = dataclasses.field(default_factory=list)
     labels: set[str] = dataclasses.field(default_factory=set)
@@ -82,6 +88,9 @@ class Strays:
                 self.arrays = min(path, self.arrays or path)
             elif path < self.pictures or not self.pictures:
                 self.pictures = path
+            if path.rpartition(".")[0].endswith(_MASK_ENDS):
+                self.num_masks += 1
+                self.masks = min(path, self.masks or path)
             return True
         self.num_unknown += 1
         name = path.rpartition("/")[2]
@@ -107,6 +116,8 @@ class Strays:
             self._add_unknown(pattern, path)
         self.arrays = min(self.arrays or other.arrays, other.arrays or self.arrays)
         self.pictures = min(self.pictures or other.pictures, other.pictures or self.pictures)
+        self.num_masks += other.num_masks
+        self.masks = min(self.masks or other.masks, other.masks or self.masks)
         self.num_beside += other.num_beside
         self.beside = sorted([*self.beside, *other.beside])[:_NUM_SHOWN]
         self.labels |= other.labels

@@ -126,15 +126,15 @@ class ObjectStore(abc.ABC):
                 upload.abandon()
             raise
 
-    def top_level(self, folder: str) -> tuple[Names, Names]:
-        """Names of the folders and of the objects directly in a folder, each sorted.
+    def top_level(self, folder: str, is_short: bool = False) -> tuple[Names, Names]:
+        """Names of the folders and of the objects directly in a folder, each sorted; of the first page alone if it `is_short`.
 
         A name with two "/" behind one another lies in no folder that has a name: `list` has it.
         """
         start = len(split_path(_as_folder(folder))[1])
         folders: Names = []
         objects: Names = []
-        for page in self._pages(folder, "/"):
+        for page in itertools.islice(self._pages(folder, "/"), 1 if is_short else None):
             folders += [name for prefix in page.folders if (name := prefix[start:-1])]
             objects += [key[start:] for key, _ in page.objects if not _is_marker(key)]
         return sorted(folders), sorted(objects)

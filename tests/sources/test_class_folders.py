@@ -1,0 +1,160 @@
+"""Nested class folders: which folder names the class, and folders that are splits, copies or roles rather than classes."""
+
+import json
+import pathlib
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.folders.class_folders import label_of, read_class_folders
+from beam_pipelines.sources.folders.image_folder import ImageFolder
+from beam_pipelines.sources.listed_part import make_listing
+from made_images import jpeg, write_files
+from made_references import list_parts
+
+CHOSEN = {
+    "no nested folders": (["cat", "dog"], None),
+    "one class": (["cat"], None),
+    "classes by their path": (["animals/cat", "animals/dog", "plants/rose"], "all"),
+    "a folder around them": (["flowers/rose", "flowers/tulip"], "all"),
+    "a class in a class": (["cat", "cat/wild", "dog"], "all"),
+    "ImageNet's ids": (["dogs/n02085620", "cats/n02123045"], "all"),
+    "names that repeat": (["cat/left", "cat/right", "dog/left"], "1"),
+    "sessions": (["cat/session1", "cat/session2", "dog/session3"], "1"),
+    "dates": (["cat/2024-05-01", "dog/2024-05-02"], "1"),
+    "numbers": (["cat/001", "dog/002"], "1"),
+    "a class with one session": (["cat/session1"], "1"),
+    "images above sessions too": (["cat", "cat/session1", "dog/session1"], "1"),
+    "deeper": (["cat/a/x", "dog/b/x"], "1"),
+    "names that repeat in a folder around them": (["data/cat/s1", "data/dog/s1"], "2"),
+    "classes called mask": (["with_mask", "without_mask"], None),
+    "one split's name": (["bus", "test_tube"], None),
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN)
+def test_the_class_folder_is_chosen_by_names(case):
+    paths, depth = CHOSEN[case]
+    for order in (paths, paths[::-1]):
+        reading = read_class_folders("in", {"": order})
+        assert (reading and reading.depth) == depth
+
+
+def test_folders_around_the_classes_of_each_split_are_left_aside():
+    doubled = {"train": ["train/cat", "train/dog"], "test": ["test/cat", "test/dog"]}
+    assert read_class_folders("in", doubled).depth == "2"
+    assert read_class_folders("in", {"train": ["jpg/cat", "jpg/dog"], "test": ["jpg/cat"]}).depth == "all"
+    assert read_class_folders("in", {"train": ["cat"], "test": ["dog"]}) is None
+    assert read_class_folders("in", {"train": ["cat/s1", "dog/s1"], "test": ["cat/s2"]}).depth == "1"
+
+
+# case -> folders with images, words of the message
+REFUSED = {
+    "copies": (["yes", "no", "x/yes", "x/no"], ["--ignore='x'", "--class_folder_depth=last"]),
+    "doubled copies": (["f/rose", "f/tulip", "f/f/rose", "f/f/tulip"], ["--ignore='f/f'"]),
+    "splits of other names": (["seg_train/cat", "seg_test/cat"], ["seg_test", "--split_folders=yes", "--split_folders=no"]),
+    "splits in camel case": (["TrainSet/cat", "TestSet/cat"], ["TestSet", "--split_folders=yes"]),
+    "splits without classes": (["train_images", "test_images"], ["test_images", "--label=none", "--image_root"]),
+    "splits in a folder": (["pets/train/cat", "pets/test/cat"], ["--input=in/pets ", "--class_folder_depth=all"]),
+    "splits in classes": (["cat/train", "cat/test", "dog/train"], ["--class_folder_depth=1"]),
+    "images and masks": (["img", "gt"], ["--source=masks", "--class_folder_depth=1"]),
+    "images and masks of one data set": (["ISIC_Images", "ISIC_GroundTruth_masks"], ["--source=masks"]),
+    "images, masks and more": (["images", "labels", "other"], ["--source=masks"]),
+    "images alone": (["images"], ["--label=none", "--class_folder_depth=1"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_folders_that_are_no_classes_are_refused_with_the_readings(case):
+    paths, words = REFUSED[case]
+    for order in (paths, paths[::-1]):
+        with pytest.raises(UserError) as caught:
+            read_class_folders("in", {"": order})
+        assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_splits_that_are_classes_as_the_user_says_are_classes():
+    assert read_class_folders("in", {"": ["seg_train", "seg_test"]}, split_folders=False) is None
+    assert read_class_folders("in", {"": ["seg_train/cat", "seg_test/cat"]}, split_folders=False).depth == "all"
+
+
+@pytest.mark.parametrize(
+    "depth, expected",
+    [(None, "a/b/c"), ("all", "a/b/c"), ("1", "a"), ("2", "b"), ("3", "c"), ("4", None), ("last", "c")],
+)
+def test_a_label_is_the_folder_of_its_depth(depth, expected):
+    assert label_of(["a", "b", "c"], depth) == expected and label_of([], depth) is None
+
+
+def prepare(root: pathlib.Path, paths: list[str], *options: str) -> int:
+    table = b"image_id,label\n1.jpg,a\n"
+    write_files(root / "in", {path: table if path.endswith(".csv") else jpeg(index) for index, path in enumerate(paths)})
+    return main(["prepare", "--input", str(root / "in"), "--output", str(root / "out"), "--no_report", *options])
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize(
+    "paths, options, names, told",
+    [
+        (["cat/s1/1.jpg", "cat/s2/1.jpg", "dog/s1/1.jpg"], ["--splits=train=1"], ["cat", "dog"], "--class_folder_depth=1"),
+        (["a/cat/1.jpg", "b/rose/1.jpg"], ["--splits=train=1"], ["a/cat", "b/rose"], "--class_folder_depth=all"),
+        (["a/cat/1.jpg", "b/cat/1.jpg", "b/dog/1.jpg"], ["--splits=train=1", "--class_folder_depth=2"], ["cat", "dog"], ""),
+        (["yes/1.jpg", "x/no/1.jpg"], ["--splits=train=1", "--class_folder_depth=last"], ["no", "yes"], ""),
+        (["train/train/cat/1.jpg", "test/test/cat/1.jpg"], [], ["cat"], "--class_folder_depth=2"),
+    ],
+)
+def test_the_reading_is_printed_and_kept(tmp_path, capsys, paths, options, names, told):
+    assert prepare(tmp_path, paths, *options) == 0
+    assert (tmp_path / "out/label.labels.txt").read_text().split() == names
+    printed = capsys.readouterr().err
+    assert (told in printed) if told else ("--class_folder_depth" not in printed)
+    kept = json.loads((tmp_path / "out/run.json").read_text())["options"]["source"]["class_folder_depth"]
+    assert kept == (told or options[-1]).rpartition("=")[2]
+
+
+@pytest.mark.parametrize(
+    "paths, options, words",
+    [
+        (["seg_train/seg_train/cat/1.jpg", "seg_test/seg_test/cat/1.jpg"], [], ["--split_folders=yes"]),
+        (["cat/1.jpg", "dog/s1/1.jpg"], ["--class_folder_depth=2"], ["cat/1.jpg", "FOLDER/CLASS/IMAGE"]),
+        (["cat/1.jpg"], ["--class_folder_depth=0"], ["--class_folder_depth=0", "last"]),
+        (["train_images/1.jpg", "test_images/2.jpg", "train.csv"], [], ["train.csv", "--image_root"]),
+        (["rows.csv"], ["--class_folder_depth=1"], ["--class_folder_depth", "table"]),
+    ],
+)
+def test_what_is_no_reading_is_refused(tmp_path, capsys, paths, options, words):
+    assert prepare(tmp_path, paths, *options) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in words), message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "paths, words",
+    [
+        ([f"person{number}/1.jpg" for number in range(5)], [["5 images", "5 class folders", "--class_folder_depth"]]),
+        (["a/1.jpg", "a/1_mask.png", "b/2.jpg", "b/3-gt.png"], [["2 images", "a/1_mask.png", "--source=masks"]]),
+        (["a/1.jpg", "a/mask.png", "b/2.jpg", "with_mask/4.jpg"], []),
+        ([f"{name}/{index}.jpg" for name in "abcdef" for index in range(2)], []),
+    ],
+)
+def test_signs_that_folders_are_no_classes_are_warned_of(tmp_path, paths, words):
+    write_files(tmp_path / "in", dict.fromkeys(paths, b"x"))
+    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig("image_folder"))
+    source = ImageFolder(config)
+    _, found = list_parts(source, source.parts())
+    warnings = make_listing(config, source, found).warnings
+    assert len(warnings) == len(words)
+    assert all(word in warning for warning, some in zip(warnings, words) for word in some), warnings
+
+
+def test_nested_folders_that_were_not_looked_into_are_refused_once_all_is_listed(tmp_path):
+    write_files(tmp_path / "in", {f"{label}/s1/{index}.jpg": b"x" for label in ("cat", "dog") for index in range(2)})
+    config = PrepareJob(str(tmp_path / "in"), str(tmp_path / "out"), "made", source=SourceConfig("image_folder"))
+    source = ImageFolder(config)
+    _, found = list_parts(source, source.parts())
+    with pytest.raises(UserError, match="--class_folder_depth=1 .*--class_folder_depth=all"):
+        make_listing(config, source, found)
