@@ -1,10 +1,14 @@
 """deploy/flink/monitoring: what is shown and what alarms are metrics that there are."""
 
+import contextlib
 import json
 import pathlib
 import re
 import shutil
 import subprocess
+import threading
+import urllib.error
+import urllib.request
 import zipfile
 
 import pytest
@@ -74,8 +78,56 @@ def test_counters_are_added_over_steps_and_named_as_prometheus_has_them(monkeypa
     labels = 'job_name="n",job_id="j"'
     assert f"recordmill_listed_total{{{labels}}} 292" in lines and f"recordmill_job_running{{{labels}}} 1" in lines
     assert f"recordmill_waiting_tasks{{{labels}}} 3" in lines
-    assert f'recordmill_stage_seconds_total{{{labels},stage="write"}} 20' in lines
+    assert f'recordmill_stage_seconds_total{{{labels},stage="write"}} 20.0' in lines
     assert f'recordmill_dead_letters_by_reason_total{{{labels},reason="bad_image"}} 4' in lines
+
+
+def page_of(monkeypatch, names: dict[str, str], **counters: int) -> str:
+    """Returns the metrics of jobs, ID -> name. A job whose ID is `gone` is in the list alone."""
+    jobs = [{"name": name, "jid": job_id, "end-time": -1, "tasks": {"scheduled": 0}} for job_id, name in names.items()]
+
+    def ask(path: str) -> dict:
+        if "gone" in path:
+            raise urllib.error.HTTPError(path, 404, "Not Found", None, None)
+        return {"jobs": jobs} if path == "jobs/overview" else {"user-task-accumulators": []}
+
+    flink = exporter.Flink("made")
+    monkeypatch.setattr(flink, "ask", ask)
+    monkeypatch.setattr(exporter, "read_counters", lambda accumulators: counters)
+    return flink.metrics()
+
+
+@pytest.mark.parametrize("name", ["täglich", 'a "quoted" name', "back\\slash", "\\n", "two\nlines", "日次 🚀", "\ttab", "a}b,c=d"])
+def test_job_names_are_escaped_as_prometheus_reads_them(monkeypatch, name):
+    """Its text format has three escapes: of a backslash, a quotation mark and a line feed."""
+    lines = [line for line in page_of(monkeypatch, {"j": name}).split("\n") if line and not line.startswith("#")]
+    assert len(lines) > 5
+    for line in lines:
+        label = re.fullmatch(r'\w+\{job_name="((?:[^"\\]|\\["\\n])*)",job_id="j"\} \d+', line)[1]
+        assert re.sub(r"\\(.)", lambda escape: {"n": "\n"}.get(escape[1], escape[1]), label) == name
+
+
+def test_a_job_that_is_gone_before_it_is_asked_for_is_left_out(monkeypatch):
+    page = page_of(monkeypatch, {"1": "stays", "gone": "goes"}, listed=3)
+    assert 'job_name="stays"' in page and 'job_name="goes"' not in page
+
+
+def test_seconds_have_all_their_digits(monkeypatch):
+    page = page_of(monkeypatch, {"j": "n"}, write_msecs=1234567891, listed=12345678901234567)
+    assert {line.rpartition(" ")[2] for line in page.splitlines() if "stage=" in line} == {"1234567.891"}
+    assert "} 12345678901234567\n" in page
+
+
+def test_health_does_not_depend_on_flink(monkeypatch):
+    server = exporter.serve(exporter.Flink("localhost:1"), 0)  # where nothing listens
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://localhost:{server.server_port}"
+    with contextlib.closing(server.socket):
+        assert urllib.request.urlopen(f"{url}/healthz", timeout=60).status == 200
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(f"{url}/metrics", timeout=60)
+        assert error.value.code == 503
+        server.shutdown()
 
 
 def test_alarms_are_raised_when_they_should():

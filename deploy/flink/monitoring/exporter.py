@@ -1,9 +1,9 @@
-"""What Recordmill counts on a Flink cluster, for Prometheus: `http://HOST:9260/metrics`.
+"""Exports Recordmill's counters of a Flink cluster to Prometheus: `http://HOST:9260/metrics`.
 
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
-Beam's counters are accumulators of the job there, which Flink's own reporters leave out; its REST interface has them. A stage's worker
-adds its counts when it has done all its work of the stage. It needs nothing but Python.
+In Flink, Beam's counters are accumulators of the job. Flink's own reporters leave them out, but its REST interface has them. The worker of a
+stage adds its counts when it has finished its work of the stage. `/healthz` answers without asking Flink. The exporter needs only Python.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import collections
 import http.server
 import json
 import sys
+import urllib.error
 import urllib.request
 from typing import Any, Iterator
 
@@ -50,10 +51,10 @@ def _decode(varint: bytes) -> int:
 
 
 class Flink:
-    """A cluster, as its REST interface tells of it.
+    """The REST interface of a cluster.
 
     Args:
-        master: HOST:PORT of that.
+        master: HOST:PORT of the interface.
     """
 
     def __init__(self, master: str) -> None:
@@ -64,13 +65,20 @@ class Flink:
             return json.load(response)
 
     def metrics(self) -> str:
-        """Of every job that the cluster knows, in Prometheus' text format; OSError where it does not answer."""
+        """Returns the metrics of every job that the cluster knows, in Prometheus' text format.
+
+        Raises:
+            OSError: The cluster does not answer.
+        """
         lines: dict[str, list[str]] = {name: [] for name in METRICS}
         for job in self.ask("jobs/overview")["jobs"]:
+            accumulators = self._accumulators(job["jid"])
+            if accumulators is None:
+                continue
             labels = {"job_name": job["name"], "job_id": job["jid"]}
             values = [("recordmill_job_running", {}, int(job["end-time"] < 0)), ("recordmill_waiting_tasks", {}, job["tasks"]["scheduled"])]
-            # From the first look on, with 0: a worker's counts come all at once, and Prometheus sees an increase only where it has seen less.
-            counters = dict.fromkeys(_COUNTERS, 0) | read_counters(self.ask(f"jobs/{job['jid']}/accumulators"))
+            # Counters begin with 0: the counts of a worker come all at once, and Prometheus sees an increase only after a lower value.
+            counters = dict.fromkeys(_COUNTERS, 0) | read_counters(accumulators)
             values += _named(counters)
             for name, own_labels, value in values:
                 lines[name].append(_line(name, {**labels, **own_labels}, value))
@@ -80,9 +88,18 @@ class Flink:
             told += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *its_lines]
         return "\n".join(told) + "\n"
 
+    def _accumulators(self, job_id: str) -> Any:
+        """Asks for the accumulators of a job. None: Flink has forgotten the job since it listed it."""
+        try:
+            return self.ask(f"jobs/{job_id}/accumulators")
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return None
+
 
 def _named(counters: dict[str, int]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Each as Prometheus is to see it."""
+    """Yields the name, the labels and the value of the metric of each counter."""
     for counter, value in sorted(counters.items()):
         if counter.endswith("_msecs"):
             yield "recordmill_stage_seconds_total", {"stage": counter.removesuffix("_msecs")}, value / 1000
@@ -93,23 +110,32 @@ def _named(counters: dict[str, int]) -> Iterator[tuple[str, dict[str, str], floa
 
 
 def _line(name: str, labels: dict[str, str], value: float) -> str:
-    quoted = ",".join(f"{label}={json.dumps(text)}" for label, text in labels.items())
-    return f"{name}{{{quoted}}} {value:g}" if isinstance(value, float) else f"{name}{{{quoted}}} {value}"
+    return f"{name}{{{','.join(f'{label}={_quote(text)}' for label, text in labels.items())}}} {value!r}"
+
+
+def _quote(text: str) -> str:
+    """Quotes the value of a label. Prometheus knows three escapes; all other characters are UTF-8."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
-    """A server that is ready to serve; port 0: any free one."""
+    """Returns a server that is ready to serve; port 0: any free port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            status, text = 404, "expected /metrics or /healthz\n"
             try:
-                status, text = (200, flink.metrics()) if self.path == "/metrics" else (404, "expected /metrics\n")
+                if self.path == "/metrics":
+                    status, text = 200, flink.metrics()
+                elif self.path == "/healthz":
+                    status, text = 200, "ok\n"
             except (OSError, ValueError) as error:
-                status, text = 503, f"Flink does not answer: {error}\n"  # Prometheus' `up` is 0 then
+                status, text = 503, f"Flink does not answer: {error}\n"  # sets Prometheus' `up` to 0
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(text.encode(errors="replace"))
 
         def log_message(self, *unused: object) -> None:
             """Quiet."""
