@@ -1,8 +1,14 @@
 """Every manifest of deploy/: Kubernetes' own schemas, and what a cluster's owner asks of what runs there."""
 
 import pathlib
+import re
+import socket
+import subprocess
+import sys
+from concurrent import futures
 from typing import Any, Iterator, NamedTuple
 
+import grpc
 import pytest
 import yaml
 
@@ -12,6 +18,7 @@ PATHS = sorted((ROOT / "deploy").glob("*/kubernetes/*.yaml"))
 OLDEST = "1.31"  # since then a Job's podFailurePolicy is there to stay
 # What others define: the custom resources of Flink's operator, of which the pods alone are checked.
 CUSTOM = {"flink.apache.org/v1beta1"}
+HOW = ("exec", "grpc", "httpGet", "tcpSocket")  # what a probe asks
 
 
 def documents(folder: pathlib.Path) -> list[dict[str, Any]]:
@@ -84,7 +91,18 @@ def test_pods_run_without_privileges(folder):
         assert context["runAsNonRoot"] is True and context["runAsUser"] > 0, one.name
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}, one.name
         for container in one.spec["containers"]:
-            assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}, one.name
+            expected = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+            assert container["securityContext"] == expected, one.name
+
+
+@every_folder
+def test_a_container_has_a_scratch_folder_of_its_own(folder):
+    """The root file system is read-only, and what is written to a node's disk is bounded."""
+    for one in pods(folder):
+        scratch = {volume["name"]: volume["emptyDir"] for volume in one.spec.get("volumes", ()) if "emptyDir" in volume}
+        assert all(volume["sizeLimit"] for volume in scratch.values()), one.name
+        mounts = [mount["name"] for container in one.spec["containers"] for mount in container["volumeMounts"] if mount["mountPath"] == "/tmp"]
+        assert len(set(mounts)) == len(one.spec["containers"]) and set(mounts) <= set(scratch), one.name
 
 
 @every_folder
@@ -93,10 +111,10 @@ def test_a_container_says_what_it_needs(folder):
         for container in one.spec["containers"]:
             if container["name"] == "flink-main-container":  # the operator's own field
                 part = one.owner["spec"][one.name.partition("/")[2]]
-                assert {"cpu", "memory"} == set(part["resource"])
+                assert {"cpu", "memory", "ephemeralStorage"} == set(part["resource"])
                 continue
             resources = container["resources"]
-            assert {"cpu", "memory"} <= set(resources["requests"]), one.name
+            assert {"cpu", "memory", "ephemeral-storage"} <= set(resources["requests"]), one.name
             assert resources["limits"]["memory"] == resources["requests"]["memory"], one.name
 
 
@@ -107,6 +125,33 @@ def test_a_server_is_probed(folder):
             continue
         for container in one.spec["containers"]:
             assert {"readinessProbe", "livenessProbe"} <= set(container), f"{one.name}: {container['name']}"
+            asked = [{how: container[probe].get(how) for how in HOW} for probe in ("readinessProbe", "livenessProbe")]
+            assert asked[0] != asked[1], f"{one.name}: a pod that is busy is not restarted"
+
+
+def grpc_probes() -> list[list[str]]:
+    """The commands of all liveness probes that ask a gRPC server."""
+    containers = [container for folder in FOLDERS for one in pods(folder) for container in one.spec["containers"]]
+    return [one["livenessProbe"]["exec"]["command"] for one in containers if "exec" in one.get("livenessProbe", {})]
+
+
+@pytest.mark.slow(3)
+def test_a_liveness_probe_asks_grpc_and_not_the_kernel():
+    """A process that hangs still accepts connections."""
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    commands = grpc_probes()
+    assert len(commands) == 3
+    with socket.create_server(("localhost", 0)) as mute:
+        for python, option, code in commands:
+            assert (python, option) == ("python", "-c")
+            for asked, is_alive in ((port, True), (mute.getsockname()[1], False)):
+                program = re.sub(r'\("localhost", \d+\), 5', f'("localhost", {asked}), 1', code)
+                assert program != code
+                done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.DEVNULL, timeout=60)
+                assert (done.returncode == 0) == is_alive
+    server.stop(None)
 
 
 @every_folder
