@@ -248,15 +248,15 @@ class PreparedDataset(Mapping[str, Examples]):
 
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
 
-        Each pass over it is one epoch, with every example exactly once (but for a remainder that is dropped), and the next pass
-        the next epoch. A pass counts once its last batch was delivered: a look at some batches, as by `take(1)`, or two passes at a
-        time use up no epoch, and neither does `fit(steps_per_epoch=...)` that ends in the middle of one. (What reads ahead of the
-        model, such as a `prefetch` of one's own, counts as soon as it has the last batch.)
+        Each pass over it is one epoch, with every example exactly once (except for a remainder that is dropped), and the next pass
+        is the next epoch. A pass counts once its second batch is requested, even if it ends early, as in `fit(train.take(10),
+        epochs=5)`. A look at one batch, as by `next(iter(train))` or `take(1)`, does not count, and iterators that begin together
+        read the same epoch. A `prefetch` behind this dataset requests more batches than its reader sees.
 
-        Its cardinality is that of every pass, so that no `steps_per_epoch` is needed, and an optimizer makes as many steps as there
-        are batches. With `start_step` a pass is as long as what is left of the first epoch, and begins where the last one ended:
-        a training of whole epochs goes on with another data set, or from the beginning with `BackupAndRestore`, for which what is
-        returned has an attribute `position`. By another, `reading`, `export_serving` knows what a model was trained on.
+        The cardinality is that of every pass, so no `steps_per_epoch` is needed, and an optimizer makes as many steps as there
+        are batches. With `start_step`, a pass is as long as the rest of the first epoch, and begins where the pass before ended.
+        A training of whole epochs continues with another dataset, or from the beginning with `BackupAndRestore`, which uses the
+        attribute `position`. `export_serving` uses another attribute, `reading`, to know the training data of a model.
 
         Where there are several hosts, each reads its own part of every split; see `ReadConfig.hosts`.
 

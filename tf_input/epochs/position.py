@@ -38,12 +38,15 @@ class Pass(NamedTuple):
 
 
 class Position:
-    """What the next pass over a data set of batches reads: an epoch, from one of its steps on.
+    """The position of a dataset of batches: the epoch and the step at which the next pass over it begins.
 
-    `PreparedDataset.batches` has one, as the attribute `position` of what it returns. A pass leaves it where it is until its last
-    batch was delivered, and then at the batch that follows: who looks at some batches, and leaves it at that, changes nothing, and
-    two passes at a time are the same one. All passes have as many batches as the first, which ends with its epoch: if that is not a
-    whole one, or `go_to` leads into the middle of one, a pass goes on into the next epoch, and the next pass begins where it ended.
+    `PreparedDataset.batches` has one, as the attribute `position` of what it returns. A pass counts once its second batch is requested:
+    an iterator that is made after that begins where this pass ends, whether the pass is read to its end or dropped. A pass of which only
+    one batch was read counts for nothing, so a look at a batch changes no training; and iterators that begin together read the same pass.
+    A pass that has a single batch counts when that is delivered.
+
+    All passes have as many batches as the first, which ends with its epoch. If that is not a whole epoch, or `go_to` leads into the middle
+    of one, a pass continues into the next epoch, and the next pass begins where it ended.
 
     Args:
         epoch, step: The epoch and the step of the batch with which the first pass begins.
@@ -100,7 +103,7 @@ class Position:
             return Pass(epoch, step, count)
 
     def end(self, ended: Pass, num_batches: int) -> None:
-        """All batches of a pass were delivered: the next one begins after it, unless another has come to this, or `go_to`."""
+        """Counts a pass: the next pass begins where it ends, unless the position has moved since the pass began."""
         with self._lock:
             if self._next == (ended.epoch, ended.step):
                 self._next, self._is_told = ended.end(num_batches), False

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import random
+import sys
 from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from tf_input.pipeline.malloc import keep_freed_memory
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.packing import pack, pack_error, packed_spec, together, unpack
 from tf_input.pipeline.plan import Plan
-from tf_input.pipeline.user_functions import apply_functions
+from tf_input.pipeline.user_functions import allow_state, apply_functions
 from tf_input.read_config import ReadConfig
 
 _NUM_AHEAD = 2  # batches, beside those that are being decoded
@@ -31,27 +32,25 @@ _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 def read_batches(
     plan: Plan | MixedPlan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True, num_passes: int | None = 1
 ) -> tf.data.Dataset:
-    """The batches of a plan: each pass begins where the position says, and has as many of them as any other.
+    """Returns the batches of a plan. Each pass begins at the position, and all passes have the same number of batches.
 
     Args:
-        plan: The plan, which says what records make up each batch.
-        decode_batch: A function from what `Plan.decode` takes (inputs and rows of each part, and a seed) to what a batch is.
-        position: The position, at which each pass begins; it is told when the last batch was delivered.
-        prefetch: Whether batches are made before they are asked for.
-        num_passes: The number of passes that follow each other: one is begun with while batches of the last one are still ahead. None:
-            without end.
+        plan: The plan, which determines the records of each batch.
+        decode_batch: Makes a batch from the arguments of `Plan.decode`: the inputs and rows of each part, and a seed.
+        position: The position at which each pass begins. It moves once a pass counts: see `Position`.
+        prefetch: Whether batches are made before they are requested.
+        num_passes: The number of consecutive passes. The first batches of a pass are made while the last batches of the pass before are
+            still unread. None: no end.
     """
-    # By the generator all that it mentions is held for ever.
+    # Everything that the generator mentions is kept until the process ends.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_held = [part.held is not None for part in plan.parts]
     count = share.num_batches - config.start_step
-    begun: list[Pass] = []  # the first passes of iterators that have given no batch yet
 
     def generate() -> Iterator[np.ndarray]:
         """Each batch with a note: (key, step)."""
         keep_freed_memory()
         current = position.take(share.num_batches)
-        begun.append(current)
         with make_inputs() as inputs:
             for number in itertools.count() if num_passes is None else range(num_passes):
                 current = position.take(share.num_batches, current) if number else current
@@ -83,10 +82,11 @@ def read_batches(
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if config.has_functions and num_fewer < num_calls:
         batches = data.map(_plain(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
-    data = _note_ends(batches, position, begun, share.num_batches, count, num_passes)
+    data = _count_passes(batches, position, share.num_batches, count, num_passes)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # which would hold more and more, whatever `read_buffer` says
-    return data.with_options(options)
+    data = data.with_options(options)
+    return data if config.map_example is None else allow_state(data)
 
 
 def _num_calls(read_buffer: int, batch_bytes: int) -> int:
@@ -101,36 +101,35 @@ def _bytes_of_one(spec: Any) -> int:
     return sum(one.dtype.size * math.prod(size or 1 for size in one.shape[1:]) for one in leaves)
 
 
-def _note_ends(
-    data: tf.data.Dataset, position: Position, begun: list[Pass], num_batches: int, count: int, num_passes: int | None
-) -> tf.data.Dataset:
-    """Returns the same data set, which tells the position when the last batch of a pass is asked for; behind all that reads ahead.
+def _count_passes(data: tf.data.Dataset, position: Position, num_batches: int, count: int, num_passes: int | None) -> tf.data.Dataset:
+    """Returns the same dataset, which moves the position once a pass counts. It follows everything here that reads ahead.
 
-    Beside each batch comes a number, and that beside a last one is computed by Python: to look at each batch would take as long as to read
-    fifty tiny records.
+    A number accompanies each batch, and only the number at which a pass counts is computed by Python: a look at each batch would take
+    as long as reading fifty tiny records.
 
     Args:
-        data: The data set, with passes one after the other.
-        position: The position, at which each pass begins.
-        begun: The first passes of iterators that have given no batch yet: that of one which gives its first one is taken out. Which of
-            several does not matter, as two passes at a time are the same one.
+        data: The dataset, with consecutive passes.
+        position: The position at which each pass begins.
         num_batches: The number of batches in a whole epoch.
         count: The number of batches of a pass.
-        num_passes: The number of passes; None: without end.
+        num_passes: The number of passes; None: no end.
     """
+    counting = min(1, count - 1)
 
     def begin() -> np.ndarray:
-        return np.array(begun.pop(), np.int64)
+        """The pass that the generator of the same iterator is about to begin; without batches if the pass is to count for nothing."""
+        first = position.take(num_batches)
+        return np.array(first._replace(count=0) if _is_look_of_keras() else first, np.int64)
 
     def end(first: np.ndarray, number: np.int64) -> np.int64:
         position.end(Pass(*first.tolist()).after(int(number), num_batches), num_batches)
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
-        """Those beside a pass, by its number among the passes of an iterator."""
-        last = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
-        last = last.map(_plain(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
-        return tf.data.Dataset.range(count - 1).concatenate(last)
+        """The numbers that accompany a pass, by its number among the passes of an iterator."""
+        counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
+        counts = counts.map(_plain(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
+        return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))
 
     def all_numbers(_: tf.Tensor) -> tf.data.Dataset:
         first = tf.numpy_function(begin, [], tf.int64)
@@ -140,8 +139,21 @@ def _note_ends(
 
     beside = tf.data.Dataset.range(1).flat_map(_plain(all_numbers))
     beside = beside.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
-    # A function without effects TensorFlow would let read ahead, if that is not said.
-    return tf.data.Dataset.zip((data, beside)).map(_plain(lambda batch, _: batch), synchronous=True)
+    # TensorFlow would let a function without effects read ahead, unless told otherwise.
+    if not counting:  # the only batch of a pass counts once it was delivered
+        return tf.data.Dataset.zip((data, beside)).map(_plain(lambda batch, _: batch), synchronous=True)
+    # The number comes first: a `prefetch` behind this would else note the second batch in time or not, by chance.
+    return tf.data.Dataset.zip((beside, data)).map(_plain(lambda _, batch: batch), synchronous=True)
+
+
+def _is_look_of_keras() -> bool:
+    """Whether Keras is looking at a batch to build a model, and what it puts behind the dataset may read ahead meanwhile."""
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code.co_name.endswith("_symbolic_build"):
+                return True
+            frame = frame.f_back
+    return False
 
 
 def read_files(
@@ -251,7 +263,8 @@ def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: Rea
         outputs = decode_batch(batch, seed if config.augment else None)
         return apply_functions(outputs, seed, tf.range(tf.size(batch, tf.int64)), config)
 
-    return data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
+    data = data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
+    return data if config.map_example is None else allow_state(data)
 
 
 def _plain(function: Callable) -> Callable:

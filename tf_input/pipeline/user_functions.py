@@ -48,6 +48,16 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
     return outputs
 
 
+def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the same dataset, in which functions of `apply_functions` may have state: tables, variables, layers.
+
+    TensorFlow would join the `map` and the `batch` of each batch's examples, and fails at that if the function has state.
+    """
+    options = tf.data.Options()
+    options.experimental_optimization.map_and_batch_fusion = False
+    return data.with_options(options)
+
+
 def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: bool = False) -> Callable[[Any, tf.Tensor], Any]:
     """From a user's function to one of outputs and a seed.
 
@@ -100,9 +110,9 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
 def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> Any:
     """Calls a function with each example of a batch, and batches the results.
 
-    A data set within the data set, of one batch: structures, lists and shapes that nobody knows are then what they are in any
-    `Dataset.map`, which a `tf.map_fn` has other rules for. Unbatching the data set as a whole would lose how many batches it has,
-    and fill up a batch that damaged records left short with examples of the next one.
+    The examples of the batch are a dataset within the dataset, so structures, lists and unknown shapes are as in any `Dataset.map`;
+    `tf.map_fn` has other rules for them. Unbatching the whole dataset would lose its number of batches, and would complete a batch
+    that corrupt records left short with examples of the next batch.
     """
     leaves = tf.nest.flatten(outputs)
     examples = tf.data.Dataset.from_tensor_slices((rows, outputs))

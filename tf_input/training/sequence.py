@@ -26,7 +26,7 @@ from tf_input.mixture import Mixture
 from tf_input.options import named_options
 from tf_input.pipeline import ladder
 from tf_input.pipeline.plan import Plan
-from tf_input.pipeline.user_functions import apply_functions
+from tf_input.pipeline.user_functions import allow_state, apply_functions
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 
@@ -211,7 +211,7 @@ def _make_decode(
     def make(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
         # As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
         data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
-        return data.get_single_element()
+        return allow_state(data).get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)
     made = tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False)

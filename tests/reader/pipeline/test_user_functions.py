@@ -3,6 +3,7 @@
 import functools
 import json
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +15,7 @@ from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from prepared import picture, prepare_images
 from tf_input.pipeline import ladder
-from tf_input.pipeline.user_functions import apply_functions
+from tf_input.pipeline.user_functions import allow_state, apply_functions
 from tf_input.read_config import ReadConfig
 
 SIZE, COUNT, BATCH = 12, 50, 16
@@ -65,7 +66,7 @@ def assert_same(found, expected) -> None:
 def each_mapped(data: tf.data.Dataset, function) -> tf.data.Dataset:
     """Batches, of which each example has passed a function."""
     config = ReadConfig(BATCH, map_example=function)
-    return data.map(tf.autograph.experimental.do_not_convert(lambda *batch: apply_functions(*batch, config)))
+    return allow_state(data.map(tf.autograph.experimental.do_not_convert(lambda *batch: apply_functions(*batch, config))))
 
 
 SEED = np.array([1, 2], np.int64)
@@ -97,6 +98,28 @@ def branching(x, y):
     return x, y
 
 
+@functools.cache
+def stateful() -> dict[str, Any]:
+    """Objects with state that functions use, made outside the graph of the function that asks for them first."""
+    with tf.init_scope():
+        initializer = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), tf.constant([5, 7], tf.int64))
+        dense = keras.layers.Dense(1, kernel_initializer="ones")
+        dense.build((None, 3))
+        words = keras.layers.StringLookup(vocabulary=["0", "1"], num_oov_indices=0)
+        table, flip = tf.lookup.StaticHashTable(initializer, -1), keras.layers.RandomFlip(seed=0)
+        return {"table": table, "variable": tf.Variable(2, dtype=tf.int64), "dense": dense, "flip": flip, "words": words}
+
+
+def by_a_model(x, y):
+    mean = tf.reduce_mean(tf.cast(x, tf.float32), axis=(0, 1))
+    return stateful()["dense"](mean[tf.newaxis])[0], y
+
+
+def by_a_random_layer(x, y):
+    flipped = stateful()["flip"](x[tf.newaxis], training=True)[0]
+    return tf.reduce_mean(tf.cast(flipped, tf.float32), axis=(0, 1)), y
+
+
 PER_EXAMPLE = {
     "another dtype": (scaled, lambda x, y: (x.astype(np.float32) / np.float32(255), np.eye(2, dtype=np.float32)[y])),
     "NumPy": (in_numpy, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32), y)),
@@ -105,6 +128,11 @@ PER_EXAMPLE = {
     "a list is a tensor": (lambda x, y: (x, [y, y + 1]), lambda x, y: (x, np.stack([y, y + 1], axis=1))),
     "a weight more": (lambda x, y: (x, y, 0.5), lambda x, y: (x, y, np.full(len(y), 0.5, np.float32))),
     "a partial": (functools.partial(lambda x, y, by: (x, y * by), by=2), lambda x, y: (x, y * 2)),
+    "a lookup table": (lambda x, y: (x, stateful()["table"].lookup(y)), lambda x, y: (x, np.where(y == 0, 5, np.where(y == 1, 7, -1)))),
+    "a variable": (lambda x, y: (x, y * stateful()["variable"]), lambda x, y: (x, y * 2)),
+    "a random layer": (by_a_random_layer, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32), y)),
+    "a layer with variables": (by_a_model, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32).sum(axis=1, keepdims=True), y)),
+    "a layer with a vocabulary": (lambda x, y: (x, stateful()["words"](tf.as_string(y))), lambda x, y: (x, y)),
     "a tf.function": (tf.function(lambda x, y: (x, y + 1)), lambda x, y: (x, y + 1)),
 }
 
@@ -124,6 +152,15 @@ def test_each_example_passes_the_function(images, case):
             tf.nest.map_structure(functools.partial(np.testing.assert_allclose, rtol=1e-6), batch, wanted)
         for leaf, value in zip(tf.nest.flatten(mapped.element_spec), tf.nest.flatten(found[0])):
             assert leaf.shape.as_list() == [length, *value.shape[1:]] and leaf.dtype == value.dtype
+
+
+@pytest.mark.slow
+def test_functions_with_state_in_batches_and_sequences(flowers):
+    options = {"batch_size": BATCH, "image_size": SIZE, "seed": 3, "map_example": lambda x, y: (x, stateful()["table"].lookup(y))}
+    expected = [np.where(labels == 0, 5, 7) for _, labels in arrays(read(flowers))]
+    sequence = tf_input.Sequence(flowers, "train", **options)
+    for found in ([labels for _, labels in arrays(flowers.batches("train", **options))], [sequence[step][1] for step in range(len(sequence))]):
+        np.testing.assert_array_equal(np.concatenate(found), np.concatenate(expected))
 
 
 @pytest.mark.slow
@@ -285,7 +322,7 @@ def test_what_is_no_use_is_said_before_anything_is_read(flowers, case):
 
 def test_examples_of_one_batch_that_differ_in_shape_are_refused(flowers):
     data = read(flowers, shuffle=False, map_example=lambda x, y: (tf.repeat(x, y + 1, axis=0), y))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="number of elements does not match"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot batch tensors with different shapes"):
         arrays(data)
 
 
