@@ -19,6 +19,7 @@ from tf_input.dataset_format import (
     Manifest,
     ShardInfo,
     encode_index,
+    read_fingerprint,
     shard_name,
     to_json,
 )
@@ -84,10 +85,11 @@ def write_data_set(
             sizes = [len(record) + FRAME_BYTES for record in records]
             rows = [(sum(sizes[:index]), 0, 0, NO_LABEL) for index in range(len(records))]
             (directory / "index").mkdir(exist_ok=True)
-            index = encode_index(rows)
+            fingerprint = read_fingerprint(lambda offset, num_bytes: path.read_bytes()[offset : offset + num_bytes], path.stat().st_size)
+            index = encode_index(rows, fingerprint)
             (directory / "index" / f"{name}.idx").write_bytes(index)
             sums = (google_crc32c.value(path.read_bytes()), f"index/{name}.idx", len(index), google_crc32c.value(index))
-            shards.setdefault(split, []).append(ShardInfo(name, len(records), path.stat().st_size, *sums))
+            shards.setdefault(split, []).append(ShardInfo(name, len(records), path.stat().st_size, *sums, "", 0, 0, *fingerprint))
     count = sum(map(len, splits.values()))
     manifest = Manifest("made", 0, features, {split: tuple(infos) for split, infos in shards.items()}, count, 0, targets)
     sides = {

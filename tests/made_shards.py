@@ -6,7 +6,7 @@ from typing import Sequence
 
 import google_crc32c
 
-from tf_input.dataset_format import ShardInfo, encode_index
+from tf_input.dataset_format import Fingerprint, ShardInfo, encode_index
 
 
 def masked(data: bytes) -> int:
@@ -26,10 +26,16 @@ def write_shard(folder: pathlib.Path, name: str, records: Sequence[bytes]) -> Sh
     offsets = [sum(map(len, frames[:index])) for index in range(len(frames))]
     contents = b"".join(frames)
     (folder / name).write_bytes(contents)
-    index = encode_index([(offset, offset + 12, 0, -1) for offset in offsets])
+    fingerprint = fingerprint_of(frames)
+    index = encode_index([(offset, offset + 12, 0, -1) for offset in offsets], fingerprint)
     (folder / f"{name}.idx").write_bytes(index)
     sums = google_crc32c.value(contents), f"{name}.idx", len(index), google_crc32c.value(index)
-    return ShardInfo(name, len(records), len(contents), *sums)
+    return ShardInfo(name, len(records), len(contents), *sums, first_crc32c=fingerprint[0], last_crc32c=fingerprint[1])
+
+
+def fingerprint_of(frames: Sequence[bytes]) -> Fingerprint:
+    """The stored data checksums of the first and the last record."""
+    return tuple(struct.unpack("<I", one[-4:])[0] for one in (frames[0], frames[-1])) if frames else (0, 0)
 
 
 def flip(path: pathlib.Path, bit: int) -> None:

@@ -51,14 +51,24 @@ class DatasetFiles:
 
     @functools.cached_property
     def _statistics_file(self) -> bytes:
-        return self.source.read(join(self.directory, STATISTICS))
+        data = self.source.read(join(self.directory, STATISTICS))
+        try:
+            self.manifest.check_file(STATISTICS, data)
+        except ValueError as error:
+            raise ValueError(f"{self.directory}: {error}") from None
+        return data
 
     @functools.cached_property
     def statistics(self) -> dict[str, Any]:
-        """What `statistics.json` says, of the splits that are read; OSError or ValueError if it can't be read."""
+        """The contents of `statistics.json` for the splits that are read.
+
+        Raises:
+            OSError, ValueError: The file can't be read, or is not the one that was written with the dataset.
+        """
         path = join(self.directory, STATISTICS)
+        data = self._statistics_file
         try:
-            found = json.loads(self._statistics_file)
+            found = json.loads(data)
             return found if self.fold is None else choose_statistics(found, self.fold)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error

@@ -4,8 +4,8 @@ Standard library only, so that both sides import it without Beam, TensorFlow or 
 `manifest.json`; a directory without one is not a data set, whatever else it holds, because the manifest is
 written last.
 
-Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s. Beside
-each one lies an index file: a header, then one fixed-size row a record, in the order of the records.
+Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s. Each
+shard has an index file: a header, then one row of a fixed size for each record, in record order.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ import re
 import struct
 import typing
 import zlib
-from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, BinaryIO, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 from tf_input.regular_files import read_regular
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 MANIFEST = "manifest.json"
 DATASET_INFO = "dataset_info.json"
@@ -253,6 +253,7 @@ class ShardInfo:
         index_bytes, index_crc32c: The size of the index in bytes, and the CRC-32C of the whole of it.
         catalog: The path of its catalog within the data set; empty where it has none, as after `recordmill transform`.
         catalog_bytes, catalog_crc32c: The size of the catalog in bytes, and the CRC-32C of the whole of it.
+        first_crc32c, last_crc32c: The data checksums of the first and of the last record, as the shard stores them; 0 without records.
     """
 
     name: str
@@ -265,10 +266,17 @@ class ShardInfo:
     catalog: str = ""
     catalog_bytes: int = 0
     catalog_crc32c: int = 0
+    first_crc32c: int = 0
+    last_crc32c: int = 0
+
+    @property
+    def fingerprint(self) -> "Fingerprint":
+        """The checksums by which a reader recognises the shard; its index has them too."""
+        return self.first_crc32c, self.last_crc32c
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "ShardInfo":
-        """Reads one of a manifest's shards; ValueError where its files would lie elsewhere, or nothing can be so large."""
+        """Reads an entry of a manifest's shards; raises ValueError if a path leads outside the dataset or a size is impossible."""
         _check_types(cls, fields, "shards")
         for name, value in fields.items():
             if isinstance(value, int) and not 0 <= value < 1 << 63:
@@ -288,6 +296,26 @@ class ShardInfo:
 
 
 @dataclasses.dataclass(frozen=True)
+class FileSum:
+    """The size and the CRC-32 (zlib's) of a metadata file, as the manifest records them."""
+
+    num_bytes: int = 0
+    crc32: int = 0
+
+    def extended(self, data: bytes) -> "FileSum":
+        """Returns the sum of the file with `data` appended."""
+        return FileSum(self.num_bytes + len(data), zlib.crc32(data, self.crc32))
+
+
+def sum_of(file: BinaryIO) -> FileSum:
+    """Reads a file to its end, in pieces, and returns its sum."""
+    found = FileSum()
+    while data := file.read(1 << 20):
+        found = found.extended(data)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
     """The contents of `manifest.json`.
 
@@ -301,6 +329,7 @@ class Manifest:
         num_inputs: The number of inputs that the source listed.
         num_dead_letters: The number of inputs that were refused.
         num_dropped: The number of inputs that were left out, since others are alike; the rest are the examples.
+        files: The sums of the metadata files by name: all files except the shards' own, the manifest and `run.json`.
     """
 
     name: str
@@ -312,6 +341,7 @@ class Manifest:
     targets: tuple[str, ...] = (LABEL,)
     num_dropped: int = 0
     about: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    files: Mapping[str, FileSum] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def layout(self) -> str:
@@ -335,6 +365,23 @@ class Manifest:
         """Returns how many examples a split has."""
         return sum(shard.num_examples for shard in self.splits[split])
 
+    def check_file(self, name: str, data: bytes) -> None:
+        """Checks the contents of a metadata file; a file that the manifest does not list passes.
+
+        Raises:
+            ValueError: The file is not the one that was written with the dataset.
+        """
+        self.check_sum(name, FileSum().extended(data))
+
+    def check_sum(self, name: str, found: FileSum) -> None:
+        """Does the same with the sum of a file."""
+        expected = self.files.get(name)
+        if expected not in (None, found):
+            raise ValueError(
+                f"{name} has {found.num_bytes} bytes with CRC-32 {found.crc32:08x}; {MANIFEST} says {expected.num_bytes} with "
+                f"{expected.crc32:08x}. Restore the file, or prepare the dataset again: the same command writes the same bytes."
+            )
+
     def to_json(self) -> str:
         """Returns the manifest as the text of `manifest.json`."""
         fields: dict[str, Any] = {"name": self.name, "seed": self.seed, "schema": [one.to_json() for one in self.schema]}
@@ -350,7 +397,9 @@ class Manifest:
         fields |= {"num_inputs": self.num_inputs, "num_dead_letters": self.num_dead_letters}
         if self.num_dropped:
             fields["num_dropped"] = self.num_dropped
-        checksum = zlib.crc32(to_json(fields).encode())  # for `recordmill verify`: nothing else would tell of a digit that has changed
+        if self.files:
+            fields["files"] = {name: dataclasses.asdict(one) for name, one in sorted(self.files.items())}
+        checksum = _checksum(fields)  # for `recordmill verify`: nothing else would tell of a digit that has changed
         return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields, "checksum": checksum})
 
     @classmethod
@@ -372,6 +421,8 @@ class Manifest:
         _check_type(fields.get("about", {}), dict, "manifest: about")
         for name, text in fields.get("about", {}).items():
             _check_type(text, str, f"manifest: about {name!r:.80}")
+        _check_type(fields.get("files", {}), dict, "manifest: files")
+        fields["files"] = {name: _file_sum(name, one) for name, one in fields.get("files", {}).items()}
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
         fields["targets"] = tuple(fields.get("targets", (LABEL,)))
@@ -379,6 +430,14 @@ class Manifest:
             split: tuple(ShardInfo.from_json(shard) for shard in value["shards"]) for split, value in fields["splits"].items()
         }
         return cls(**fields)
+
+
+def _file_sum(name: str, fields: Any) -> FileSum:
+    """Reads an entry of a manifest's `files`; raises ValueError if it is not one."""
+    if not _INSIDE.fullmatch(name):
+        raise ValueError(f"files: {name!r:.80} is not a path within the dataset")
+    _check_types(FileSum, fields, f"files: {name}")
+    return FileSum(**fields)
 
 
 _TYPES = {bool: "true or false", str: "a string", int: "an integer", int | None: "an integer or null", dict: "an object", list: "a list"}
@@ -463,6 +522,24 @@ def to_json(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def to_checked_json(fields: Mapping[str, Any]) -> str:
+    """Returns the text of a metadata file that ends with a checksum of its other fields; see `has_own_checksum`."""
+    return to_json({**fields, "checksum": _checksum(fields)})
+
+
+def has_own_checksum(fields: Mapping[str, Any]) -> bool:
+    """Whether the fields of a metadata file are the ones that `to_checked_json` wrote."""
+    others = {name: value for name, value in fields.items() if name != "checksum"}
+    try:
+        return fields.get("checksum") == _checksum(others)
+    except ValueError:  # NaN, or half of a surrogate pair, which are never written
+        return False
+
+
+def _checksum(fields: Mapping[str, Any]) -> int:
+    return zlib.crc32(to_json(fields).encode())
+
+
 def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
     """Opens a data set's manifest.
 
@@ -515,41 +592,71 @@ class IndexRow(NamedTuple):
 
 
 INDEX_MAGIC = b"RMILLIDX"
-INDEX_HEADER = struct.Struct("<8sIIQ")  # magic, format version, bytes a row, rows
+INDEX_HEADER = struct.Struct("<8sIIQII")  # magic, format version, bytes in a row, number of rows, fingerprint of the shard
 INDEX_ROW = struct.Struct("<QQIi")  # the fields of IndexRow
 
-
-def encode_index(rows: Iterable[tuple[int, int, int, int]]) -> bytes:
-    """The bytes of an index file."""
-    return wrap_index(b"".join(INDEX_ROW.pack(*row) for row in rows))
+# The data checksums of a shard's first and last record, masked as TFRecord files store them; (0, 0) of a shard without records.
+Fingerprint = tuple[int, int]
 
 
-def wrap_index(body: bytes) -> bytes:
-    """The bytes of an index file, from its rows, packed one after the other as `INDEX_ROW`."""
-    header = INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size, len(body) // INDEX_ROW.size)
-    return header + body
+def read_fingerprint(read: Callable[[int, int], bytes], num_bytes: int) -> Fingerprint | None:
+    """Reads the fingerprint of a shard.
+
+    Args:
+        read: Reads a number of bytes from an offset.
+        num_bytes: The size of the shard.
+
+    Returns:
+        None if the file ends too early, or the length of the first record is corrupt.
+    """
+    if not num_bytes:
+        return 0, 0
+    header, checksum = struct.Struct("<QI"), struct.Struct("<I")
+    data = read(0, header.size)
+    length = header.unpack(data)[0] if len(data) == header.size else num_bytes
+    if length > num_bytes - header.size - checksum.size:
+        return None
+    ends = [read(offset, checksum.size) for offset in (header.size + length, num_bytes - checksum.size)]
+    return tuple(checksum.unpack(end)[0] for end in ends) if all(len(end) == checksum.size for end in ends) else None
+
+
+class IndexHeader(NamedTuple):
+    """The header of an index: its number of rows, and the fingerprint of the shard that it was made for."""
+
+    num_rows: int
+    fingerprint: Fingerprint
+
+
+def encode_index(rows: Iterable[tuple[int, int, int, int]], fingerprint: Fingerprint) -> bytes:
+    """Returns the bytes of an index file."""
+    return wrap_index(b"".join(INDEX_ROW.pack(*row) for row in rows), fingerprint)
+
+
+def wrap_index(body: bytes, fingerprint: Fingerprint) -> bytes:
+    """Returns the bytes of an index file from its rows, each packed as `INDEX_ROW`."""
+    return INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size, len(body) // INDEX_ROW.size, *fingerprint) + body
 
 
 def decode_index(data: bytes) -> Iterator[IndexRow]:
-    """The rows of an index file.
+    """Returns the rows of an index file.
 
     Raises:
-        ValueError: It is damaged or of another format version.
+        ValueError: It is corrupt or of another format version.
     """
-    check_index_header(data[: INDEX_HEADER.size], len(data))
+    read_index_header(data[: INDEX_HEADER.size], len(data))
     body = memoryview(data)[INDEX_HEADER.size :]
     return (IndexRow(*row) for row in INDEX_ROW.iter_unpack(body))
 
 
-def check_index_header(header: bytes, num_bytes: int) -> int:
-    """The number of rows of an index file of so many bytes.
+def read_index_header(header: bytes, num_bytes: int) -> IndexHeader:
+    """Reads and checks the header of an index file that has `num_bytes` bytes.
 
     Raises:
-        ValueError: It is damaged or of another format version.
+        ValueError: It is corrupt or of another format version.
     """
     if num_bytes < INDEX_HEADER.size:
         raise ValueError(f"an index of {num_bytes} bytes; its header alone has {INDEX_HEADER.size}")
-    magic, version, row_bytes, num_rows = INDEX_HEADER.unpack(header)
+    magic, version, row_bytes, num_rows, *fingerprint = INDEX_HEADER.unpack(header)
     if (magic, version, row_bytes) != (INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size):
         raise ValueError(
             f"index header {magic!r}, version {version}, {row_bytes} bytes a row; "
@@ -558,4 +665,4 @@ def check_index_header(header: bytes, num_bytes: int) -> int:
     if num_bytes != INDEX_HEADER.size + num_rows * INDEX_ROW.size:
         body = num_bytes - INDEX_HEADER.size
         raise ValueError(f"an index of {num_rows} rows has {body} bytes; expected {num_rows * INDEX_ROW.size}")
-    return num_rows
+    return IndexHeader(num_rows, tuple(fingerprint))

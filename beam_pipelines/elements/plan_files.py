@@ -1,14 +1,17 @@
-"""The plan of a run on disk, and what is done of it: what `--resume` goes on from.
+"""The plan of a run on disk, and its finished shards, from which `--resume` continues.
+
+`plan.json` and the files of finished shards end with a checksum line, so that a changed figure is never published.
 
     OUT.incomplete/RUN_ID/
       plan/train-00000-of-00016      a shard's references in rank order: see `References.pieces`
       plan/plan.json                 written last: options, listing, shards
-      done/train-00000-of-00016.json a shard that is in place: sums, statistics; written when all else of it is there
-      done/train-00000-of-00016.dead_letters.jsonl    its dead letters, sorted, if it has any
+      done/train-00000-of-00016.json a finished shard: sums, statistics; written after its other files
+      done/train-00000-of-00016.dead_letters.jsonl    its dead letters, sorted, if it has any; covered by the same checksum
       spool/                         what a source cannot give twice, large values, dead letters of the listing
 """
 
 import os
+import zlib
 from typing import Sequence
 
 import google_crc32c
@@ -36,7 +39,7 @@ def write_planned_shard(config: PrepareJob, shard: PlannedShard, pieces: bytes) 
 def write_plan(plan: Plan) -> None:
     """Writes the plan, once every shard is planned: from now on the run can be resumed."""
     make_folder(plan.config.done_directory)
-    write_file(plan.config.plan_path, plain_json.dumps(plan))
+    write_file(plan.config.plan_path, sealed(plain_json.dumps(plan)))
 
 
 def is_planned(config: OutputPaths) -> bool:
@@ -45,13 +48,13 @@ def is_planned(config: OutputPaths) -> bool:
 
 
 def read_plan(config: OutputPaths) -> Plan | None:
-    """Reads what an earlier run has planned; None where it did not come so far.
+    """Reads the plan of an earlier run; None if the run did not complete its plan.
 
     Raises:
-        ValueError: The plan is damaged, or another version's.
+        ValueError: The plan is corrupt, or of another version.
     """
     path = config.plan_path
-    return plain_json.loads(files_at(path).read(path), Plan) if is_planned(config) else None
+    return plain_json.loads(unsealed(files_at(path).read(path)), Plan) if is_planned(config) else None
 
 
 def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
@@ -70,10 +73,11 @@ def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, 
 
 
 def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
-    """Writes that a shard is finished, after all else of it is there."""
-    if dead_letters:
-        write_file(dead_letters_path(config, shard.address), to_json_lines(dead_letters).encode())
-    write_file(f"{config.done_directory}/{shard.address}.json", plain_json.dumps(shard))
+    """Marks a shard as finished, after its other files were written."""
+    letters = to_json_lines(dead_letters).encode() if dead_letters else b""
+    if letters:
+        write_file(dead_letters_path(config, shard.address), letters)
+    write_file(f"{config.done_directory}/{shard.address}.json", sealed(plain_json.dumps(shard), letters))
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
@@ -82,13 +86,35 @@ def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
 
 
 def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
-    """Reads the facts about a finished shard; None where it is not finished. Its files are not looked at."""
+    """Reads the facts about a finished shard; None if the shard is not finished, or the facts or its dead letters have changed since.
+
+    The files of the shard are not looked at.
+    """
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
-    try:
-        return plain_json.loads(files.read(path), WrittenShard) if files.exists(path) else None
-    except ValueError:  # half of it, after a crash of the machine
+    if not files.exists(path):
         return None
+    data = files.read(path)
+    try:
+        done = plain_json.loads(data.rpartition(b"\n")[0], WrittenShard)
+        letters = files.read(dead_letters_path(config, address)) if done.statistics.dead_letters.num else b""
+        unsealed(data, letters)
+    except (ValueError, FileNotFoundError):  # such as half of a file, after a crash of the machine
+        return None
+    return done
+
+
+def sealed(data: bytes, others: bytes = b"") -> bytes:
+    """Appends a line with the checksum of a file, and of the bytes of another file that belongs to it."""
+    return data + f"\n{zlib.crc32(data, zlib.crc32(others)):08x}".encode()
+
+
+def unsealed(data: bytes, others: bytes = b"") -> bytes:
+    """Returns the contents of a sealed file; raises ValueError if they have changed."""
+    contents, _, _ = data.rpartition(b"\n")
+    if data != sealed(contents, others):
+        raise ValueError("its checksum is of other contents")
+    return contents
 
 
 def num_done(config: OutputPaths) -> int:

@@ -17,7 +17,7 @@ from apache_beam.pvalue import AsIter
 
 from beam_pipelines.config.export_config import ExportConfig
 from beam_pipelines.config.output_paths import PROGRESS
-from beam_pipelines.errors import DataError, RunError, StorageError, printable
+from beam_pipelines.errors import DataError, RunError, StorageError, UserError, printable
 from beam_pipelines.export import image_folder, record_files
 from beam_pipelines.export.examples import read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob, make_job
@@ -38,6 +38,7 @@ from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_err
 from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import any_remote, files_at, is_remote, write_file
+from beam_pipelines.storage.metadata_files import read_object
 from tf_input.dataset_format import CARD, DATASET_INFO, FEATURES, IMAGE, KEY, SCHEMA, STATISTICS, Manifest, to_json
 
 _HASH = np.dtype("u8")
@@ -184,7 +185,9 @@ def _metadata(job: ExportJob) -> Mapping[str, str]:
     """Name -> contents of what lies beside the files of the shards."""
     path = f"{job.directory}/{STATISTICS}"
     try:
-        return _make_metadata(job, json.loads(files_at(path).read(path)))
+        return _make_metadata(job, read_object(job.directory, job.manifest, STATISTICS))
+    except UserError:
+        raise
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from None
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:

@@ -1,7 +1,6 @@
 """`recordmill leaks`: what of some data sets lies apart and belongs together."""
 
 import dataclasses
-import json
 import os
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
@@ -25,6 +24,7 @@ from beam_pipelines.publish.summary import describe_shares
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.sources.records.foreign_files import ForeignFiles
 from beam_pipelines.storage.files import any_remote, files_at
+from beam_pipelines.storage.metadata_files import read_object
 from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_data_set
 
@@ -64,12 +64,12 @@ def _name_data_set(directory: str, table: ImageTable) -> ImageTable:
 
 
 def _class_shares(directory: str) -> dict[str, Any]:
-    """The class shares of a data set of ours; of others nothing."""
-    manifest, path = _manifest_of(directory), f"{directory}/{STATISTICS}"
+    """Returns the class shares of a dataset with a manifest; of any other nothing."""
+    manifest = _manifest_of(directory)
     try:
-        return class_shares(manifest.schema, json.loads(files_at(path).read(path))) if manifest else {}
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{printable(path)}: its fields are not such as are written ({error!r})") from None
+        return class_shares(manifest.schema, read_object(directory, manifest, STATISTICS)) if manifest else {}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{printable(directory)}/{STATISTICS}: its fields are not such as are written ({error!r})") from None
 
 
 def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:

@@ -1,11 +1,10 @@
 """`leaks.json`, the certificate: what was found, what is there now, and how the classes are shared out."""
 
-import zlib
 from typing import Any, Iterable, Mapping
 
 from beam_pipelines.elements.twins import Twins
 from beam_pipelines.publish.summary import label_counts
-from tf_input.dataset_format import Feature, to_json
+from tf_input.dataset_format import Feature, to_checked_json
 
 
 def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature], statistics: Mapping[str, Any]) -> str:
@@ -18,20 +17,7 @@ def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature]
         statistics: The contents of `statistics.json`.
     """
     fields = {"found": twins.to_json(), "now": now, "classes": class_shares(schema, statistics)}
-    return to_json({**fields, "checksum": _checksum(fields)})
-
-
-def is_as_written(fields: Mapping[str, Any]) -> bool:
-    """Whether what was read of `leaks.json` has the checksum of its other fields: nothing else would tell of a figure that has changed."""
-    others = {name: value for name, value in fields.items() if name != "checksum"}
-    try:
-        return fields.get("checksum") == _checksum(others)
-    except ValueError:  # not a number, or half of a pair of surrogates: none is ever written
-        return False
-
-
-def _checksum(fields: Mapping[str, Any]) -> int:
-    return zlib.crc32(to_json(fields).encode())
+    return to_checked_json(fields)
 
 
 def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:

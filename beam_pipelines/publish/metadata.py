@@ -22,6 +22,7 @@ from tf_input.dataset_format import (
     input_names,
     label_file_name,
     stored_features,
+    to_checked_json,
     to_json,
 )
 
@@ -50,7 +51,7 @@ def make_manifest(
 def metadata_files(
     manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Makes the metadata files, name -> contents, of all but the manifest and the dead letters.
+    """Makes the metadata files, name -> contents, except the manifest and the dead letters.
 
     Args:
         manifest: The manifest of the data set.
@@ -61,7 +62,7 @@ def metadata_files(
         **derived_files(manifest, statistics),
         dataset_format.CARD: data_set_card(manifest, statistics),
         dataset_format.STATISTICS: to_json(statistics),
-        dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
+        dataset_format.RUN: to_checked_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
     }
 
 

@@ -1,12 +1,13 @@
-"""The last step of a run: what is whole takes its final name, and from then on is a data set (promise 4).
+"""The last step of a run: metadata are written, and the complete dataset takes its final name (promise 4).
 
-A runner that did not hear of its end tries the step again: what is done already stays done.
+A runner may repeat the step after it has succeeded; the second run changes nothing.
 """
 
+import dataclasses
 import os
 import pathlib
 import shutil
-from typing import Iterable, Mapping, Sequence
+from typing import Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
@@ -14,10 +15,10 @@ from beam_pipelines.log import say
 from beam_pipelines.publish.left_run import is_in_place, is_whole
 from beam_pipelines.publish.output_directory import remove_marked
 from beam_pipelines.report.write_report import write_report
-from beam_pipelines.storage.files import files_at, is_remote, write_file, write_pieces
+from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file, write_pieces
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
-from tf_input.dataset_format import MANIFEST, REPORT, Manifest
+from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, sum_of
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
@@ -50,35 +51,44 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
 def publish_files(
     config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
 ) -> None:
-    """Writes the metadata of a data set whose shards are there, and its page if it can be made, and publishes it.
+    """Writes the metadata of a dataset whose shards exist, and its page if possible, and publishes the dataset.
 
     Args:
         config: The paths of the run.
-        manifest: The manifest of the data set.
+        manifest: The manifest of the dataset, without the sums of the files that are written here.
         files: Name -> contents of the metadata files.
         lines: Name -> lines of the metadata files that are written line by line.
-        has_report: Whether the data set gets its page.
+        has_report: Whether the dataset gets its page.
     """
-    packed = manifest.to_json().encode()
-    if not is_in_place(config):
-        check_files(config, _files_of(manifest))
-        for name, text in files.items():
-            write_file(f"{config.working_directory}/{name}", text.encode())
-        for name, of_file in lines.items():
-            write_pieces(f"{config.working_directory}/{name}", of_file)
-        if has_report:
-            _write_report(config.working_directory, manifest)
-    publish(config, packed)
+    if is_in_place(config):
+        publish(config, b"")
+        return
+    check_files(config, _files_of(manifest))
+    sums: dict[str, FileSum] = {}
+    for name, pieces in {**{name: [text.encode()] for name, text in files.items()}, **lines}.items():
+        write_pieces(f"{config.working_directory}/{name}", _summed(name, pieces, sums))
+    if has_report:
+        _write_report(config.working_directory, manifest, sums)
+    sums.pop(RUN, None)  # differs between runs, so it has a checksum of its own
+    publish(config, dataclasses.replace(manifest, files=sums).to_json().encode())
 
 
-def _write_report(directory: str, manifest: Manifest) -> None:
-    """Writes the page of a data set, where that is possible.
+def _summed(name: str, pieces: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
+    """Passes the pieces of a file on, and adds the sum of the file to `sums`."""
+    found = FileSum()
+    for piece in pieces:
+        found = found.extended(piece)
+        yield piece
+    sums[name] = found
 
-    It raises where what was just written is not so, or a disk or a store fails, as with other files. What else goes wrong keeps nobody
-    from training.
+
+def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
+    """Writes the page of a dataset, and adds its sum to `sums`.
+
+    Raises what a changed file, a disk or a store causes, as for other files. Any other failure costs only the page, with a warning.
     """
     try:
-        write_report(directory, manifest)
+        sums[REPORT] = FileSum().extended(write_report(directory, manifest))
     except (UserError, RunError):
         raise
     except Exception as error:
@@ -148,11 +158,24 @@ def finish_publishing(config: OutputPaths) -> bool:
     data = files_at(config.working_directory).read(f"{config.working_directory}/{MANIFEST}")
     manifest = Manifest.from_json(data.decode())
     check_files(config, _files_of(manifest))
+    _check_metadata(config.working_directory, manifest)
     check_lease(config.scratch_directory, config.holder)
     if config.is_output_new:
         _check_still_new(pathlib.Path(config.output))
     _finish_folder(config)
     return True
+
+
+def _check_metadata(directory: str, manifest: Manifest) -> None:
+    """Checks the metadata files of a run that was stopped before its last step; raises RunError if one has changed since."""
+    for name in manifest.files:
+        try:
+            with open_file(f"{directory}/{name}") as file:
+                manifest.check_sum(name, sum_of(file))
+        except FileNotFoundError:
+            raise RunError(f"{name} was written, and is gone") from None
+        except ValueError as error:
+            raise RunError(f"{error}") from None
 
 
 def _finish_folder(config: OutputPaths) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from beam_pipelines.elements.quality import proves_nothing
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.metadata_files import read_object
 from tf_input import dataset_format
 
 _MAX_CLASSES = 12
@@ -23,9 +24,9 @@ def describe_data_set(directory: str) -> str:
     """Returns a short page, for a terminal, about the finished data set in a directory."""
     files = files_at(directory)
     manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
-    statistics = json.loads(files.read(f"{directory}/{dataset_format.STATISTICS}"))
+    statistics = read_object(directory, manifest, dataset_format.STATISTICS)
     shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
-    leaks = json.loads(files.read(f"{directory}/{dataset_format.LEAKS}")) if "duplicates" in statistics else {}
+    leaks = read_object(directory, manifest, dataset_format.LEAKS) if "duplicates" in statistics else {}
     return "\n".join(_lines(shown, manifest, statistics, leaks))
 
 

@@ -19,7 +19,7 @@ from tf_input.dataset_format import (
     IndexRow,
     Manifest,
     ShardInfo,
-    check_index_header,
+    read_index_header,
     decode_manifest,
 )
 
@@ -94,7 +94,7 @@ class _SplitReader:
         path = f"{self._directory}/{shard.index}"
         data = _read(path)
         try:
-            num_rows = check_index_header(data[: INDEX_HEADER.size], len(data))
+            num_rows = read_index_header(data[: INDEX_HEADER.size], len(data)).num_rows
             if num_rows != shard.num_examples:
                 raise ValueError(f"{num_rows} rows; {MANIFEST} says {shard.num_examples}")
         except ValueError as error:

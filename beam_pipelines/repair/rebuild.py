@@ -89,7 +89,7 @@ def _index_again(directory: str, manifest: Manifest, config: PrepareJob, shard: 
     """Writes the index of a shard of which all else is well: its records are all that it takes."""
     if set(shard.damage) != {shard.info.index}:
         return False
-    data = index_of_records(f"{directory}/{shard.info.name}", manifest.schema)
+    data = index_of_records(f"{directory}/{shard.info.name}", manifest.schema, shard.info.fingerprint)
     if (len(data), google_crc32c.value(data)) != (shard.info.index_bytes, shard.info.index_crc32c):
         return False
     write_file(make_place(config.working_directory, shard.info.index), data)

@@ -6,17 +6,18 @@ from beam_pipelines.storage.files import open_file
 from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.record_reader import Record, read_records
-from tf_input.dataset_format import Feature, encode_index
+from tf_input.dataset_format import Feature, Fingerprint, encode_index
 
 
-def index_of_records(path: str, schema: Sequence[Feature]) -> bytes:
-    """The bytes of an index.
+def index_of_records(path: str, schema: Sequence[Feature], fingerprint: Fingerprint) -> bytes:
+    """Returns the bytes of an index.
 
     Args:
         path: The path of a shard whose records are whole.
-        schema: The schema of the data set.
+        schema: The schema of the dataset.
+        fingerprint: The fingerprint of the shard.
     """
-    return encode_index(_rows(path, IndexRows(schema)))
+    return encode_index(_rows(path, IndexRows(schema)), fingerprint)
 
 
 def _rows(path: str, rows: IndexRows) -> Iterator[tuple[int, int, int, int]]:

@@ -11,6 +11,7 @@ from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES
 from beam_pipelines.elements.label_conflicts import show_label
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, open_file
+from beam_pipelines.storage.metadata_files import read_object
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, RUN, STATISTICS, TWINS, Feature, Manifest
 
 _MAX_LINES = 200_000  # that are read of a file
@@ -102,23 +103,13 @@ def read_contents(directory: str, manifest: Manifest) -> Contents:
         OSError: One can't be read.
     """
     refused, num_read = _read_dead_letters(directory)
-    leaks = _read_leaks(directory) if _exists(directory, LEAKS) else None
-    return Contents(manifest, _read_object(directory, STATISTICS), _read_object(directory, RUN), refused, num_read, leaks)
+    leaks = _read_leaks(directory, manifest) if _exists(directory, LEAKS) else None
+    statistics, run = (read_object(directory, manifest, name) for name in (STATISTICS, RUN))
+    return Contents(manifest, statistics, run, refused, num_read, leaks)
 
 
 def _exists(directory: str, name: str) -> bool:
     return files_at(directory).exists(f"{directory}/{name}")
-
-
-def _read_object(directory: str, name: str) -> dict[str, Any]:
-    path = f"{directory}/{name}"
-    try:
-        fields = json.loads(files_at(path).read(path))
-    except (ValueError, RecursionError) as error:  # of UTF-8, too
-        raise UserError(f"{printable(path)}: no JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise UserError(f"{printable(path)}: a {type(fields).__name__}; expected an object")
-    return fields
 
 
 def _read_dead_letters(directory: str) -> tuple[list[Refused], int]:
@@ -144,9 +135,9 @@ def _decode(directory: str, thumbnail: str) -> bytes:
         raise UserError(f"{printable(f'{directory}/{DEAD_LETTER_THUMBNAILS}')}: a thumbnail is no base64: {error}") from None
 
 
-def _read_leaks(directory: str) -> Leaks:
-    """`leaks.json`, the first clusters, and the keys of images that were left out, which nobody looks for where there are none."""
-    facts = _read_object(directory, LEAKS)
+def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
+    """Reads `leaks.json`, the first clusters, and, if images were left out, their keys."""
+    facts = read_object(directory, manifest, LEAKS)
     lines = _read_lines(directory, TWINS, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
     first = list(itertools.islice(lines, _MAX_TWINS))
     clusters = [[Twin(key, label) for _, key, label, _ in cluster] for _, cluster in itertools.groupby(first, lambda line: line[0])]

@@ -13,7 +13,7 @@ from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES
-from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, check_index_header
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, read_index_header
 
 MAX_ROWS = 20_000  # of all splits together: 0.02 s, and some megabytes
 _MIN_ROWS = 2_000  # of a split, if it has so many
@@ -147,7 +147,7 @@ def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
     path = f"{directory}/{info.index}"
     data = files_at(path).read(path)
     try:
-        check_index_header(data[: INDEX_HEADER.size], len(data))
+        read_index_header(data[: INDEX_HEADER.size], len(data))
     except ValueError as error:
         raise UserError(f"{printable(path)}: {error} (see `recordmill verify`)") from None
     assert _INDEX_ROW.itemsize == INDEX_ROW.size

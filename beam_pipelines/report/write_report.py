@@ -12,8 +12,8 @@ from tf_input.dataset_format import REPORT, Manifest
 _MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512
 
 
-def write_report(directory: str, manifest: Manifest) -> None:
-    """Writes `report.html` of a data set whose other files are there, but perhaps for its manifest.
+def write_report(directory: str, manifest: Manifest) -> bytes:
+    """Writes `report.html` of a dataset whose other files exist, perhaps except its manifest, and returns its bytes.
 
     Raises:
         UserError: One of them is damaged.
@@ -28,6 +28,7 @@ def write_report(directory: str, manifest: Manifest) -> None:
     except OSError as error:
         raise StorageError(f"what {REPORT} is made of could not be read: {error.strerror or error}") from error
     write_file(f"{directory}/{REPORT}", page)
+    return page
 
 
 def make_report(directory: str, manifest: Manifest) -> bytes:
@@ -41,16 +42,17 @@ def make_report(directory: str, manifest: Manifest) -> bytes:
 
 
 def run_report(directory: str, manifest: Manifest, output: str | None = None) -> str:
-    """Writes the page of a data set that is there, and returns its path.
+    """Writes the page of a published dataset, and returns its path.
 
     Args:
-        directory: The data set, a path or URL.
-        manifest: The manifest of the data set; all files that it names lie there.
-        output: Where the page goes; None: into the data set. A page that is there is replaced, any other file is not.
+        directory: The dataset, a path or URL.
+        manifest: The manifest of the dataset.
+        output: The path of the page; None: into the dataset. An earlier page is replaced, any other file is not.
 
     Raises:
-        UserError: It is damaged, or there is another file where the page should go.
-        StorageError: It can't be read, or the page can't be written.
+        UserError: The dataset is corrupt, another file is in the place of the page, or the page would replace another one that the
+            manifest names.
+        StorageError: The dataset can't be read, or the page can't be written.
     """
     path = f"{directory}/{REPORT}" if output is None else output
     if output is not None:
@@ -64,6 +66,12 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # its files hold anything
         found = f"its files are not such as are written ({error!r:.200})"
         raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None
+    if output is None:
+        try:
+            manifest.check_file(REPORT, page)
+        except ValueError:
+            found = f"{printable(path)} would differ from the page that was written with the dataset"
+            raise UserError(f"{found}: another version, or a changed file. Write it to another place with --page=FILE.") from None
     write_file(path, page)
     return path
 

@@ -36,9 +36,11 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
         part.index["record"] += np.uint64(start)
         part.index["image"] += np.uint64(start)
     rows = np.concatenate([part.index for part in parts])
-    index = _write(context, index_name(config.name, *address), wrap_index(rows.tobytes()))
+    fingerprints = [part.fingerprint for part in parts if part.num_bytes] or [(0, 0)]
+    fingerprint = fingerprints[0][0], fingerprints[-1][-1]
+    index = _write(context, index_name(config.name, *address), wrap_index(rows.tobytes(), fingerprint))
     catalog = _write(context, catalog_name(config.name, *address), encode_catalog(parts, name, context.listing.schema))
-    info = ShardInfo(name, len(rows), int(starts[-1]), crc32c, *index, *catalog)
+    info = ShardInfo(name, len(rows), int(starts[-1]), crc32c, *index, *catalog, *fingerprint)
     labels = {feature: [one for part in parts for one in part.labels[feature]] for feature in parts[0].labels}
     written = WrittenShard(
         address,

@@ -65,6 +65,7 @@ class WrittenPart:
         path: The path of the file.
         num_bytes: The size of the file, in bytes.
         crc32c: The CRC-32C of the whole file.
+        fingerprint: The stored data checksums of the first and the last record of the file; (0, 0) without records.
         index: The rows of the part in the shard's index, [num_records].
         crcs: The CRC-32C of each image as stored, or of the serialized example where it has none, uint32 [num_records].
         sizes: The height and width of each image in pixels, int32 [num_records, 2]; 0 where it is not known, or there is none.
@@ -85,6 +86,7 @@ class WrittenPart:
     path: str
     num_bytes: int
     crc32c: int
+    fingerprint: tuple[int, int]
     index: np.ndarray
     crcs: np.ndarray
     sizes: np.ndarray
@@ -221,6 +223,7 @@ class _Part:
             path=path,
             num_bytes=self._writer.num_bytes,
             crc32c=self._writer.crc32c,
+            fingerprint=self._writer.fingerprint,
             index=index,
             crcs=table["crc"].copy(),
             sizes=np.stack([table["height"], table["width"]], axis=1),

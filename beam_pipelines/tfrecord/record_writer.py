@@ -29,11 +29,20 @@ class RecordWriter:
         self._buffered = 0
         self.num_bytes = 0
         self.crc32c = 0
+        self._first = self._last = bytes(_CRC.size)
+
+    @property
+    def fingerprint(self) -> tuple[int, int]:
+        """The stored data checksums of the first and the last record; (0, 0) before the first record."""
+        return _CRC.unpack(self._first)[0], _CRC.unpack(self._last)[0]
 
     def write(self, *data: bytes) -> int:
         """Writes one record, given in pieces, and returns its offset."""
         offset = self.num_bytes
         record = frame(*data)
+        self._last = record[-1]
+        if not offset:
+            self._first = record[-1]
         num_bytes = sum(map(len, record))
         self._parts += record
         self.num_bytes += num_bytes

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 from typing import Any, Iterator
 
@@ -15,10 +14,10 @@ from beam_pipelines.publish.output_directory import Jobs
 from beam_pipelines.publish.written_data_set import read_data_set
 from beam_pipelines.storage.files import make_folder
 from beam_pipelines.storage.lease import check_lease, make_lease, read_lease, write_lease
+from beam_pipelines.storage.metadata_files import read_object
 from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
 from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
-from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
 _WHOLE = "whole"
@@ -47,19 +46,18 @@ def _is_utf8(path: str) -> bool:
     return True
 
 
-def image_sides(directory: str) -> list[dict[str, Any] | None]:
-    """What `statistics.json` says of the heights and of the widths of the images: None where it is not known, or there are none.
+def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | None]:
+    """Returns the facts of `statistics.json` about the heights and the widths of the images; None if unknown, or without images.
 
     Raises:
-        UserError: It can't be read.
+        UserError: The file can't be read, or is not the one that was written.
     """
-    path = f"{directory}/{STATISTICS}"
     try:
-        images = json.loads(read_regular(path)).get("images", {})
+        images = read_object(directory, manifest, STATISTICS).get("images", {})
         return [images.get(side) for side in ("height", "width")]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, AttributeError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
-        raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote") from None
+        raise UserError(f"{printable(directory)}/{STATISTICS}: {reason}; expected what `recordmill prepare` wrote") from None
 
 
 def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:

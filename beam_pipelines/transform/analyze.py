@@ -107,7 +107,7 @@ class Analysis:
             for name in ("image_size", "fit"):
                 if getattr(config, name) is not None:
                     raise UserError(f"--{name}: the data set has no images; expected no --{name}")
-        sides = image_sides(config.directory)
+        sides = image_sides(config.directory, manifest)
         image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
         num_examples = sum(map(manifest.num_examples, config.splits))
         if config.preprocessing_module is None:

@@ -126,7 +126,7 @@ def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, 
 
 def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ...]) -> int:
     """About what an example takes in memory while it is transformed."""
-    sides = image_sides(directory)
+    sides = image_sides(directory, manifest)
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))
     num_images = max(1, sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema))

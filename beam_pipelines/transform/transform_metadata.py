@@ -1,6 +1,5 @@
 """The metadata of a data set of transformed examples, and its publishing."""
 
-import json
 from collections import Counter
 from typing import Any, Mapping, Sequence
 
@@ -10,6 +9,7 @@ from beam_pipelines.parallel import interrupts
 from beam_pipelines.publish.metadata import metadata_files, named_counts
 from beam_pipelines.publish.publishing import publish_files
 from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.metadata_files import read_object
 from beam_pipelines.transform.transform_job import BYTES_OF_IMAGES, TransformedShard, TransformJob
 from tf_input.dataset_format import DEAD_LETTERS, IMAGE, LABEL, MANIFEST, OBJECTS, STATISTICS, Manifest
 
@@ -29,7 +29,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
         for split in job.manifest.splits
     }
     manifest = make_manifest(job, by_split)
-    statistics = transformed_statistics(manifest, by_split, job.manifest, json.loads(read(f"{job.directory}/{STATISTICS}")))
+    statistics = transformed_statistics(manifest, by_split, job.manifest, read_object(job.directory, job.manifest, STATISTICS))
     publish_files(job, manifest, metadata_files(manifest, statistics, run_info), {DEAD_LETTERS: ()})
     return job.name
 

@@ -86,9 +86,12 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
             writer.flush()
     except OSError as error:
         raise StorageError(f"{shard} could not be written: {error.strerror or error}") from error
-    encoded = encode_index(rows)
+    encoded = encode_index(rows, writer.fingerprint)
     write_file(make_place(job.working_directory, index), encoded)
-    info = ShardInfo(shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded))
+    info = ShardInfo(
+        shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded),
+        first_crc32c=writer.fingerprint[0], last_crc32c=writer.fingerprint[1],
+    )  # fmt: skip
     sequences = {name: LabelSequence.of(np.asarray(values)) for name, values in sequences.items()}
     counts = {name: Counter(np.concatenate(parts).tolist()) for name, parts in sorted(labels.items())}
     return TransformedShard(address, info, sequences, counts)

@@ -1,18 +1,35 @@
-"""What a data set has beside its shards, and what holds for all of them together."""
+"""Checks of the files beside the shards, and of what holds for all shards together."""
 
+import functools
 import itertools
 import json
 from typing import Any, BinaryIO, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.publish.leaks_file import is_as_written
 from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_data_set import open_data_set
 from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.verify.check_lines import check_dead_letters, check_twins
 from beam_pipelines.verify.damage import MAX_DAMAGES, Damage, says_nothing
-from tf_input.dataset_format import CROISSANT, DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, RUN, STATISTICS, TWINS, Manifest
+from tf_input.dataset_format import (
+    DEAD_LETTER_THUMBNAILS,
+    DEAD_LETTERS,
+    LEAKS,
+    MANIFEST,
+    RUN,
+    STATISTICS,
+    TWINS,
+    INDEX_HEADER,
+    Manifest,
+    ShardInfo,
+    has_own_checksum,
+    read_fingerprint,
+    read_index_header,
+    sum_of,
+)
+
+_EDITED = "its text is not what was written: its checksum is of another one, or it was edited"
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
@@ -25,12 +42,12 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
     manifest, is_unchanged = open_data_set(directory)
     damages = []
     if not is_unchanged:
-        damages.append(Damage(MANIFEST, "its text is not what was written: its checksum is of another one, or it was edited"))
+        damages.append(Damage(MANIFEST, _EDITED))
     return manifest, damages
 
 
 def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    """Whether each file of the shards is there, and as long as the manifest says."""
+    """Finds files of the shards that are missing or have another size, and shards with another fingerprint, such as two that were swapped."""
     for info in (info for infos in manifest.splits.values() for info in infos):
         for name, num_bytes, _ in info.files():
             path, can_repair = f"{directory}/{name}", bool(info.catalog)
@@ -39,29 +56,73 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
                     yield Damage(name, "it is gone", can_repair=can_repair)
                 elif (size := files_at(path).size(path)) != num_bytes:
                     yield Damage(name, f"{size} bytes; expected {num_bytes}", can_repair=can_repair)
+                elif other := _find_other(path, name, info):
+                    yield Damage(name, other, can_repair=can_repair)
             except OSError as error:
                 if says_nothing(error, path):
                     raise
                 yield Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=can_repair)
 
 
+def _find_other(path: str, name: str, info: ShardInfo) -> str:
+    """Describes why a shard or an index is not the one that the manifest names; empty if it is, or of a catalog."""
+    read = functools.partial(files_at(path).read_range, path)
+    if name == info.name:
+        found = read_fingerprint(read, info.num_bytes)
+    elif name == info.index:
+        try:
+            found = read_index_header(read(0, INDEX_HEADER.size), info.index_bytes).fingerprint
+        except ValueError as error:
+            return str(error)
+    else:
+        return ""
+    if found == info.fingerprint:
+        return ""
+    shown = "no whole record" if found is None else "checksums {:08x} and {:08x}".format(*found)
+    return f"{shown} at its ends; expected {info.first_crc32c:08x} and {info.last_crc32c:08x}: it is corrupt, or another dataset's or shard's"
+
+
 def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    """Whether the other metadata files are there, and say what the manifest says."""
-    statistics: Mapping[str, Any] | None = None
-    for name in (STATISTICS, RUN):
-        fields = _read_object(directory, name)
-        if isinstance(fields, Damage):
-            yield fields
-        elif name == STATISTICS:
-            statistics = fields
-    if statistics is not None:
+    """Compares the other metadata files with their checksums, and with what the manifest and each other say."""
+    changed = {damage.file: damage for damage in _check_sums(directory, manifest)}
+    yield from changed.values()
+    run = _read_object(directory, RUN)
+    if isinstance(run, Damage):
+        yield run
+    elif not has_own_checksum(run):
+        yield Damage(RUN, _EDITED)
+    yield from (damage for damage in _check_contents(directory, manifest) if damage.file not in changed or damage.offset >= 0)
+
+
+def _check_sums(directory: str, manifest: Manifest) -> Iterator[Damage]:
+    """Finds metadata files that are missing or not as they were written."""
+    for name in (STATISTICS, DEAD_LETTERS):
+        if name not in manifest.files:
+            yield Damage(MANIFEST, f"it has no checksum of {name}")
+    for name in manifest.files:
+        path = f"{directory}/{name}"
+        try:
+            with open_file(path) as file:
+                manifest.check_sum(name, sum_of(file))
+        except OSError as error:
+            yield _unread(path, name, error)
+        except ValueError as error:
+            yield Damage(name, str(error).removeprefix(f"{name} ").partition(". ")[0])
+
+
+def _check_contents(directory: str, manifest: Manifest) -> Iterator[Damage]:
+    """Finds metadata files that do not follow from the manifest and from each other."""
+    statistics = _read_object(directory, STATISTICS)
+    if isinstance(statistics, Damage):
+        yield statistics
+    else:
         try:
             damages = [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
         except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
             damages = [Damage(STATISTICS, f"its fields are not such as are written ({type(error).__name__}: {error})")]
         yield from damages
     yield from _check_dead_letters(directory, manifest)
-    if statistics is not None and "duplicates" in statistics:
+    if isinstance(statistics, dict) and "duplicates" in statistics:
         yield from _check_twins(directory, manifest, statistics)
 
 
@@ -74,10 +135,8 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
-    """What other programs read is written from the manifest alone. The card is for people, who may go on writing in it."""
+    """Finds files for other programs that do not follow from the manifest and the statistics."""
     for name, text in derived_files(manifest, statistics).items():
-        if name == CROISSANT and not files_at(directory).exists(f"{directory}/{name}"):  # older data sets have none
-            continue
         data = _read(directory, name)
         if isinstance(data, Damage):
             yield data
@@ -101,8 +160,8 @@ def _check_twins(directory: str, manifest: Manifest, statistics: Mapping[str, An
         yield leaks
     elif leaks.get("found") != statistics["duplicates"]:
         yield Damage(LEAKS, f"not what {STATISTICS} has of duplicates")
-    elif not is_as_written(leaks):
-        yield Damage(LEAKS, "its text is not what was written: its checksum is of another one, or it was edited")
+    elif not has_own_checksum(leaks):
+        yield Damage(LEAKS, _EDITED)
     yield from _check_lines(directory, TWINS, lambda file: check_twins(file, manifest.num_dropped))
 
 

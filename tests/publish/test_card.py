@@ -76,11 +76,10 @@ def test_what_is_said_of_it_is_kept_and_verified(made: pathlib.Path, capfd: pyte
     assert read_manifest(made).about == ABOUT
     croissant = json.loads((made / CROISSANT).read_text())
     assert (croissant["license"], croissant["citeAs"], croissant["url"]) == (ABOUT["license"], ABOUT["citation"], ABOUT["source"])
-    (made / CARD).write_text((made / CARD).read_text() + "\nMore, by hand.\n")
     assert main(["verify", str(made), "--quick"]) == 0
     text = (made / CROISSANT).read_text()
     (made / CROISSANT).write_text(text.replace("cc-by", "cc-bz"))
-    assert main(["verify", str(made), "--quick"]) == 1 and f"{CROISSANT}: not what follows" in capfd.readouterr().out
+    assert main(["verify", str(made), "--quick"]) == 1 and f"{CROISSANT}: has " in capfd.readouterr().out
     (made / CROISSANT).write_text(text)
     for option, expected in (("licence=x", "did you mean 'license'"), ("license=", "WHAT=TEXT"), ("license", "WHAT=TEXT")):
         assert main(["prepare", "--input=/x", "--output=/y", f"--about={option}"]) == 2 and expected in capfd.readouterr().err

@@ -21,6 +21,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.run_options import FREE, find_differences, plain_options
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.plan import WrittenShard
+from beam_pipelines.elements.plan_files import sealed, unsealed
 from beam_pipelines.options.arguments import make_parser
 from beam_pipelines.options.prepare_arguments import make_config
 from beam_pipelines.parallel import progress
@@ -94,12 +95,17 @@ def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
     files = {}
     for path in output.with_name(f"{output.name}.incomplete").glob("*/done/*.json"):
         try:
-            info = plain_json.loads(path.read_bytes(), WrittenShard).info
+            info = plain_json.loads(unsealed_done(path), WrittenShard).info
             found = {name: os.stat(path.parents[1] / name) for name, *_ in info.files()}
         except FileNotFoundError:  # the run has just come to its end
             continue
         files |= {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
     return files
+
+
+def unsealed_done(path: pathlib.Path) -> bytes:
+    """The facts in the file of a finished shard, which ends with a checksum line."""
+    return path.read_bytes().rpartition(b"\n")[0]
 
 
 def run_directory(output: pathlib.Path) -> pathlib.Path:
@@ -242,6 +248,33 @@ def test_a_finished_shard_that_is_damaged_is_written_again(source, left, unbroke
     check_resumed(left, unbroken, {name: state for name, state in kept.items() if not (place in name and split in name)})
 
 
+def test_a_finished_shard_whose_facts_have_changed_is_written_again(source, left, unbroken):
+    """A figure that changes before `--resume` would be published."""
+    kept = finished_files(left)
+    done = sorted((run_directory(left) / "done").glob("*.json"))
+    changed = re.sub(rb'"mean": |"num_bytes": (\d)', lambda found: found[0][:-1] + b"%d" % (9 - int(found[1])) if found[1] else found[0], done[0].read_bytes())
+    assert changed != done[0].read_bytes()
+    done[0].write_bytes(changed)
+    assert main(call(source, left, "--resume")) == 0
+    check_resumed(left, unbroken, {name: state for name, state in kept.items() if done[0].stem.partition("-")[2] not in name})
+
+
+def test_dead_letters_of_a_finished_shard_that_have_changed_are_written_again(source, unbroken, tmp_path):
+    kill_at(call(source, tmp_path / "out"), "beam_pipelines.publish.write_metadata:check_sums:1")
+    (letters,) = (run_directory(tmp_path / "out") / "done").glob("*.dead_letters.jsonl")
+    letters.write_text(letters.read_text().replace('"decode"', '"encode"').replace('"read"', '"reed"'))
+    assert main(call(source, tmp_path / "out", "--resume")) == 0 and digest(tmp_path / "out") == unbroken
+
+
+def test_metadata_that_change_before_the_last_rename_are_not_published(source, tmp_path, capsys):
+    output = tmp_path / "out"
+    kill_at(call(source, output), "beam_pipelines.publish.publishing:move_into_place:1")
+    path = run_directory(output) / "statistics.json"
+    path.write_text(path.read_text().replace('"variance"', '"varianze"'))
+    assert main(call(source, output, "--resume")) == 1
+    assert "statistics.json has " in capsys.readouterr().err and not output.exists()
+
+
 def test_restart_begins_anew(source, left, unbroken, capsys):
     before = finished_files(left)
     assert main(call(source, left, "--restart")) == 0
@@ -367,8 +400,9 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
     whole = plan.read_bytes()
     version = re.search(rb'"version": "(recordmill .*?, format \d+)"', whole)[1]
     cases = {
-        "another version": (whole.replace(version, b"recordmill 0.0.1, format 1"), "the run that is there is of recordmill 0.0.1, format 1, and this is "),
-        "a field more": (whole.replace(b'"version"', b'"another": 1, "version"'), "the plan that is there is damaged, or another version's"),
+        "another version": (sealed(unsealed(whole).replace(version, b"recordmill 0.0.1, format 1")), "the run that is there is of recordmill 0.0.1, format 1, and this is "),
+        "a field more": (sealed(unsealed(whole).replace(b'"version"', b'"another": 1, "version"')), "the plan that is there is damaged, or another version's"),
+        "another figure": (re.sub(rb'"num_inputs": (\d)', rb'"num_inputs": 1\1', whole), "the plan that is there is damaged, or another version's"),
         "half of it": (whole[: len(whole) // 2], "the plan that is there is damaged, or another version's"),
     }  # fmt: skip
     for case, (data, told) in cases.items():
@@ -480,7 +514,7 @@ def test_in_an_object_store_too(source, unbroken_few, old, server, capsys, repla
     assert capsys.readouterr().err == f"recordmill: --output={out}: {told}\n"
     name, data = next((name, data) for name, data in objects(server, f"{out}.incomplete").items() if "/done/" in name)
     working = f"{out}.incomplete/{name.partition('/')[0]}/data_set" if replaces else out
-    done = plain_json.loads(data, WrittenShard)
+    done = plain_json.loads(data.rpartition(b"\n")[0], WrittenShard)
     traced = bytes(done.info.num_bytes)  # in the place of a finished shard, and of the right size, so that its writing would be seen
     open_store(server, out).write(f"{working}/{done.info.name}", traced)
     assert main(call_few(source, out, *options, "--resume")) == 0

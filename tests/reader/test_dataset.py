@@ -65,7 +65,7 @@ def test_what_is_no_data_set_is_refused(copy):
     with pytest.raises(FileNotFoundError, match="source is not a data set: it has no manifest.json"):
         tf_input.open(copy / "source")
     manifest = copy / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format_version": 2', '"format_version": 7'))
+    manifest.write_text(manifest.read_text().replace('"format_version": 3', '"format_version": 7'))
     with pytest.raises(ValueError, match="format version 7; this reader knows version 2"):
         tf_input.open(copy)
 

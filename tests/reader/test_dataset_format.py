@@ -1,5 +1,6 @@
 """The contract: what is written is read back, and what is damaged or foreign is refused with the reason."""
 
+import dataclasses
 import json
 import struct
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_input import dataset_format
-from tf_input.dataset_format import Feature, IndexRow, Manifest, ShardInfo, decode_index, encode_index, read_manifest
+from tf_input.dataset_format import INDEX_HEADER, Feature, FileSum, IndexRow, Manifest, ShardInfo, decode_index, encode_index, read_index_header, read_manifest
 
 MANIFEST = Manifest(
     name="flowers",
@@ -19,6 +20,7 @@ MANIFEST = Manifest(
             ShardInfo(
                 *("flowers-train.tfrecord-00000-of-00002", 3, 2**40, 2**32 - 1),
                 *("index/flowers-train-00000-of-00002.idx", 96, 1, "catalog/flowers-train-00000-of-00002.parquet", 2**40, 2**32 - 1),
+                *(5, 2**32 - 1),
             ),
             ShardInfo("flowers-train.tfrecord-00001-of-00002", 2, 17, 0, "index/flowers-train-00001-of-00002.idx", 72, 2),
         ),
@@ -26,6 +28,7 @@ MANIFEST = Manifest(
     },
     num_inputs=7,
     num_dead_letters=2,
+    files={"statistics.json": FileSum(5, 2**32 - 1), "label.labels.txt": FileSum()},
 )
 ROWS = st.lists(
     st.builds(
@@ -78,8 +81,8 @@ def test_a_size_that_nothing_can_have_is_refused(tmp_path, number):
 
 
 def test_a_manifest_of_another_version_is_refused_with_both_numbers(tmp_path):
-    write_manifest(tmp_path, format_version=1)
-    with pytest.raises(ValueError, match=r"manifest\.json: format version 1; this reader knows version 2"):
+    write_manifest(tmp_path, format_version=2)
+    with pytest.raises(ValueError, match=r"manifest\.json: format version 2; this reader knows version 3"):
         read_manifest(tmp_path)
 
 
@@ -127,6 +130,10 @@ def test_a_damaged_manifest_is_refused_by_name(tmp_path):
         "unknown field": {"color": "red"},
         "unknown kind": {"schema": [{"name": "image", "kind": "video"}]},
         "splits is a list": {"splits": []},
+        "files is a list": {"files": []},
+        "a file elsewhere": {"files": {"../x": {"num_bytes": 1, "crc32": 1}}},
+        "a sum that is none": {"files": {"x": 5}},
+        "a sum of another type": {"files": {"x": {"num_bytes": "1", "crc32": 1}}},
         "shard without size": {"splits": {"train": {"shards": [{"name": "x"}]}}},
     }
     for case, changes in cases.items():
@@ -148,26 +155,37 @@ def test_an_unknown_kind_of_feature_is_refused_with_those_that_are_known():
 
 @given(ROWS)
 def test_an_index_is_read_back(rows):
-    assert list(decode_index(encode_index(rows))) == rows
+    data = encode_index(rows, (7, 2**32 - 1))
+    assert list(decode_index(data)) == rows
+    assert read_index_header(data[: INDEX_HEADER.size], len(data)) == (len(rows), (7, 2**32 - 1))
+
+
+def test_a_file_that_is_not_the_one_that_was_written_is_rejected_by_name():
+    manifest = dataclasses.replace(MANIFEST, files={"statistics.json": FileSum().extended(b"{}").extended(b"\n")})
+    manifest.check_file("statistics.json", b"{}\n")
+    manifest.check_file("notes.txt", b"anything")  # not of the dataset
+    for data in (b"", b"{}", b"{ \n"):
+        with pytest.raises(ValueError, match="^statistics.json has "):
+            manifest.check_file("statistics.json", data)
 
 
 @given(ROWS, st.integers(1, 30))
 def test_a_truncated_or_extended_index_is_refused(rows, num_bytes):
-    data = encode_index(rows)
+    data = encode_index(rows, (0, 0))
     for damaged in (data[:-num_bytes], data + bytes(num_bytes)):
         with pytest.raises(ValueError, match="index"):
             decode_index(damaged)
 
 
 def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
-    data = encode_index([(0, 10, 100, 1)])
+    data = encode_index([(0, 10, 100, 1)], (0, 0))
     cases = {
         "magic": b"NOTINDEX" + data[8:],
         "version 1": data[:8] + struct.pack("<I", 1) + data[12:],
         "bytes a row": data[:12] + struct.pack("<I", 32) + data[16:],
     }
     for case, damaged in cases.items():
-        with pytest.raises(ValueError, match="expected b'RMILLIDX', version 2, 24"):
+        with pytest.raises(ValueError, match="expected b'RMILLIDX', version 3, 24"):
             decode_index(damaged)
             pytest.fail(case)
 

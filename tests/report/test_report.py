@@ -23,6 +23,7 @@ from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import read_places
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
+from signed import sign
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
     DEAD_LETTERS,
@@ -204,6 +205,7 @@ def test_a_split_without_examples_has_no_shuffle(classes, tmp_path):
     statistics = json.loads((copy / STATISTICS).read_text())
     statistics["splits"]["test"]["shuffle"]["label"] = None
     (copy / STATISTICS).write_text(json.dumps(statistics))
+    sign(copy)
     assert main(["report", str(copy)]) == 0
     assert [row[0] for row in Page(copy / REPORT).rows["shuffle"][1:]] == ["train", "validation"]
 
@@ -215,6 +217,14 @@ def test_the_code_that_is_shown_is_code(classes):
     for block in blocks:
         imported = {name.name for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import) for name in node.names}
         assert imported & {"tf_input", "tensorflow_datasets", "tensorflow"}
+
+
+def test_a_page_that_would_differ_from_the_one_of_the_manifest_goes_elsewhere(classes, tmp_path, capfd):
+    copy, page = pathlib.Path(shutil.copytree(classes, tmp_path / "copy")), tmp_path / "page.html"
+    (copy / DEAD_LETTERS).write_text("")
+    assert main(["report", str(copy)]) == 2 and "--page=FILE" in capfd.readouterr().err
+    assert (copy / REPORT).read_bytes() == (classes / REPORT).read_bytes()
+    assert main(["report", str(copy), "--page", str(page)]) == 0 and page.exists()
 
 
 def test_no_report(tmp_path):
@@ -340,7 +350,10 @@ def test_a_page_stays_small_whatever_the_data_set(tmp_path):
 
 
 def damage(path: pathlib.Path, name: str, change) -> None:
+    """Changes a file; sums in the manifest are then those of the changed file, which is written so by whoever forges a dataset."""
     (path / name).write_text(change((path / name).read_text()))
+    if name != MANIFEST:
+        sign(path)
 
 
 def replaced(name: str, old: str, new: str):
@@ -352,20 +365,21 @@ def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
     cases = {
         "no data set": (lambda path: (path / MANIFEST).unlink(), "is not a data set"),
         "no statistics": (lambda path: (path / STATISTICS).unlink(), STATISTICS),
-        "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), "not such as are written"),
+        "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), f"{STATISTICS} has 13 bytes"),
+        "forged statistics": (lambda path: damage(path, STATISTICS, lambda text: '{"splits": 3}'), "not such as are written"),
         "no JSON": (lambda path: (path / "run.json").write_text("{"), "run.json: no JSON"),
         "a list": (lambda path: (path / "run.json").write_text("[]"), "run.json: a list; expected an object"),
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
         "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
         "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "a thumbnail is no base64"),
         "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), TWINS),
-        "newer format": (lambda path: damage(path, MANIFEST, lambda text: text.replace('version": 2', 'version": 3')), "version 3"),
+        "newer format": (lambda path: damage(path, MANIFEST, lambda text: text.replace('version": 3', 'version": 4')), "version 4"),
         "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "its manifest has a shard 'made-none"),
         "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "its manifest has a catalog 'catalog/made-none"),
         "outside": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
         "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
         "an index": (lambda path: [one.write_bytes(b"") for one in (path / "index").iterdir()], "an index of 0 bytes"),
-        "no rows": (lambda path: [one.write_bytes(encode_index([])) for one in (path / "index").iterdir()], "has 0 rows; expected "),
+        "no rows": (lambda path: [one.write_bytes(encode_index([], (0, 0))) for one in (path / "index").iterdir()], "has 0 rows; expected "),
         "shards": (lambda path: [one.write_bytes(bytes(10_000)) for one in path.glob("*.tfrecord-*")], "not such as are written"),
     }
     for case, (change, expected) in cases.items():
@@ -426,6 +440,7 @@ def test_a_data_set_without_catalogs_has_a_page(classes, tmp_path):
     """As `recordmill transform` writes it."""
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
     damage(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
+    sign(copy)
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
     assert {"classes-1", "shuffle", "splits"} <= set(page.sections) and "oddest" not in page.sections

@@ -37,7 +37,18 @@ from made_records import example
 from made_rich import analyzed_rich
 from made_shards import write_shard
 from object_stores import faulty, put, reached, shared_server
-from tf_input.dataset_format import CROISSANT, DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, STATISTICS, TWINS, Feature, Manifest
+from tf_input.dataset_format import (
+    CROISSANT,
+    DEAD_LETTER_THUMBNAILS,
+    DEAD_LETTERS,
+    LEAKS,
+    MANIFEST,
+    REPORT,
+    STATISTICS,
+    TWINS,
+    Feature,
+    Manifest,
+)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +100,6 @@ def test_boxes_masks_lists_and_weights_are_as_the_schema_says(
     rich = analyzed_rich(tmp_path_factory)
     assert verify(capfd, rich, "--decode")[0] == 0
     older = shutil.copytree(rich, tmp_path / "older")
-    (older / CROISSANT).unlink()
-    assert verify(capfd, older, "--quick")[0] == 0
     one, *_ = read_manifest(str(older))[0].splits["train"]
     assert replaced_catalog(older, pq.read_table(older / one.catalog).drop_columns(["age", "city"])) == []
 
@@ -104,6 +113,58 @@ def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, c
     (damage,) = report["damages"]
     assert (damage["file"], damage["record"], damage["offset"], damage["can_repair"]) == (shard.name, 2, offsets[2], True)
     assert main(["repair", str(copied)]) == 0 and verify(capfd, copied)[0] == 0
+
+
+def forge(directory: pathlib.Path, name: str) -> None:
+    """Writes the JSON of a metadata file in another form, with the same fields."""
+    (directory / name).write_text(json.dumps(json.loads((directory / name).read_text())))
+
+
+def reword(directory: pathlib.Path, name: str, old: str, new: str) -> None:
+    text = (directory / name).read_text()
+    assert old in text
+    (directory / name).write_text(text.replace(old, new, 1))
+
+
+# A change -> the files that are named, by `--quick` too.
+CHANGES: dict[str, tuple[Callable[[pathlib.Path], Any], set[str]]] = {
+    "a mean": (lambda out: reword(out, STATISTICS, '"mean": [', '"mean": [1'), {STATISTICS}),
+    "a label count": (lambda out: reword(out, STATISTICS, '"ant": 6', '"ant": 7'), {STATISTICS}),
+    "another form": (lambda out: forge(out, STATISTICS), {STATISTICS}),
+    "no page": (lambda out: (out / REPORT).unlink(), {REPORT}),
+    "another page": (lambda out: reword(out, REPORT, "recordmill", "Recordmill"), {REPORT}),
+    "a card": (lambda out: reword(out, "README.md", "out", "OUT"), {"README.md"}),
+    "croissant": (lambda out: (out / CROISSANT).unlink(), {CROISSANT}),
+    "features": (lambda out: forge(out, "features.json"), {"features.json"}),
+    "a run": (lambda out: reword(out, "run.json", '"python": "3', '"python": "4'), {"run.json"}),
+    "more dead letters": (lambda out: (out / DEAD_LETTERS).write_text("\n"), {DEAD_LETTERS}),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_every_file_is_covered_by_a_checksum(case: str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    change, files = CHANGES[case]
+    change(copied)
+    code, report, _ = verify(capfd, copied, "--quick")
+    assert code == 1 and {damage["file"] for damage in report["damages"]} == files
+
+
+def test_the_manifest_lists_all_files_but_itself_the_run_and_those_of_shards(made: pathlib.Path) -> None:
+    manifest, _ = read_manifest(str(made))
+    names = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+    of_shards = {name for infos in manifest.splits.values() for info in infos for name, *_ in info.files()}
+    assert names == {*manifest.files, *of_shards, MANIFEST, "run.json"}
+
+
+def test_files_of_shards_that_were_swapped_are_found_by_quick_too(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    one, other = read_manifest(str(copied))[0].splits["train"]
+    for name in ("name", "index"):
+        first, second = (copied / getattr(info, name) for info in (one, other))
+        data, size = first.read_bytes(), second.stat().st_size
+        first.write_bytes(second.read_bytes()[: len(data)].ljust(len(data), b"\0"))
+        second.write_bytes(data[:size].ljust(size, b"\0"))
+        found = {damage["file"] for damage in verify(capfd, copied, "--quick")[1]["damages"]}
+        assert found >= {getattr(one, name), getattr(other, name)}, name
 
 
 def _offsets(shard: pathlib.Path) -> list[int]:
@@ -199,13 +260,13 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         whole = path.read_bytes()
         path.write_text(text, "latin-1")
         code, report, _ = verify(capfd, out, "--quick")
-        damage = report["damages"][0]
+        damage = next(one for one in report["damages"] if one["reason"].startswith("line "))  # beside the checksum
         assert code == 1 and damage["file"] == path.name and damage["reason"].startswith(f"line {number}: ") and reason in damage["reason"], damage
         assert damage["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
         path.write_bytes(whole)
-    for text, reason in (("[]", "no JSON: a list; expected an object"), ("{}", "not what statistics.json has of duplicates")):
+    for text in ("[]", "{}"):
         (out / LEAKS).write_text(text)
-        assert (LEAKS, reason) in {(damage["file"], damage["reason"]) for damage in verify(capfd, out, "--quick")[1]["damages"]}
+        assert LEAKS in {damage["file"] for damage in verify(capfd, out, "--quick")[1]["damages"]}
 
 
 def test_a_line_of_any_length_is_told_and_the_next_one_is_read() -> None:

@@ -138,8 +138,13 @@ class Contents:
 
     def _read(self, name: str) -> dict[str, Any]:
         path = join(self._directory, name)
+        data = self._files.read(path)
         try:
-            found = json.loads(self._files.read(path))
+            self._manifest.check_file(name, data)
+        except ValueError as error:
+            raise ValueError(f"{self._directory}: {error}") from None
+        try:
+            found = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is no JSON: {error}") from None
         if not isinstance(found, dict):

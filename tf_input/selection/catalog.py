@@ -18,7 +18,7 @@ from tf_input.storage.paths import join
 from tf_input.storage.store import Store
 
 _NUM_REQUESTS = 16  # shards at a time: where each takes a moment
-PATH, GROUP = "path", "group"
+PATH, GROUP, SHARD = "path", "group", "shard"
 _FINDING = b"key"  # what hashes are for, among them
 
 _logger = logging.getLogger("tf_input")
@@ -218,7 +218,19 @@ class Catalog(Mapping[str, Column]):
             raise ValueError(
                 f"{path} has {file.metadata.num_rows} rows, and its shard {shard.num_examples} records; `recordmill repair` makes it again"
             )
+        if (name := _shard_name(file.metadata)) not in ("", shard.name):
+            raise ValueError(f"{path} is the catalog of {name}; expected that of {shard.name}. Copy the catalogs again, or run `recordmill repair`.")
         return file
+
+
+def _shard_name(metadata: Any) -> str:
+    """The shard that a catalog was made for, by the statistics of its column `shard`; empty if it has none."""
+    for group in range(metadata.num_row_groups):
+        columns = (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
+        for column in columns:
+            if column.path_in_schema == SHARD and column.statistics is not None and column.statistics.has_min_max:
+                return str(column.statistics.min)
+    return ""
 
 
 def _parquet() -> Any:

@@ -11,6 +11,7 @@ import google_crc32c
 
 from tf_input.storage.cache_room import BLOCK, PART, CacheRoom, lock_part
 from tf_input.storage.files import Files
+from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.local_files import LocalFiles
 from tf_input.storage.paths import join
 
@@ -76,7 +77,11 @@ class CachedFiles:
     def copy_directory(self, path: str, copy: str) -> None:
         self.source.copy_directory(path, copy)
 
+    def watch(self, fingerprints: Fingerprints) -> None:
+        self.source.watch(fingerprints)
+
     def release(self) -> None:
+        self.source.release()
         self._local.release()
 
     def can_hold(self, sizes: Mapping[str, int]) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import Mapping, Protocol, Sequence
 
+from tf_input.storage.fingerprints import Fingerprints
+
 NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # a fact about the file; any other OSError is none
 
 
@@ -36,6 +38,10 @@ class Files(Protocol):
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         """Drops what a cache has of a range that was found damaged; False: it has nothing, and reading it again is no use."""
+
+    def watch(self, fingerprints: Fingerprints) -> None:
+        """Checks each shard from now on: when its file is opened, or, of a store, when one of its ends is read and at the first read after
+        `release`."""
 
     def release(self) -> None:
         """Closes what is open, which is opened again for who reads on."""

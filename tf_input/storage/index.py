@@ -1,13 +1,11 @@
-"""Index files: where each record of a shard lies."""
+"""Index files: the place of each record in its shard."""
 
-import mmap
-import os
 from typing import Callable, Sequence
 
+import google_crc32c
 import numpy as np
 
-from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, IndexRow, ShardInfo, check_index_header
-from tf_input.regular_files import regular_opener
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, MANIFEST, IndexRow, ShardInfo, read_index_header
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import FRAME_BYTES, HEADER_BYTES, frame_bytes
 
@@ -28,20 +26,21 @@ class DamagedIndexError(ValueError):
 
 
 class ShardIndex:
-    """The rows of one index file. Of a local file, only what is looked up is read, and of another if it is not small.
+    """The rows of one index file, which are kept in memory, or read as they are looked up.
 
-    Nothing checks it as a whole; where a record is not where it says, `check` tells whose fault that is.
+    An index in memory is compared with its checksum in the manifest. Of any other only the header is; if a record is not in its place, `check`
+    says whether the index is corrupt.
 
     Args:
         path: The path of the index file.
         shard: The shard that it belongs to.
-        data: The bytes of the file; None: a local file, which is mapped, or one that `files` read.
-        files: The files that read a few rows of it at a time; None: it is a local file, or `data` has all of it.
+        data: The bytes of the file; None: `files` read it.
+        files: The files that read a few rows of it at a time; None: `data` has all of it.
 
     Raises:
         FileNotFoundError: There is no such file.
         OSError: It can't be read.
-        ValueError: It is damaged, of another format version, or of another shard.
+        ValueError: It is corrupt, of another format version, or of another shard.
     """
 
     def __init__(self, path: str, shard: ShardInfo, data: bytes | None = None, files: Files | None = None) -> None:
@@ -49,14 +48,17 @@ class ShardIndex:
         self._num_rows, self._num_bytes = shard.num_examples, shard.num_bytes
         try:
             if files is None:
-                data = _map(path) if data is None else data
                 num_bytes = len(data)
             else:
                 data = files.read_range(path, 0, INDEX_HEADER.size)
                 num_bytes = _said_bytes(data)
-            num_rows = check_index_header(data[: INDEX_HEADER.size], num_bytes)
+            num_rows, fingerprint = read_index_header(data[: INDEX_HEADER.size], num_bytes)
             if num_rows != shard.num_examples:
                 raise ValueError(f"{num_rows} rows; the shard has {shard.num_examples} records")
+            if fingerprint != shard.fingerprint:
+                raise ValueError(f"the index of another shard than {shard.name}; {_ADVICE}")
+            if files is None and (crc := google_crc32c.value(data)) != shard.index_crc32c:
+                raise ValueError(f"the index is corrupt: it has CRC-32C {crc:08x}; {MANIFEST} says {shard.index_crc32c:08x}")
         except FileNotFoundError:
             raise FileNotFoundError(f"index {path} is missing") from None
         except ValueError as error:
@@ -66,9 +68,10 @@ class ShardIndex:
 
     @classmethod
     def read(cls, path: str, shard: ShardInfo, files: Files) -> "ShardIndex":
-        """One of files that take a moment for each request: if it is small, it is read by one, and held."""
+        """Opens an index: a local or a small one is read into memory by one request, of any other the rows that are looked up."""
         try:
-            return cls(path, shard, files.read(path)) if shard.index_bytes <= MAX_HELD_BYTES else cls(path, shard, files=files)
+            is_held = files.is_local or shard.index_bytes <= MAX_HELD_BYTES
+            return cls(path, shard, files.read(path)) if is_held else cls(path, shard, files=files)
         except FileNotFoundError:
             raise FileNotFoundError(f"index {path} is missing") from None
 
@@ -183,13 +186,7 @@ class ShardIndex:
 
 
 def _said_bytes(header: bytes) -> int:
-    """Bytes of an index by its header; a row that is not there is found when it is looked up."""
+    """Returns the size of an index by its header; a missing row is found when it is looked up."""
     if len(header) < INDEX_HEADER.size:
         return len(header)
-    return INDEX_HEADER.size + INDEX_HEADER.unpack(header)[-1] * INDEX_ROW.size
-
-
-def _map(path: str) -> mmap.mmap | bytes:
-    with open(path, "rb", buffering=0, opener=regular_opener) as file:
-        is_empty = not os.fstat(file.fileno()).st_size  # which can't be mapped
-        return b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return INDEX_HEADER.size + INDEX_HEADER.unpack(header)[3] * INDEX_ROW.size

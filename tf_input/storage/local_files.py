@@ -10,6 +10,7 @@ from typing import Callable, Mapping, Sequence
 
 from tf_input.regular_files import open_regular, read_regular
 from tf_input.storage.files import NOT_THERE
+from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.paths import join, local_path
 
 # To open a file takes as long as to read some small records. Where a process may have no more than the usual 1024 open, few stay so.
@@ -26,6 +27,7 @@ class LocalFiles:
         self._open: collections.OrderedDict[str, _OpenFile] = collections.OrderedDict()
         self._num_open_files = num_open_files()
         self._lock = threading.Lock()
+        self._fingerprints: Fingerprints | None = None
 
     def __reduce__(self) -> tuple[type["LocalFiles"], tuple[()]]:
         return LocalFiles, ()
@@ -65,6 +67,9 @@ class LocalFiles:
     def copy_directory(self, path: str, copy: str) -> None:
         shutil.copytree(local_path(path), copy)
 
+    def watch(self, fingerprints: Fingerprints) -> None:
+        self._fingerprints = fingerprints
+
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         return False
 
@@ -86,11 +91,20 @@ class LocalFiles:
                 self._open.move_to_end(path)
                 return self._open[path]
         file = _OpenFile(open_regular(local_path(path))[0])  # while others read: a mount takes a moment for it
+        if self._fingerprints is not None and path in self._fingerprints:
+            self._check(path, file.descriptor, self._fingerprints)
         with self._lock:
             file = self._open.setdefault(path, file)
             if len(self._open) > self._num_open_files:
                 self._open.popitem(last=False)
         return file
+
+    @staticmethod
+    def _check(path: str, descriptor: int, fingerprints: Fingerprints) -> None:
+        try:
+            fingerprints.check(path, lambda begin, num_bytes: os.pread(descriptor, num_bytes, begin), os.fstat(descriptor))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None  # with the path
 
     @staticmethod
     def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:

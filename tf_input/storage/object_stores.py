@@ -45,12 +45,12 @@ class ObjectStoreFiles(RemoteFiles):
     def read(self, path: str) -> bytes:
         return self._ask(path, lambda store, key: self._obstore.get(store, key).bytes().to_bytes())
 
-    def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
+    def _read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
         if num_bytes <= 0:
             return b""
         return self._ask(path, lambda store, key: bytes(self._obstore.get_range(store, key, start=begin, length=num_bytes)))
 
-    def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
+    def _read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         def read(store: Any, key: str) -> int:
             num_read = 0
             # As they come: what is asked for at once, up to a whole run, would else be held a second time until its last byte is there.

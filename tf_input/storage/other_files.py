@@ -35,14 +35,9 @@ class OtherFiles(RemoteFiles):
         with _os_errors(path):
             return self._filesystem.cat_file(path)
 
-    def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
+    def _read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
         with _os_errors(path):
             return self._filesystem.cat_file(path, start=begin, end=begin + num_bytes)
-
-    def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
-        data = self.read_range(path, begin, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         found = {}

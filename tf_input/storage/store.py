@@ -12,13 +12,14 @@ from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
 from tf_input.epochs.selection import Selection
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import Files
+from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.index import ShardIndex
-from tf_input.storage.local_files import num_open_files
 from tf_input.storage.paths import join, local_path, scheme_of
 from tf_input.storage.record_reader import RecordReader, ShardFile
 from tf_input.storage.users import Users
 
-_MAX_MAPPED_BYTES = 512 << 20  # of all indexes of a data set: what is mapped counts as memory that is used
+# Local indexes are read into memory, as a file that is mapped and then cut short ends the process (SIGBUS); larger ones row by row.
+_MAX_LOCAL_BYTES = 256 << 20
 _MAX_HELD_BYTES, _NUM_HELD = 16 << 20, 16  # of all, where a row takes a request and they are held; of larger ones the last so many
 
 
@@ -45,12 +46,12 @@ class Store:
         all_shards = [shard for shards in manifest.splits.values() for shard in shards]
         sizes = {join(directory, shard.index): shard.index_bytes for shard in all_shards}
         index_bytes = sum(sizes.values())
-        # One that is mapped has a descriptor of its own, and others are read through the files that are open.
-        is_mapped = files.is_local and index_bytes <= _MAX_MAPPED_BYTES and len(sizes) <= num_open_files() // 2
-        is_held = not files.can_hold(sizes)
-        kind = "mapped" if is_mapped else "held" if is_held else "read"
-        open_index = functools.partial(_open_index, directory, files, kind)  # of nothing that holds the store itself
-        self._indexes = functools.lru_cache(_NUM_HELD if is_held and index_bytes > _MAX_HELD_BYTES else None)(open_index)
+        is_held = index_bytes <= _MAX_LOCAL_BYTES if files.is_local else not files.can_hold(sizes)
+        open_index = functools.partial(_open_index, directory, files, is_held)  # of nothing that holds the store itself
+        is_bounded = is_held and not files.is_local and index_bytes > _MAX_HELD_BYTES
+        self._indexes = functools.lru_cache(_NUM_HELD if is_bounded else None)(open_index)
+        last_offset = functools.partial(_last_offset, directory, files)
+        files.watch(Fingerprints({join(directory, shard.name): shard for shard in all_shards}, last_offset))
         self._index_locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def index(self, shard: ShardInfo) -> ShardIndex:
@@ -76,12 +77,12 @@ class Store:
         return counts
 
     def check(self, shards: Sequence[ShardInfo]) -> None:
-        """A data set that was half copied is refused here, not in the middle of an epoch; each shard is looked at once.
+        """Rejects an incomplete copy of a dataset before an epoch begins. Each shard is looked at once; a local one is also opened.
 
         Raises:
             FileNotFoundError: A shard is missing.
-            OSError: Nobody can say.
-            ValueError: A shard has a wrong size.
+            OSError: A shard can't be looked at.
+            ValueError: A shard has another size, or is not the one that the manifest names.
         """
         unchecked = [shard for shard in shards if self._sizes.get(shard.name) != shard.num_bytes]
         for shard, num_bytes in zip(unchecked, self._find_sizes(unchecked)):
@@ -90,6 +91,8 @@ class Store:
                 raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it")
             if num_bytes != shard.num_bytes:
                 raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}")
+            if self.files.is_local:
+                self.files.read_range(path, 0, 1)
 
     def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
         """Paths of shards, which are checked if they are to be read without an error."""
@@ -149,9 +152,11 @@ class Store:
         return found
 
 
-def _open_index(directory: str | os.PathLike[str], files: Files, kind: str, shard: ShardInfo) -> ShardIndex:
-    """An index that is "mapped", "held" if it is small, or of which rows are "read" as they are looked up."""
+def _open_index(directory: str | os.PathLike[str], files: Files, is_held: bool, shard: ShardInfo) -> ShardIndex:
+    """Opens an index that is kept in memory if it is small, or whose rows are read as they are looked up."""
     path = join(directory, shard.index)
-    if kind == "mapped":
-        return ShardIndex(local_path(path), shard)
-    return ShardIndex.read(path, shard, files) if kind == "held" else ShardIndex(path, shard, files=files)
+    return ShardIndex.read(path, shard, files) if is_held else ShardIndex(path, shard, files=files)
+
+
+def _last_offset(directory: str | os.PathLike[str], files: Files, shard: ShardInfo) -> int:
+    return _open_index(directory, files, False, shard).offset(shard.num_examples - 1)

@@ -72,7 +72,7 @@ def test_tables_tell_what_a_data_set_has(out: pathlib.Path, dataset: tf_input.Pr
     code, told, _ = inspect(capfd, out, "--json")
     found = json.loads(told)
     assert [found["splits"][split]["num_examples"] for split in ("train", "test")] == [train, test]
-    assert found["statistics"] == dataset.statistics and found["run"]["options"]["input"].endswith("/in") and found["format_version"] == 2
+    assert found["statistics"] == dataset.statistics and found["run"]["options"]["input"].endswith("/in") and found["format_version"] == 3
 
 
 def test_examples_by_key(dataset: tf_input.PreparedDataset) -> None:

@@ -71,10 +71,9 @@ def test_what_training_has_open_stays_open_and_goes_with_the_data_set(tmp_path_f
         assert shards["train"] <= files_in(folder), "training reads on"
         assert len(list(batches)) == 11
         assert sorted(opened) == sorted(shard.name for shard in dataset.manifest.splits["train"]), epoch
-    indexes = {str(folder / shard.index) for shard in dataset.manifest.splits["train"]}
     del batches
     gc.collect()
-    assert files_in(folder) == indexes
+    assert files_in(folder) == set()
     del train, dataset
     gc.collect()
     assert files_in(folder) == set()
@@ -89,7 +88,7 @@ def test_of_many_threads_one_opens_an_index(made, opened):
 
 
 def test_few_files_are_open_at_a_time(made, monkeypatch, opened):
-    """Each takes a file descriptor, of which a process may have 1024, and so does each index that is mapped."""
+    """Each takes a file descriptor, of which a process may have 1024."""
     monkeypatch.setattr(local_files, "_MOST_OPEN_FILES", 128)
     folder, manifest = made
     store = Store(folder, open_files(folder), manifest)

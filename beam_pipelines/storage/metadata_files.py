@@ -1,0 +1,28 @@
+"""Metadata files of a published dataset, each checked against the manifest before it is used."""
+
+import json
+from typing import Any
+
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.storage.files import files_at
+from tf_input.dataset_format import Manifest
+
+
+def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]:
+    """Reads a metadata file of JSON, and checks that it is the one that the manifest lists.
+
+    Raises:
+        UserError: The file is corrupt or was changed; the message names it.
+        OSError: The file can't be read.
+    """
+    path = f"{directory}/{name}"
+    data = files_at(path).read(path)
+    try:
+        manifest.check_file(name, data)
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:  # also of UTF-8
+        reason = str(error) if name in str(error) else f"{name}: no JSON: {error}"
+        raise UserError(printable(f"{directory}: {reason}")) from None
+    if not isinstance(fields, dict):
+        raise UserError(f"{printable(path)}: a {type(fields).__name__}; expected an object")
+    return fields
