@@ -6,7 +6,6 @@
 import collections
 import contextlib
 import dataclasses
-import json
 import os
 from typing import Any, Iterable, Iterator, Mapping
 
@@ -37,7 +36,7 @@ from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
 from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
-from beam_pipelines.storage.files import any_remote, files_at, is_remote, write_file
+from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.storage.metadata_files import read_object
 from tf_input.dataset_format import CARD, DATASET_INFO, FEATURES, IMAGE, KEY, SCHEMA, STATISTICS, Manifest, to_json
 

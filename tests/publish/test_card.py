@@ -15,7 +15,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.publish.card import data_set_card, quote, shown
 from beam_pipelines.publish.croissant import describe_data_set
 from made_images import write_class_folders
-from tf_input.dataset_format import CARD, CROISSANT, Feature, Manifest, ShardInfo, read_manifest
+from tf_input.dataset_format import CROISSANT, Feature, Manifest, ShardInfo, read_manifest
 
 ABOUT = {"license": "cc-by-4.0", "source": "https://example.org/a?b=1&c=<d>", "description": "# No *title*: |a| <script>", "citation": "Doe, 2024"}
 HOSTILE = (
