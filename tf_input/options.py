@@ -45,9 +45,29 @@ def named_options(config: type | None = None, *, without: Collection[str] = ()) 
     return decorate
 
 
+# Names that other libraries have for options. The spelling alone would suggest others.
+_ELSEWHERE = {
+    **dict.fromkeys(("target_size", "img_size", "input_shape", "image_shape", "size", "resize", "resolution"), "image_size"),
+    **dict.fromkeys(("color_mode", "num_channels", "grayscale", "rgb"), "channels"),
+    **dict.fromkeys(("label_mode", "class_mode", "categorical"), "one_hot"),
+    **dict.fromkeys(("crop_to_aspect_ratio", "pad_to_aspect_ratio", "resize_mode", "keep_aspect_ratio"), "fit"),
+    **dict.fromkeys(("random_seed", "random_state"), "seed"),
+    **dict.fromkeys(("maxlen", "pad_to_length", "padded_shapes"), "max_length"),
+    **dict.fromkeys(("padding_values", "pad_value"), "padding_value"),
+    **dict.fromkeys(("drop_last", "drop_final_batch"), "drop_remainder"),
+    **dict.fromkeys(("buffer_size", "shuffle_buffer"), "read_buffer"),
+    **dict.fromkeys(("cache", "in_memory"), "memory_budget"),
+    **dict.fromkeys(("sample_weight", "sample_weights"), "use_weights"),
+    **dict.fromkeys(("validation_split", "cross_validation"), "fold"),
+    **dict.fromkeys(("rotation_range", "horizontal_flip", "random_flip", "augmentation", "transforms"), "augment"),
+    **dict.fromkeys(("num_shards", "shard", "rank", "world_size"), "hosts"),
+}
+
+
 def meant(name: Any, names: Iterable[str]) -> str:
-    """A question whether the name was meant that is nearest to one which is not among them; empty if none is near."""
-    near = difflib.get_close_matches(str(name), list(names), n=1)
+    """Asks whether another name was meant: the one that other libraries' name stands for, or the most similar one; "" if there is none."""
+    names = list(names)
+    near = [elsewhere] if (elsewhere := _ELSEWHERE.get(str(name))) in names else difflib.get_close_matches(str(name), names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -29,7 +29,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
     add("--batch_size", type=int, default=128, metavar="N", help="images in a batch (default: 128)")
     add(
         "--image_size",
-        type=_height_and_width,
+        type=parse_height_and_width,
         metavar="SIZE",
         help="PIXELS or HEIGHTxWIDTH of the images in a batch (default: as stored if all have one size, else 224)",
     )
@@ -39,7 +39,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
         "--shuffle",
         type=parse_order,
         metavar="ORDER",
-        help="window, exact or none (default: window for training or with --augment, else none)",
+        help="window, exact, key or none (default: window for training or with --augment, else none)",
     )
     add(
         "--memory_budget",
@@ -49,7 +49,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
     )
 
 
-def _height_and_width(text: str) -> int | tuple[int, int]:
+def parse_height_and_width(text: str) -> int | tuple[int, int]:
     """Reads `--image_size` in pixels: `224` becomes 224, for a square, and `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected PIXELS or HEIGHTxWIDTH, such as 224")
@@ -65,9 +65,9 @@ def _seconds(text: str) -> float:
 
 
 def parse_order(text: str) -> str | bool:
-    """Reads `--shuffle`: `window` or `exact` as they are, and `none` as False."""
-    if text not in ("window", "exact", "none"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected window, exact or none")
+    """Reads `--shuffle`: `window`, `exact` or `key` as they are, and `none` as False."""
+    if text not in ("window", "exact", "key", "none"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected window, exact, key or none")
     return False if text == "none" else text
 
 

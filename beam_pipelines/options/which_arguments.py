@@ -4,13 +4,14 @@ import argparse
 import re
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.options.benchmark_arguments import parse_num_bytes, parse_order
+from beam_pipelines.options.benchmark_arguments import parse_height_and_width, parse_num_bytes, parse_order
 from beam_pipelines.options.command_parser import add_command
 
-# Of a training, as its `batches` was given them: which examples a batch has depends on these, and on no other.
+# The options of a training's `batches` on which the examples of a batch depend. Image options matter too: `augment` makes a split
+# shuffled, and whether a split is held in memory, which changes its order, depends on what is read.
 TRAINING_OPTIONS = (
     *("batch_size", "seed", "shuffle", "drop_remainder", "inputs", "targets", "where", "fold", "subset", "take", "balance", "channels"),
-    *("transform", "on_error", "memory_budget", "read_buffer"),
+    *("transform", "on_error", "memory_budget", "read_buffer", "image_size", "fit", "augment", "antialias", "encoded"),
 )
 _EXAMPLE = """\
 example:
@@ -43,7 +44,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add("--split", help="which split (default: the one for training)")
     add("--batch_size", type=int, metavar="N", help="examples in a batch, of all hosts together")
     add("--seed", type=int, metavar="N", help="of the order")
-    add("--shuffle", type=parse_order, metavar="ORDER", help="window, exact or none (default: window for training, else none)")
+    add("--shuffle", type=parse_order, metavar="ORDER", help="window, exact, key or none (default: window for training or with --augment, else none)")
     add("--drop_remainder", action="store_true", default=None, help="a last batch that is not full was left out")
     add("--inputs", type=_names, metavar="NAME,...", help="what the model was fed with (default: image)")
     add("--targets", type=_names, metavar="NAME,...", help="what it was to predict (default: what the data set says)")
@@ -53,6 +54,11 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add("--subset", type=_number, metavar="SHARE", help="the share of the examples that was read")
     add("--take", type=int, metavar="N", help="how many of the examples were read")
     add("--balance", type=_balance, metavar="BALANCE", help="oversample, undersample, or shares of classes: rose=0.5,tulip=0.5")
+    add("--image_size", type=_image_size, metavar="SIZE", help="PIXELS, HEIGHTxWIDTH or largest: as the training had it")
+    add("--fit", choices=("crop", "stretch", "pad", "unscaled"), help="as the training had it")
+    add("--augment", action="store_true", default=None, help="images were cropped and flipped at random")
+    add("--antialias", action="store_true", default=None, help="images were averaged when they were made smaller")
+    add("--encoded", action="store_true", default=None, help="images were read as the bytes of their files")
     add("--transform", action="store_true", default=None, help="examples passed through the graph of `recordmill analyze`")
     add(
         "--channels",
@@ -81,6 +87,11 @@ def training_options(arguments: argparse.Namespace) -> dict[str, object]:
     for name in ("split", "open_fold"):  # of the data set
         given.pop(name, None)
     return given if arguments.hosts is None else {**given, "hosts": arguments.hosts}
+
+
+def _image_size(text: str) -> int | tuple[int, int] | str:
+    """Reads `--image_size`: `largest` as it is, or a size as `recordmill benchmark` reads it."""
+    return text if text == "largest" else parse_height_and_width(text)
 
 
 def _count(text: str) -> int:

@@ -79,6 +79,8 @@ def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
     cases = {
         "batchsize": "batch_size",
         "img_size": "image_size",
+        "target_size": "image_size",
+        "color_mode": "channels",
         "augmentation": "augment",
         "shufle": "shuffle",
         "use_weight": "use_weights",

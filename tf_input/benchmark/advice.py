@@ -40,7 +40,8 @@ class Findings:
         decoded_bytes: The memory that the split takes decoded, in bytes, if it can be held there.
         is_held: Whether the split is held in memory.
         config: The options with which it is read; with an `image_size`, where there are images.
-        order: The order of an epoch: "exact", "window" or None.
+        order: The order of an epoch: "exact", "window", "key" or None.
+        channels: The number of channels of images in batches.
     """
 
     directory: str
@@ -58,6 +59,7 @@ class Findings:
     is_held: bool
     config: ReadConfig
     order: str | None
+    channels: int = 3
 
     @classmethod
     def of(cls, data_set: PreparedDataset, split: str, plan: Plan) -> "Findings":
@@ -83,6 +85,7 @@ class Findings:
             is_held=plan.held is not None,
             config=plan.config,
             order=plan.kind,
+            channels=plan.config.channels or data_set.channels or 0,
         )
 
     def describe(self) -> str:
@@ -110,12 +113,10 @@ class Findings:
         side = min(self.config.height_and_width or (1, 1))
         if bottleneck == "read":
             yield from self._faster_reading(read)
+        if not self.is_held and (reason := self.why_not_held()):
+            yield f"{self.split} is not held in memory: {reason}"
         if self.image_kind == "image" and self.stored_side and self.stored_side >= _LARGE * side and not self.is_held:
-            stored = math.ceil(side * _MARGIN)
-            yield (
-                f"images are {self.stored_side:,.0f} pixels on the short side, and {side} are used; stored smaller, "
-                f"there is less to read and to decode:\n  {self._prepare(f'{stored}', '--image_size', f'short={stored}')}"
-            )
+            yield from self._smaller_images(side)
         if not self.is_held and self.decoded_bytes is not None and self.stored_size is not None:
             yield from self._small_images(self.decoded_bytes, "exact={}x{}".format(*self.stored_size))
         elif self.image_kind == "image" and self.formats.get("png", 0) * 2 > sum(self.formats.values()) and bottleneck == "decode":
@@ -142,6 +143,37 @@ class Findings:
             yield f"the disk gives {megabytes:,.0f} MB/s, and is waited for: a copy on a faster one would help"
         if self.order == "exact":
             yield 'shuffle="exact" reads records one by one; "window" reads them in long runs, and mixes well enough'
+
+    def why_not_held(self) -> str:
+        """The reason why the split is not held in memory, decoded; "" if it is unknown."""
+        budget = self.config.memory_budget
+        if not budget:
+            return "memory_budget is 0"
+        if self.decoded_bytes is not None and self.decoded_bytes > budget:
+            return f"decoded, it takes {self.decoded_bytes / 1e6:,.0f} MB, and memory_budget is {budget / 1e6:,.0f} MB"
+        if self.decoded_bytes is None and self.image_kind and self.stored_size is None:
+            return "its images differ in size"
+        return ""
+
+    def _smaller_images(self, side: int) -> Iterator[str]:
+        """What to do about images that are larger than they are used: of one size, if they then fit into memory; else only smaller."""
+        augmentation = self.config.augmentation
+        margin = _MARGIN if augmentation is not None and augmentation.crop else 1
+        height, width = (math.ceil(one * margin) for one in self.config.height_and_width)
+        num_bytes = self.num_examples * height * width * self.channels
+        found = f"images are {self.stored_side:,.0f} pixels on the short side, and {side} are used"
+        if num_bytes <= self.config.memory_budget:
+            command = self._prepare(f"{height}x{width}", "--image_size", f"exact={height}x{width}")
+            yield (
+                f"{found}; stored in one size (other proportions are stretched), the split takes {num_bytes / 1e6:,.1f} MB and is held in "
+                f"memory, decoded:\n  {command}"
+            )
+            return
+        stored = math.ceil(side * _MARGIN)
+        yield (
+            f"{found}; stored smaller, there is less to read and to decode:\n"
+            f"  {self._prepare(f'{stored}', '--image_size', f'short={stored}')}"
+        )
 
     def _small_images(self, decoded_bytes: int, size: str) -> Iterator[str]:
         if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.memory_budget:

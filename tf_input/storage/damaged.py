@@ -4,6 +4,7 @@ import logging
 import threading
 from typing import Iterator, NamedTuple
 
+REPAIR = "copy the shard again, or rebuild it with `recordmill repair`"
 _NUM_LOGGED = 10
 
 _logger = logging.getLogger("tf_input")

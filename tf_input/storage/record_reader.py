@@ -13,7 +13,7 @@ import numpy as np
 from tf_input.epochs.runs import Runs, ShardRuns, cut_runs
 from tf_input.epochs.selection import Selection, cut_selection
 from tf_input.storage.arenas import Arena
-from tf_input.storage.damaged import DamagedRecord, DamagedRecords
+from tf_input.storage.damaged import REPAIR, DamagedRecord, DamagedRecords
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.storage.index import ShardIndex
@@ -301,7 +301,9 @@ class RecordReader:
         self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
-            raise ValueError(f"{damaged}; batches(..., on_error='skip') leaves such records out")
+            is_gone = isinstance(error, NOT_THERE)  # with all of its records
+            advice = REPAIR if is_gone else "batches(..., on_error='skip') leaves such records out"
+            raise ValueError(f"{damaged}; {advice}")
         self._damaged.add(damaged)
         return None
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
 from tf_input.epochs.selection import Selection
-from tf_input.storage.damaged import DamagedRecord, DamagedRecords
+from tf_input.storage.damaged import REPAIR, DamagedRecord, DamagedRecords
 from tf_input.storage.files import Files
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.index import ShardIndex
@@ -88,7 +88,7 @@ class Store:
         for shard, num_bytes in zip(unchecked, self._find_sizes(unchecked)):
             path = join(self._directory, shard.name)
             if num_bytes is None:
-                raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it")
+                raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it; {REPAIR}")
             if num_bytes != shard.num_bytes:
                 raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}")
             if self.files.is_local:

@@ -184,6 +184,15 @@ def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
     assert [one[:3] for one in damaged] == [(str(folder / "shard-2"), 2, offset)]
 
 
+def test_of_a_missing_shard_another_copy_is_advised_and_not_to_skip_it(own):
+    folder, _ = own
+    reader = make_reader(*own)
+    (folder / "shard-2").unlink()
+    with pytest.raises(ValueError, match="shard-2.*recordmill repair") as error:
+        reader.read(np.array([10]))
+    assert "on_error" not in str(error.value)
+
+
 def column_of(byte: int) -> int:
     """Of an index file's byte: 0 to 3, the record's offset, the image's, its length and label."""
     return (byte - INDEX_HEADER.size) % INDEX_ROW.size // 8

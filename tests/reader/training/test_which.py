@@ -161,6 +161,13 @@ def test_the_command_says_the_same_of_options_or_a_backup(mixed, uniform, capsys
     chosen_keys = uniform.which("train", epoch=3, step=1, **options, where="width > 30", fold=(4, (0, 2)), subset=0.8, take=30, balance={"ant": 0.5, "bee": 0.5})
     printed = which(capsys, uniform.directory, "--epoch=3", "--step=1", "--batch_size=12", "--seed=5", *chosen)
     assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == chosen_keys["key"].tolist()
+    shown = {"image_size": (20, 30), "fit": "crop", "augment": True, "antialias": True}
+    typed = ["--image_size=20x30", "--fit=crop", "--augment", "--antialias"]
+    for split in ("train", "validation"):  # the second one is shuffled only because it is augmented
+        found_shown = uniform.which(split, epoch=1, step=0, **options, **shown)
+        printed = which(capsys, uniform.directory, "--epoch=1", "--step=0", "--batch_size=12", "--seed=5", f"--split={split}", *typed)
+        assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == found_shown["key"].tolist()
+    assert which(capsys, uniform.directory, "--epoch=0", "--step=0", "--batch_size=3", "--shuffle=key").splitlines()[1].startswith("ant/")
     host = json.loads(which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5", "--hosts=3,1", "--json"))
     assert host == {"split": "train", "epoch": 3, "step": 4, "examples": [dict(zip(found, row)) for row in zip(*found.values())][host_first(found, host) :: 3]}
 
@@ -203,7 +210,8 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
         "argument --fold: '5': expected the number of folds and some of them, such as 5,0": [*place, "--fold=5", "--batch_size=8"],
         "balance='over': expected 'oversample'": [*place, "--balance=over", "--batch_size=8"],
         "argument --balance: 'x': expected a share above 0, at most 1": [*place, "--balance=ant=x", "--batch_size=8"],
-        "unrecognized arguments: --augment": [*place, "--batch_size=8", "--seed=0", "--augment"],
+        "unrecognized arguments: --mirror": [*place, "--batch_size=8", "--seed=0", "--mirror"],
+        "argument --image_size: 'big': expected PIXELS": [*place, "--batch_size=8", "--seed=0", "--image_size=big"],
         f"--backup={tmp_path}/none: no backup is there": [*place, "--backup", tmp_path / "none"],
         f"{tmp_path}/text.npz: a damaged backup: File is not a zip file": [*place, "--backup", tmp_path / "text.npz"],
         f"{tmp_path}/others.npz: it does not say how its training read a split: 'split'": [*place, "--backup", tmp_path / "others.npz"],
