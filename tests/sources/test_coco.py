@@ -8,6 +8,7 @@ import os
 import pathlib
 import sys
 import tracemalloc
+import unicodedata
 from typing import Any, Iterator, Mapping
 
 import numpy as np
@@ -517,6 +518,14 @@ def test_files_that_are_only_partly_splits_are_refused(tmp_path):
         Listed(tmp_path)
 
 
+def test_a_folder_is_found_by_names_in_the_other_unicode_normal_form(tmp_path):
+    names = {form: f"{unicodedata.normalize(form, 'Löwe')}.jpg" for form in ("NFC", "NFD")}
+    for one, other in (("NFC", "NFD"), ("NFD", "NFC")):
+        write_files(tmp_path / one, {f"images/{names[one]}": IMAGE})
+        path = write_json(tmp_path / one / "in.json", instances([image(file_name=names[other])]))
+        assert set(Listed(path).images) == {f"images/{names['NFC']}"}
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_links_are_not_taken_for_images_that_are_missing(is_there, tmp_path):
     images = [image(number, f"{number}.jpg", coco_url=f"http://localhost/{number}.jpg") for number in range(3)]
@@ -650,6 +659,7 @@ def test_features(tmp_path):
     assert [feature.name for feature in made().features] == names and made().targets == ("objects",)
     assert [feature.name for feature in made(has_masks=True).features] == [*names, "mask"]
     assert made(has_masks=True).targets == ("objects", "mask")
+    assert names[-1] in made(has_masks=True).features[-1].description  # which says what the values of the mask are
     assert (made(labels=()).features, made(labels=()).targets, made(labels=()).label_names()) == ((), (), {})
 
 

@@ -30,6 +30,7 @@ import json
 import os
 import posixpath
 import re
+import unicodedata
 from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
@@ -194,7 +195,8 @@ class Coco:
                     path = read_path(join(folder, file_name), self._root)
                 except Refusal:
                     continue
-                if files_at(self.root).exists(f"{self.root}/{path}"):
+                forms = {path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD"))}
+                if any(files_at(self.root).exists(f"{self.root}/{one}") for one in sorted(forms)):
                     return folder
         if file.link and first:
             raise UserError(
