@@ -190,6 +190,7 @@ class PrepareConfig:
         check: How far an image is checked before it is taken: one of `CHECKS`.
         max_bad_fraction: The largest share of the inputs that may be dead letters; the run fails where more are.
         ignore: Glob patterns of file names that are not inputs.
+        follow_links: Whether links on a disk are followed that lead out of the input, or to folders.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
         descriptions: Feature -> what it is, in words, for whoever reads the data set.
         duplicates: What becomes of images that are alike: one of `DUPLICATES`; None: they are not looked for.
@@ -218,6 +219,7 @@ class PrepareConfig:
     check: str = "strict"
     max_bad_fraction: float = 0.01
     ignore: tuple[str, ...] = ()
+    follow_links: bool = False
     output_layout: str = "flat"
     descriptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     duplicates: str | None = None

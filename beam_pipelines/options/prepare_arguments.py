@@ -213,6 +213,12 @@ def _add_check_options(group: argparse._ArgumentGroup) -> None:
         metavar="F",
         help="fail if more of the inputs are refused (default: 0.01)",
     )
+    add(
+        "--follow_links",
+        action="store_true",
+        help="Follow links on a disk that lead out of IN or to folders, except into a folder that contains the link. Without the option "
+        "such links are dead letters.",
+    )
     add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
 
 
@@ -349,6 +355,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         exact_only=arguments.exact_only,
         move_to=arguments.move_to,
         about=parse_about(arguments.about),
+        follow_links=arguments.follow_links,
         ignore=parse_patterns(arguments.ignore),
         source=make_source_config(arguments),
         images=make_image_config(arguments),

@@ -1,16 +1,20 @@
 """The sources that are folders of several files list in an object store what they list on disk."""
 
+import io
 import json
+import os
 import pathlib
+import tarfile
 from typing import Any, Iterator
 
+import numpy as np
 import pytest
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile
+from beam_pipelines.sources.folders.file_listing import LINK_OUT, FileListing, FoundFile
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -115,9 +119,79 @@ def test_a_link_is_followed_by_its_own_name(tmp_path):
     found = sorted(FileListing(Root(str(root)), (), with_sizes=True).walk())
     assert [(one.path, one.message if isinstance(one, DeadLetter) else one.num_bytes) for one in found] == [
         ("a/b.jpg", 2),
-        ("a\\b.jpg", "a link out of the input folder, which is not followed"),
+        ("a\\b.jpg", LINK_OUT),
         ("c\\b.jpg", 2),
     ]
+    assert "--follow_links" in LINK_OUT
+    followed = FileListing(Root(str(root), follows_links=True), (), with_sizes=True).walk()
+    assert sorted((one.path, one.num_bytes) for one in followed) == [("a/b.jpg", 2), ("a\\b.jpg", 1), ("c\\b.jpg", 2)]
+
+
+def test_links_are_followed_but_for_loops(tmp_path):
+    """Links to folders that contain the link, alone or through another link, would be listed without end."""
+    outside = write_files(tmp_path / "outside", {"x/1.jpg": b"x", "y/2.jpg": b"x"})
+    root = write_files(tmp_path / "in", {"a/3.jpg": b"x", "b/4.jpg": b"x"})
+    links = {
+        **{"c": "../outside/x", "d.jpg": "../outside/y/2.jpg", "e": "a"},
+        **{"up": ".", "upper": "..", "a/b": "../b", "b/a": "../a", "f": "f", "gone": "nowhere", "null.jpg": "/dev/null"},
+    }
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    (outside / "x/in").symlink_to(root)
+    os.mkfifo(outside / "pipe")
+    (root / "pipe.jpg").symlink_to(outside / "pipe")
+    found = list(FileListing(Root(str(root), follows_links=True), ()).walk())
+    assert sorted(one.path for one in found if isinstance(one, FoundFile)) == [
+        *("a/3.jpg", "a/b/4.jpg", "b/4.jpg", "b/a/3.jpg", "c/1.jpg", "d.jpg", "e/3.jpg", "e/b/4.jpg"),
+    ]
+    refused = {one.path: one.reason for one in found if isinstance(one, DeadLetter)}
+    assert refused == dict.fromkeys(("a/b/a", "b/a/b", "c/in", "e/b/a", "up", "upper", "f", "gone", "null.jpg", "pipe.jpg"), "symlink")
+    assert FileListing(Root(str(root), follows_links=True), ()).level().folders == ["a", "b", "c", "e"]
+
+
+def npz_of(count: int) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, images=np.zeros((count, 4, 4, 3), np.uint8), labels=np.arange(count))
+    return file.getvalue()
+
+
+def tar_of(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+# kind -> files, and the links among them
+FOLLOWED = {
+    "image_folder": ({"cat/a.jpg": b"1", "dog/b.jpg": b"1"}, ["cat/a.jpg", "dog"]),
+    "table": ({"rows.csv": b"file_name,label\na.jpg,cat\nx/b.jpg,dog\n", "a.jpg": b"1", "x/b.jpg": b"1"}, ["rows.csv", "a.jpg", "x"]),
+    "text": ({"train.txt": b"a.jpg cat\n", "a.jpg": b"1"}, ["train.txt", "a.jpg"]),
+    "coco": (FOLDERS["coco"], ["annotations", "images"]),
+    "masks": (FOLDERS["masks"], ["images", "masks"]),
+    "voc": ({"Annotations/a.xml": XML % b"a.jpg", "JPEGImages/a.jpg": b"1"}, ["Annotations", "JPEGImages/a.jpg"]),
+    "arrays": ({"a.npz": npz_of(3), "b/c.npz": npz_of(2)}, ["a.npz", "b"]),
+    "webdataset": ({"a.tar": tar_of({"1.png": b"x", "1.cls": b"1"}), "b/c.tar": tar_of({"2.png": b"x", "2.cls": b"1"})}, ["a.tar", "b"]),
+}
+
+
+@pytest.mark.parametrize("kind", FOLLOWED)
+def test_every_source_follows_links_out_of_its_input_as_if_the_files_were_there(tmp_path, kind):
+    files, links = FOLLOWED[kind]
+    root, outside = write_files(tmp_path / "in", files), tmp_path / "outside"
+    expected = listed(root, kind)
+    for number, link in enumerate(links):
+        outside.mkdir(exist_ok=True)
+        (root / link).rename(outside / str(number))
+        (root / link).symlink_to(outside / str(number))
+    assert listed(root, kind, follow_links=True) == expected
+    try:
+        assert listed(root, kind) != expected
+    except UserError as error:
+        assert "--follow_links" in str(error)
 
 
 CSV = b"file_name,label\na.jpg,cat\n"
@@ -151,7 +225,7 @@ def test_a_link_that_is_not_followed_is_said_where_a_source_would_take_it(tmp_pa
     expected = listed(f"{root}{pattern}", kind)
     (root / link).parent.mkdir(exist_ok=True)
     (root / link).symlink_to(tmp_path / target)
-    with pytest.raises(UserError, match=rf"^--input=.*: '{link}' is a link .*; expected .*, or --ignore='{link}' to leave it out$"):
+    with pytest.raises(UserError, match=rf"^--input=.*: '{link}' is a link .*--follow_links"):
         listed(f"{root}{pattern}", kind)
     assert listed(f"{root}{pattern}", kind, ignore=(link,))[0] == expected[0]
 

@@ -90,7 +90,8 @@ class Coco:
         self.features = (*_FEATURES, *masks) if has_objects else ()
         self.targets = (OBJECTS, *(feature.name for feature in masks)) if has_objects else ()
         self.num_ignored = 0
-        self._root = Root(source.image_root or (_folder_of(config.input) if self._is_file else config.input))
+        place = source.image_root or (_folder_of(config.input) if self._is_file else config.input)
+        self._root = Root(place, config.follow_links)
         self.root = self._root.path
         self._config = config
         self._with_sizes = with_sizes

@@ -62,7 +62,7 @@ class Masks:
         self.features = (Feature(MASK, "mask"),) if self._has_masks else ()
         self.targets = (MASK,) if self._has_masks else ()
         self.num_ignored = 0
-        self._root = Root(config.input)
+        self._root = Root(config.input, config.follow_links)
         self.root = self._root.path
         self._files = FileListing(self._root, config.ignore, with_sizes)
         self._split_folders = config.split_folders

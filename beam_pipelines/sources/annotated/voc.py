@@ -64,7 +64,7 @@ class Voc:
         self.features = _FEATURES if self._has_boxes else ()
         self.targets = (OBJECTS,) if self._has_boxes else ()
         self.num_ignored = 0
-        self._root = Root(config.input)
+        self._root = Root(config.input, config.follow_links)
         self.root = self._root.path
         self._files = files_at(self.root)
         self._config = config

@@ -73,7 +73,7 @@ class Arrays:
         self.num_ignored, self.found, self.left_out = 0, "", LeftOut()
         self._config = config
         self._spool_directory = spool_directory
-        self._files = find_array_files(config.input, config.ignore)
+        self._files = find_array_files(config.input, config.ignore, config.follow_links)
         self._root, self._only = self._files.root, self._files.only
         self.root = self._root.path
         self._containers = _find_containers(self._files.paths, self._only)

@@ -11,7 +11,7 @@ from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
-from beam_pipelines.sources.folders.file_listing import FileListing, is_utf8
+from beam_pipelines.sources.folders.file_listing import FileListing, is_utf8, name_first
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -129,7 +129,7 @@ class InputFiles(NamedTuple):
     num_ignored: int
 
 
-def find_array_files(path: str, ignore: tuple[str, ...]) -> InputFiles:
+def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = False) -> InputFiles:
     """The files of an input that is a folder with others below it, or a file.
 
     Raises:
@@ -138,10 +138,10 @@ def find_array_files(path: str, ignore: tuple[str, ...]) -> InputFiles:
     place = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
     if files_at(place).exists(place):
         folder, _, only = place.rpartition("/")
-        root = Root(folder or "/")
+        root = Root(folder or "/", follow_links)
         beside = FileListing(root, ignore).top_level()[1]
         return InputFiles(root, sorted({only, *beside}), only, [], 0)
-    root = Root(place)
+    root = Root(place, follow_links)
     listing = FileListing(root, ignore)
     paths, dead_letters = [], []
     for found in listing.walk():
@@ -150,7 +150,7 @@ def find_array_files(path: str, ignore: tuple[str, ...]) -> InputFiles:
         else:
             paths.append(found.path)
     if not paths:
-        raise UserError(f"--input={path}: no file in it; expected one or more")
+        raise UserError(f"--input={path}: no file in it{name_first(dead_letters)}; expected one or more")
     return InputFiles(root, sorted(paths), "", sorted(dead_letters), listing.num_ignored)
 
 

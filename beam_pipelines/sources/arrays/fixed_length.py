@@ -78,7 +78,7 @@ class FixedLength:
         self._source = config.source
         self._spool_directory = spool_directory
         self._split_folders = config.split_folders
-        self._files = find_array_files(config.input, config.ignore)
+        self._files = find_array_files(config.input, config.ignore, config.follow_links)
         self._paths = [self._files.only] if self._files.only else self._files.paths
         self._root = self._files.root
         self.root = self._root.path

@@ -1,7 +1,8 @@
 """The files below a folder, in a file system or in an object store, by the rules that `image_folder` has for them.
 
 Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, files named README, LICENSE and the like, checksums, and what `--ignore` names are
-ignored, and counted. A link to a file below the source's root is like the file; any other link, a device, and a name that is not UTF-8 or
+ignored, and counted. A link to a file below the source's root is like the file, and with `--follow_links` any link to a file or to a
+folder that does not contain the link; any other link, a device, and a name that is not UTF-8 or
 may turn into another one on its way to a store, is a dead letter.
 """
 
@@ -23,6 +24,8 @@ from beam_pipelines.storage.input_errors import kind_of, listing_error
 # Enough for a large cluster. A part costs a store one page of names more than its names need, and folders that share one cost no request
 # each; a store whose names make one page is one part.
 MAX_PARTS = 32
+LINK_OUT = "a link out of the input folder, which is not followed (--follow_links follows it)"
+LINK_TO_FOLDER = "a link to a folder, which is not followed (--follow_links follows it)"
 
 
 class FoundFile(NamedTuple):
@@ -153,7 +156,7 @@ class FileListing:
             if not is_file and entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
             elif not is_file and kind_of(entry.path) == "folder":
-                links.append(entry.name)
+                (folders if self._is_followed(join(folder, entry.name)) else links).append(entry.name)
             else:
                 has_files = True
         return Level(sorted(folders), sorted(links), has_files)
@@ -220,12 +223,13 @@ class FileListing:
             UserError: It is a link, or lies behind one.
         """
         for path in itertools.accumulate(folder.split("/"), join):
-            if not self.is_remote and os.path.islink(f"{self._root.path}/{path}"):
-                raise self._not_taken(printable(path), "a link to a folder, which is not followed", "a folder")
+            if not self.is_remote and os.path.islink(f"{self._root.path}/{path}") and not self._is_followed(path):
+                raise self._not_taken(printable(path), LINK_TO_FOLDER, "a folder")
         return folder
 
     def _not_taken(self, path: str, found: str, expected: str) -> UserError:
-        return UserError(f"--input={self._root.path}: {path!r} is {found}; expected {expected}, or --ignore={path!r} to leave it out")
+        leave = "" if found in (LINK_OUT, LINK_TO_FOLDER) else f", or --ignore={path!r} to leave it out"
+        return UserError(f"--input={self._root.path}: {path!r} is {found}; expected {expected}{leave}")
 
     def _right_in(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
         """What `walk` gives of the files right in a folder, in whatever order; nothing of links to folders."""
@@ -249,7 +253,9 @@ class FileListing:
             path = below + entry.name
             if self._is_entry_ignored(entry, path):
                 self.num_ignored += 1
-            elif not (is_plain := entry.is_file(follow_symlinks=False)) and entry.is_dir(follow_symlinks=False):
+            elif not (is_plain := entry.is_file(follow_symlinks=False)) and (
+                entry.is_dir(follow_symlinks=False) or self._is_followed(path)
+            ):
                 folders.append(path)
             else:
                 refused = None if is_plain and is_utf8(path) else self._refuse(entry, path)
@@ -262,13 +268,19 @@ class FileListing:
             refusal = "not_utf8", "the file's name is not UTF-8"
         elif not entry.is_symlink():
             refusal = "not_a_file", "neither a file nor a folder"
-        elif not self._root.holds(os.path.realpath(entry.path)):
-            refusal = "outside", "a link out of the input folder, which is not followed"
+        elif not self._root.follows_links and not self._root.holds(os.path.realpath(entry.path)):
+            refusal = "outside", LINK_OUT
         elif (kind := kind_of(entry.path)) == "folder":
-            refusal = "symlink", "a link to a folder, which is not followed"
+            refusal = "symlink", "a link to a folder that contains the link" if self._root.follows_links else LINK_TO_FOLDER
+        elif kind == "other":
+            refusal = "symlink", "a link to neither a file nor a folder"
         else:
             refusal = "symlink", "a broken link"
         return None if kind == "file" else DeadLetter(printable(path), "list", *refusal)
+
+    def _is_followed(self, path: str) -> bool:
+        """Whether a path is a link to a folder that is followed."""
+        return self._root.follows_links and kind_of(f"{self._root.path}/{path}") == "folder" and not self._root.is_loop(path)
 
     def _names_between(self, first: str, end: str) -> Iterator[tuple[str, int]]:
         for page in files_at(self._root.path).pages_from(self._root.path, first):
@@ -314,6 +326,12 @@ class FileListing:
 
     def _is_ignored(self, folder: str, name: str, is_folder: bool = False) -> bool:
         return is_left_out(name, is_folder) or (bool(self._ignore) and matches(join(folder, name), self._ignore))
+
+
+def name_first(dead_letters: Iterable[DeadLetter]) -> str:
+    """A text to add to a message if no file is left: the first dead letter and its reason; empty if there is none."""
+    first = min(dead_letters, default=None)
+    return f"; {first.path!r} is {first.message}" if first else ""
 
 
 def _is_odd(parts: Sequence[str]) -> bool:

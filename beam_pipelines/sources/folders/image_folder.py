@@ -9,7 +9,8 @@
 | a file whose name is not UTF-8 | dead letter |
 | a folder whose name is not UTF-8, or not on one line | the run is refused |
 | a link to a file in the folder | like the file; it keeps its own key |
-| a link out of the folder, a link to a folder, a broken link, a device | dead letter; never opened |
+| a link out of the folder, or to a folder | dead letter; never opened; with `--follow_links` like the file or folder, but for loops |
+| a broken link, a device | dead letter; never opened |
 | in an object store, a name with an empty part, `.` or `..` in it | dead letter |
 | with `--label=none`: an image anywhere | key alone: its folder means nothing, but for a split folder |
 | hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
@@ -28,7 +29,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.sources.folders.class_folders import Reading, find_class_folders, label_of, read_class_folders
-from beam_pipelines.sources.folders.file_listing import FileListing, FolderPart, FoundFile, Level, is_utf8, join
+from beam_pipelines.sources.folders.file_listing import LINK_TO_FOLDER, FileListing, FolderPart, FoundFile, Level, is_utf8, join
 from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options, split_of
 from beam_pipelines.sources.folders.other_files import Strays
@@ -64,7 +65,7 @@ class ImageFolder:
         if not is_remote(config.input) and not os.path.isdir(config.input):
             raise UserError(f"--input={config.input}: is not a folder; expected class folders with images")
         self.num_ignored = 0
-        self._root = Root(config.input)
+        self._root = Root(config.input, config.follow_links)
         self.root = self._root.path
         self._config = config
         self._with_sizes = with_sizes
@@ -178,7 +179,7 @@ class ImageFolder:
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(
-                f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed; expected a folder in its place"
+                f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed. Use --follow_links, or a folder in its place."
             )
         return splits
 
@@ -188,7 +189,7 @@ class ImageFolder:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":
                 yield file
             elif isinstance(file, DeadLetter) and os.path.isdir(f"{self.root}/{file.path}"):
-                yield DeadLetter(f"{file.path}/", "list", "symlink", "a link to a folder, which is not followed")
+                yield DeadLetter(f"{file.path}/", "list", "symlink", LINK_TO_FOLDER)
             elif self.strays.is_image(file.path):
                 self.strays.add_beside(file.path)
 

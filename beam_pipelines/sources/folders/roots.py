@@ -16,11 +16,17 @@ class OutsideError(ValueError):
 class Root:
     """The folder, or the prefix of an object store, below which all files of a source lie.
 
+    Args:
+        path: The path of the folder, or its URL.
+        follows_links: Whether links may lead out of the folder, and to folders.
+
     Attributes:
         path: With links resolved, or a URL; without a "/" at its end.
+        follows_links: As given.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, follows_links: bool = False) -> None:
+        self.follows_links = follows_links
         self._is_remote = is_remote(path)
         self._given = path.rstrip("/") if self._is_remote else os.path.abspath(path)
         self.path = self._given if self._is_remote else os.path.realpath(path)
@@ -29,7 +35,7 @@ class Root:
     def relative(self, path: str) -> str:
         """A path as a table or an annotation states it, made relative to the root.
 
-        Nothing is read, and a file need not exist. Links are followed, and must not lead out of the root either.
+        Nothing is read, and a file need not exist. Links must not lead out of the root either, unless links are followed.
 
         Args:
             path: Relative to the root, or absolute and below it; with "/" or, as Windows writes it, with "\\" between its parts.
@@ -55,9 +61,16 @@ class Root:
             or not _is_text(name)
         ):
             raise self._outside(path)
-        if not self._is_remote and not self._stays_inside(name):
-            raise OutsideError(f"{printable(path)!r} is a link that leads out of {self.path}")
+        if not self._is_remote and not self.follows_links and not self._stays_inside(name):
+            raise OutsideError(f"{printable(path)!r} is a link that leads out of {self.path} (--follow_links follows it)")
         return name
+
+    def is_loop(self, path: str) -> bool:
+        """Whether a path on a disk, relative to the root, is a link to a folder that contains the link."""
+        target = os.path.realpath(f"{self.path}/{path}").rstrip("/")
+        folders = path.split("/")[:-1]
+        above = ("/".join([self.path, *folders[:depth]]) for depth in range(len(folders) + 1))
+        return any(f"{os.path.realpath(folder)}/".startswith(f"{target}/") for folder in above)
 
     def holds(self, path: str) -> bool:
         """Whether a path on a disk, its links resolved, is the root or below it."""

@@ -16,7 +16,7 @@ from typing import Callable, Iterator
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.folders.file_listing import FileListing
+from beam_pipelines.sources.folders.file_listing import FileListing, name_first
 from beam_pipelines.sources.folders.patterns import InputNames, split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -47,13 +47,13 @@ class Containers:
         self._num_ignored = 0
         self._dead_letters: list[DeadLetter] = []
         wanted = split_input(config.input)
-        self.root = Root(wanted.folder)
+        self.root = Root(wanted.folder, config.follow_links)
         if not wanted.literal and not wanted.patterns:
             self.names = sorted(self._all_files(is_container))
         else:
             self.names = sorted(self._fitting(wanted))
         if not self.names:
-            raise UserError(f"--input={config.input}: no file; expected {expected}")
+            raise UserError(f"--input={config.input}: no file{name_first(self._dead_letters)}; expected {expected}")
 
     def beside(self, part: str) -> tuple[int, list[DeadLetter]]:
         """What is told with the first file: how many others are ignored, and what can't be opened."""

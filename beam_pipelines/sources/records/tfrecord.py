@@ -128,7 +128,7 @@ class TfRecord:
         self._known_layout = directory.layout if directory else None
         self._containers = None
         if directory:
-            self._root = Root(folder)
+            self._root = Root(folder, config.follow_links)
             self._names = sorted(name for name in directory.files if not matches(name, config.ignore))
             self._num_ignored = len(directory.files) - len(self._names)
             self._splits: Mapping[str, str] = directory.files if config.split_folders is not False else {}

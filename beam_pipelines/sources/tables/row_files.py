@@ -42,7 +42,7 @@ class RowFiles:
         return {}
 
     def _root_of(self, file: TableFile) -> Root:
-        return open_root(self.root, "" if self._config.source.image_root else file.folder)
+        return open_root(self.root, "" if self._config.source.image_root else file.folder, self._config.follow_links)
 
     def _read_rows(
         self, file: TableFile, rows: Iterable[tuple[int, Any]], read: Callable[[int, Any], Input]

@@ -47,14 +47,14 @@ class TableFile(NamedTuple):
     split: str | None
 
 
-def open_root(path: str, folder: str) -> Root:
-    """A root for paths that are relative to one of its folders, "" or with a "/" at its end."""
-    return _FolderRoot(path, folder) if folder else Root(path)
+def open_root(path: str, folder: str, follows_links: bool = False) -> Root:
+    """Returns a root for paths that are relative to one of its folders, "" or with a "/" at its end."""
+    return _FolderRoot(path, folder, follows_links) if folder else Root(path, follows_links)
 
 
 class _FolderRoot(Root):
-    def __init__(self, path: str, folder: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, folder: str, follows_links: bool) -> None:
+        super().__init__(path, follows_links)
         self._folder = folder
 
     def relative(self, path: str) -> str:
@@ -94,7 +94,7 @@ class _Finder:
         if self.is_pattern():
             self._input = self._wanted.folder
         self._files = files_at(self._input)
-        self._listing = FileListing(Root(self._input), config.ignore)
+        self._listing = FileListing(Root(self._input, config.follow_links), config.ignore)
         self._extensions = ", ".join(extension for extension in formats if extension)
 
     def is_file(self) -> bool:
@@ -140,7 +140,7 @@ class _Finder:
 
     def _make_file(self, name: str, split: str | None) -> TableFile:
         try:
-            Root(self._input).relative(name)
+            Root(self._input, self._config.follow_links).relative(name)
         except OutsideError as error:
             raise UserError(f"--input={self._config.input}: {error}") from None
         folder = f"{os.path.dirname(name)}/" if "/" in name else ""

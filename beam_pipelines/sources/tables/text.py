@@ -70,7 +70,7 @@ class TextList(RowFiles):
             first = next(iter(self._files.values()))
             row, root = self._first_row(first), self._root_of(first)
             self._labels, self._features = (find_array_shapes(some, row, root) for some in (labels, source.features))
-        reader = self._make_reader(Root(self.root))
+        reader = self._make_reader(Root(self.root, config.follow_links))
         self.features = reader.features
         self.targets = reader.targets
 

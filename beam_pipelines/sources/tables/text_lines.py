@@ -70,7 +70,7 @@ class TextLines(RowFiles):
                 f"--group: a line has no {printable(source.group)!r}; expected {_FILE}, or --group_pattern, which finds groups in the keys"
             )
         self._is_grouped = source.group == _FILE
-        self._reader = ColumnReader(labels, features, Root(self.root), source.names_of)
+        self._reader = ColumnReader(labels, features, Root(self.root, config.follow_links), source.names_of)
         self.features = self._reader.features
         self.targets = self._reader.targets
 
