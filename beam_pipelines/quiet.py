@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from types import ModuleType
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 from beam_pipelines.errors import UserError, find_user_facing, is_interrupt
 
@@ -60,26 +60,41 @@ def _held_back() -> Iterator[None]:
             os.close(saved)
 
 
+# Loggers of the exceptions of workers in this process; None: the root, which has the messages of engines.
+_LOGGERS_OF_ERRORS = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker", None)
+
+
 def quiet_engines() -> None:
-    """Keeps engines from telling of each of their steps, and from showing the traceback of what will be told in one line."""
+    """Keeps engines from logging each of their steps, and from showing the traceback of an error that the command reports in one line."""
+    from apache_beam.runners.worker import sdk_worker  # which the command has loaded; others that import this module have no Beam
+
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
     logging.getLogger("PrismRunner").setLevel(logging.WARNING)
     logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # that there are no credentials, which we tell
-    for name in ("apache_beam.runners.common", None):  # the second, the root, is where an engine's messages come
-        logging.getLogger(name).addFilter(_is_no_user_error)
+    for name in _LOGGERS_OF_ERRORS:
+        logging.getLogger(name).addFilter(is_no_user_error)
+    sdk_worker.print = _print_no_user_error  # a worker in this process also prints its tracebacks
     threading.excepthook = _quiet_broken_streams
 
 
-def _is_no_user_error(record: logging.LogRecord) -> bool:
-    """Whether a record is told: not what the user will be told in one line, with a traceback, Python's or Java's.
+def is_no_user_error(record: logging.LogRecord) -> bool:
+    """Whether a log record is shown: not an error that the command reports in one line, with its traceback in Python or Java.
 
-    Nor is what a job's failure will bring itself.
+    Nor is an error that comes with the failure of the job.
     """
     # the second waits, that is all
     if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False
-    error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
-    return not (is_interrupt(error) or find_user_facing(error))
+    return not _is_user_error(record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage()))
+
+
+def _print_no_user_error(text: str, **options: Any) -> None:
+    if not _is_user_error(RuntimeError(text)):
+        print(text, **options)
+
+
+def _is_user_error(error: BaseException) -> bool:
+    return is_interrupt(error) or find_user_facing(error) is not None
 
 
 def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:

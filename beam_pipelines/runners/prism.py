@@ -1,10 +1,13 @@
 """Prism, `--runner=PrismRunner`: Beam's engine in Go, a process beside this one."""
 
+import logging
+
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, PrismRunnerOptions
 from apache_beam.runners.portability.job_server import JobServer
 from apache_beam.runners.portability.prism_runner import PrismJobServer, PrismRunner
 from apache_beam.version import __version__ as beam_version
 
+from beam_pipelines.quiet import is_no_user_error
 from beam_pipelines.runners.engine import Engine, check_program
 from beam_pipelines.runners.job_servers import JobServerRunner
 
@@ -33,4 +36,30 @@ class Prism(Engine):
 class _PrismRunner(JobServerRunner, PrismRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # each run's ends with it
-        return super().default_job_server(options)
+        server = super().default_job_server(options)
+        prism = getattr(server, "_job_server", None)
+        if found := getattr(prism, "_log_filter", None):  # none with --prism_log_kind, nor in older versions of Beam
+            prism._log_filter = _LogFilter(found)
+        return server
+
+
+class _LogFilter(logging.Filter):
+    """Of the log of Prism and its workers, passes only warnings, errors of workers, and lines that are not part of the log.
+
+    Prism's own errors come with the failure of the job.
+
+    Args:
+        parser: Beam's filter, which passes everything and sets the level and the name of a record from Prism's JSON.
+    """
+
+    def __init__(self, parser: logging.Filter) -> None:
+        super().__init__()
+        self._parser = parser
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self._parser.filter(record)
+        if record.name == "PrismRunner":
+            is_shown = record.levelno == logging.WARNING
+        else:
+            is_shown = not record.name.startswith("SdkWorker") or record.levelno >= logging.WARNING
+        return is_shown and is_no_user_error(record)

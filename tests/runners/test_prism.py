@@ -44,7 +44,7 @@ def read(path: pathlib.Path) -> str:
 
 
 def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path):
-    finish(start_prepare(source, tmp_path / "out", *options))
+    assert finish(start_prepare(source, tmp_path / "out", *options, "--quiet")) == ""
     assert digest(tmp_path / "out") == expected
     assert os.listdir(tmp_path) == ["out"]
 
@@ -71,6 +71,7 @@ def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expect
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
+    assert "Traceback" not in printed and printed.count("\n") <= 6, printed
     assert os.listdir(tmp_path) == ["out.incomplete"]
     finish(start_prepare(source, tmp_path / "out", *options, "--resume"))
     assert digest(tmp_path / "out") == expected

@@ -1,0 +1,39 @@
+"""`--runner=PortableRunner`, by the job service of Beam's own Python engine: the bytes of the local runner, and errors in as few lines."""
+
+import contextlib
+from typing import Iterator
+
+import pytest
+
+from engines import OPTIONS, digest, start_prepare
+from forked_python import ForkedPython
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[tuple[str, ...]]:
+    from apache_beam.runners.portability.local_job_service import LocalJobServicer
+
+    service = LocalJobServicer()
+    port = service.start_grpc_server()
+    yield "--runner=PortableRunner", f"--job_endpoint=localhost:{port}", "--environment_type=LOOPBACK"
+    with contextlib.suppress(Exception):
+        service.stop()
+
+
+def ended(run: ForkedPython) -> tuple[int, str]:
+    printed, _ = run.communicate(timeout=300)
+    return run.returncode, printed
+
+
+def test_a_fault_of_the_input_is_told_in_the_lines_that_matter(source, options, tmp_path):
+    code, printed = ended(start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0"))
+    *_, told = printed.partition("recordmill: 2 of 342 inputs")
+    assert code == 2 and "--max_bad_fraction=0" in told
+    assert "Traceback" not in printed and printed.count("\n") <= 6, printed
+
+
+def test_a_quiet_run_prints_nothing_and_gives_the_same_bytes(source, expected, options, tmp_path):
+    assert ended(start_prepare(source, tmp_path / "out", *options, *OPTIONS, "--quiet")) == (0, "")
+    assert digest(tmp_path / "out") == expected
