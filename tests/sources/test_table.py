@@ -6,6 +6,7 @@ import datetime
 import decimal
 import gzip
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -28,6 +29,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits
 from beam_pipelines.sources.tables import parquet_rows
+from beam_pipelines.sources.tables.parquet_sizes import MAX_LIST_BYTES
 from beam_pipelines.sources.tables.table import Table
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, png, write_files
@@ -836,7 +838,7 @@ def test_memory_stays_flat(tmp_path: pathlib.Path) -> None:
     assert num_listed == 20_000 and peak < 4_000_000, peak
 
 
-def test_large_rows_of_parquet_become_objects_a_few_at_a_time(monkeypatch) -> None:
+def test_large_rows_of_parquet_become_objects_a_few_at_a_time(tmp_path: pathlib.Path, monkeypatch) -> None:
     read, batches = parquet_rows._read, []
     monkeypatch.setattr(parquet_rows, "_read", lambda batch: batches.append(batch) or read(batch))
     names = [f"{index}.jpg" for index in range(300)]
@@ -844,9 +846,45 @@ def test_large_rows_of_parquet_become_objects_a_few_at_a_time(monkeypatch) -> No
     for case, column in (("maps", maps), ("labels", pa.array(range(300)))):
         batches.clear()
         table = pa.table({"image": names, "x": column})
-        with pq.ParquetFile(io.BytesIO(table_bytes(table, row_group_size=200))) as file:
-            assert [*parquet_rows.parquet_rows(file, ["image", "x"])] == table.to_pylist(), case
+        path = write_csv(tmp_path, table_bytes(table, row_group_size=200), "a.parquet")
+        with pq.ParquetFile(path) as file:
+            assert [*parquet_rows.parquet_rows(file, str(path), ["image", "x"])] == table.to_pylist(), case
         assert (len(batches) > 2) == (case == "maps") and max(batch.nbytes for batch in batches) <= 1 << 20, case
+
+
+BOMBS = {
+    "a long text many times": lambda text: {"label": pa.array([text] * 1024)},
+    "a long text in lists": lambda text: {"label": pa.array([[text] * 16] * 64)},
+    "an image many times": lambda text: {"image": pa.array([{"bytes": text.encode(), "path": None}] * 1024)},
+    "lists of equal numbers": lambda text: {"label": pa.array([np.zeros(1 << 18, np.float32)] * 1024)},
+}
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize("case", BOMBS)
+def test_rows_that_are_far_larger_than_their_file_are_decoded_a_few_at_a_time(tmp_path: pathlib.Path, case: str) -> None:
+    table = pa.table(BOMBS[case]("x" * (1 << 20)))
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30)
+    decoded = table.nbytes
+    del table
+    assert decoded >= 1 << 30 and path.stat().st_size < 1 << 18
+    before = pa.total_allocated_bytes()
+    with parquet_rows.open_parquet(str(path), "a.parquet") as file:
+        rows, largest = parquet_rows.parquet_rows(file, str(path), file.schema_arrow.names), 0
+        for _ in itertools.islice(rows, 4):
+            largest = max(largest, pa.total_allocated_bytes() - before)
+    assert largest < 400 << 20
+
+
+def test_a_row_with_too_many_numbers_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
+    short, long = [1.0], np.zeros(MAX_LIST_BYTES // 4 + 1, np.float32)
+    for case, lists, num_bad in (("one of many", [short] * 5 + [long], 1), ("all", [long] * 2, 2)):
+        names = [f"{index}.jpg" for index in range(len(lists))]
+        pq.write_table(pa.table({"image": names, "x": pa.array(lists, pa.list_(pa.float32()))}), tmp_path / "a.parquet")
+        listed = Listed(tmp_path / "a.parquet", ["none"], features=["x:float[]"])
+        assert [letter.reason for letter in listed.dead_letters.values()] == ["too_large"] * num_bad, case
+        assert len(listed.all) == len(lists) - num_bad, case
 
 
 # Object stores

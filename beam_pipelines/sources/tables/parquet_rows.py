@@ -1,6 +1,7 @@
 """The rows of a Parquet file, a few at a time: what is in memory is a page of each column, and fewer rows where these are large."""
 
 import contextlib
+import itertools
 import json
 from typing import Any, Iterator, Mapping
 
@@ -8,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.sources.tables.parquet_sizes import MAX_LIST_BYTES, RowSizes
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 
@@ -88,15 +90,34 @@ def _without_lists(feature: Any) -> Any:
     return feature
 
 
-def parquet_rows(parquet: pa.parquet.ParquetFile, columns: list[str]) -> Iterator[Mapping[str, Any] | None]:
-    """The rows, or None in the place of one whose text is not UTF-8."""
+def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Refusal]:
+    """Yields the rows of a file, or the Refusal of a row that has too many numbers, or text that is not UTF-8."""
     fields = [parquet.schema_arrow.field(name) for name in columns]
-    batch_rows = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
-    for batch in parquet.iter_batches(batch_rows, columns=columns, use_threads=False):
-        batch = pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names)
-        num_rows = max(batch.num_rows * _READ_BYTES // max(batch.nbytes, 1), 1)
-        for start in range(0, batch.num_rows, num_rows):
-            yield from _read(batch.slice(start, num_rows))
+    most = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
+    lists = [field.name for field in fields if is_list(field.type)]
+    sizes = RowSizes(parquet, path, columns)
+    for group in range(parquet.num_row_groups):
+        if (list_bytes := sizes.list_bytes(group)) > MAX_LIST_BYTES:  # decoding one row may decode them all
+            yield from itertools.repeat(_too_large(list_bytes), parquet.metadata.row_group(group).num_rows)
+            continue
+        for batch in parquet.iter_batches(sizes.batch_rows(group, most), row_groups=[group], columns=columns, use_threads=False):
+            yield from _read_in_pieces(pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names), lists)
+
+
+def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | Refusal]:
+    """Halves a batch until a piece is small enough to become objects of Python, or has one row."""
+    if batch.nbytes > _READ_BYTES and batch.num_rows > 1:
+        middle = batch.num_rows // 2
+        for piece in (batch.slice(0, middle), batch.slice(middle)):
+            yield from _read_in_pieces(piece, lists)
+    elif (list_bytes := sum(batch.column(name).nbytes for name in lists)) > MAX_LIST_BYTES and batch.num_rows == 1:
+        yield _too_large(list_bytes)
+    else:
+        yield from _read(batch)
+
+
+def _too_large(list_bytes: int) -> Refusal:
+    return Refusal("too_large", f"lists of {list_bytes:,} bytes in a row; expected at most {MAX_LIST_BYTES:,}")
 
 
 def _exact(column: pa.Array) -> pa.Array:
@@ -106,10 +127,12 @@ def _exact(column: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(column.cast(pa.string()), r"(?:\.0{9}|0{3})(Z|[+-][0-9]{4})?$", r"\1")
 
 
-def _read(batch: pa.RecordBatch) -> list[Mapping[str, Any] | None]:
+def _read(batch: pa.RecordBatch) -> list[Mapping[str, Any] | Refusal]:
     try:
         return batch.to_pylist()
     except UnicodeDecodeError:
-        return [None] if batch.num_rows == 1 else [row for index in range(batch.num_rows) for row in _read(batch.slice(index, 1))]
+        if batch.num_rows == 1:
+            return [Refusal("not_utf8", "text that is not UTF-8")]
+        return [row for index in range(batch.num_rows) for row in _read(batch.slice(index, 1))]
     except (ValueError, OverflowError) as error:  # nanoseconds in lists, years beyond Python's
         raise pa.ArrowInvalid(f"found a value that Python has no type for ({error}); expected none") from error

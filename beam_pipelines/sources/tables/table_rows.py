@@ -160,8 +160,8 @@ def _parquet_rows(
             if found.get(name, ()) != expected:
                 told = f"integers in {printable(name)!r} stand for {show_columns(found.get(name, ()))}; expected {show_columns(expected)}"
                 raise UserError(f"{printable(file.name)}: {told}, as in the first table, or --label_names for a label")
-        for index, row in enumerate(parquet_rows(parquet, list(needed))):
-            yield index + 1, Refusal("not_utf8", "text that is not UTF-8") if row is None else row
+        for index, row in enumerate(parquet_rows(parquet, file.path, list(needed))):
+            yield index + 1, row
 
 
 def _csv_rows(
