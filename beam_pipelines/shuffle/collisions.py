@@ -142,6 +142,11 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
         return "expected each sample once in its file, or --key_column: a field of unique keys"
     if key_column is None and has_places:
         return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"
+    if source.can.rows_name_images:
+        return (
+            "expected one row for each image, with all of its classes (multi_label) or boxes (a column objects), or --key_column: a column of "
+            "unique keys, by which each row is an example"
+        )
     return "expected each input once, or --key_column: a column of unique keys"
 
 

@@ -107,7 +107,7 @@ def test_no_key_of_two_inputs_is_no_collision(tmp_path):
         ([("k", "a", "train"), ("k", "a", "test")], {}, ["'a' in split 'test' and 'a' in split 'train'"]),
         ([("k", name, None) for name in "abc"], {"key_column": "id"}, ["'a' and 'b', and 1 more", "'id' is not, or none"]),
         ([("k", "a", None)] * 2, {"kind": "webdataset"}, ["expected each sample once in its file, or --key_column"]),
-        ([("k", "a", None), ("k", "b", None)], {"key_column": ""}, ["expected each input once, or --key_column: a column"]),
+        ([("k", "a", None), ("k", "b", None)], {"key_column": ""}, ["--key_column: a column of unique keys"]),
         ([("é", "é", None), ("é", "e\u0301", None)], {"kind": "image_folder"}, [r"'\xe9'", r"'e\u0301'", "normal form", "one name"]),
         ([("k\n\x1b", "a\n", None), ("k\n\x1b", "b\x1b", None)], {}, [r"'k\n\x1b': 'a\n' and 'b\x1b'"]),
     ],

@@ -323,3 +323,10 @@ def test_a_default_in_the_layout_of_foreign_records(tmp_path: pathlib.Path, valu
     options = {"label_names": names} if names else {}
     read = tf_input.open_tfrecords(str(path), layout=layout, **options).batches("train", batch_size=NUM, shuffle=False, image_size=(16, 24))
     assert next(iter(read))[1].numpy().tolist() == [expected[index][0] for index in range(NUM)]
+
+
+def test_boxes_that_are_asked_for_in_a_table_with_a_box_in_each_row(tmp_path: pathlib.Path, capsys) -> None:
+    data = csv_of("class", "xmin", "ymin", "xmax", "ymax", row=lambda index: ["a", 1, 2, 3, 4])
+    write_files(write_pictures(tmp_path), {"labels.csv": data})
+    assert prepare(tmp_path, "labels.csv", "--label", "objects") == 2
+    assert "xmin" in (told := capsys.readouterr().err) and "bbox" in told

@@ -74,6 +74,8 @@ def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableCo
     if labels is None:
         labels = _usual_labels(head, chooser)
     for column in (*labels, *config.features):
+        if column.names == (OBJECTS,) and OBJECTS not in head.columns:
+            chooser.refuse_boxes("CLASS")
         for name in column.names:
             chooser.choose("--label or --feature", name, ())
     has_objects = any(_means_objects(column, head) for column in labels)
