@@ -40,6 +40,8 @@ class Extras(NamedTuple):
         values: Other feature that the catalog has a column of -> the example's number, or its text in UTF-8.
         mask_values: The smallest and the largest value of the example's masks; None: it has none.
         mask_bits: The number of bits of a mask's pixel, 8 or 16, the larger one of several masks; 0 where there is none.
+        num_black_white_masks: The number of masks whose values are 0 and 255 alone.
+        num_class_masks: The number of masks with another value than 0 and 255.
         num_dropped_boxes: The number of boxes that were left out, because nothing of them is inside the image.
         num_clipped_boxes: The number of boxes of which a part was outside the image.
         is_turn_guessed: Whether EXIF rotates the image, and it is not known on which image its boxes or masks were drawn.
@@ -52,6 +54,8 @@ class Extras(NamedTuple):
     values: Mapping[str, Any] = {}
     mask_values: tuple[int, int] | None = None
     mask_bits: int = 0
+    num_black_white_masks: int = 0
+    num_class_masks: int = 0
     num_dropped_boxes: int = 0
     num_clipped_boxes: int = 0
     is_turn_guessed: bool = False

@@ -196,6 +196,8 @@ class ImageStatistics:
         dead_letters: The number of dead letters, and the first few.
         mask_values: The range of the values of masks' pixels.
         mask_bits: The range of the bits that a mask's pixel has.
+        num_black_white_masks: The number of masks whose values are 0 and 255 alone.
+        num_class_masks: The number of masks with another value than 0 and 255.
         num_dropped_boxes: The number of boxes that were left out.
         num_clipped_boxes: The number of boxes that were made smaller.
         num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is not known on which image those were drawn.
@@ -206,6 +208,8 @@ class ImageStatistics:
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
     mask_values: Range = dataclasses.field(default_factory=Range)
     mask_bits: Range = dataclasses.field(default_factory=Range)
+    num_black_white_masks: int = 0
+    num_class_masks: int = 0
     num_dropped_boxes: int = 0
     num_clipped_boxes: int = 0
     num_turns_guessed: int = 0
@@ -230,6 +234,8 @@ class ImageStatistics:
         for name, image in extras.images.items():
             self.images_of(name).add(image)
         split.add_tensors(extras.tensors)
+        self.num_black_white_masks += extras.num_black_white_masks
+        self.num_class_masks += extras.num_class_masks
         self.num_dropped_boxes += extras.num_dropped_boxes
         self.num_clipped_boxes += extras.num_clipped_boxes
         self.num_turns_guessed += extras.is_turn_guessed
@@ -243,6 +249,8 @@ class ImageStatistics:
         self.dead_letters.merge(other.dead_letters)
         self.mask_values.merge(other.mask_values)
         self.mask_bits.merge(other.mask_bits)
+        self.num_black_white_masks += other.num_black_white_masks
+        self.num_class_masks += other.num_class_masks
         self.num_dropped_boxes += other.num_dropped_boxes
         self.num_clipped_boxes += other.num_clipped_boxes
         self.num_turns_guessed += other.num_turns_guessed

@@ -92,6 +92,13 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
     return ids.reshape(ids.shape[:2]).astype(np.uint8 if ids.dtype.itemsize == 1 else np.uint16)
 
 
+def has_classes(mask: np.ndarray) -> bool | None:
+    """Whether a mask has another value than 0 and 255; None if it is 0 alone, which tells nothing."""
+    if not mask.any():
+        return None
+    return bool(mask.max() != 255 or np.count_nonzero(mask) != np.count_nonzero(mask == 255))
+
+
 def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
     """Rotates and resizes a mask with its image. Returns the mask of the image as it is stored.
 

@@ -68,6 +68,11 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             "stores it: pass --drawn_on=file to confirm it. If they were drawn on the upright image, as most tools show it, pass "
             "--drawn_on=upright. The size that annotations state does not prove either."
         )
+    if (num := images.num_black_white_masks) > images.num_class_masks:
+        lines.append(
+            f"{_count(num, 'mask has', 'masks have')} the values 0 and 255 alone, which batches give as classes 0 and 255. If 255 is the "
+            "foreground, make it class 1: train.map(lambda x, y: (x, y // 255)); a loss with ignore_class=255 would leave it out"
+        )
     lines += [*_image_warnings(images, listing), *listing.warnings]
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
 

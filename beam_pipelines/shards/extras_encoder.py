@@ -13,7 +13,7 @@ from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.images.annotations import Objects, Regions, follows_turn, is_turn_guessed, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
-from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
+from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, place_mask, read_mask
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
 from beam_pipelines.images.raw_image import layout_of
 from beam_pipelines.images.resize import Geometry
@@ -105,6 +105,9 @@ class ExtrasEncoder:
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
                 facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
+                if (found := has_classes(mask)) is not None:
+                    count = "num_class_masks" if found else "num_black_white_masks"
+                    facts[count] = facts.get(count, 0) + 1
             elif self._by_name[name].kind in IMAGE_KINDS:
                 with _file_named(name, value):
                     encoded[name], image = self._make_image(value, files, spool)

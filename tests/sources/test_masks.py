@@ -1,11 +1,14 @@
 """Source `masks`: every row of the table in its docstring, the layouts of well-known data sets, and what must not be opened."""
 
+import json
 import os
 import pathlib
 from typing import Any, Iterable, Mapping
 
+import numpy as np
 import pytest
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -13,7 +16,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.annotated.masks import Masks
-from made_images import write_files
+from made_images import encode, jpeg, write_files
 from tf_input.dataset_format import Feature
 
 
@@ -235,3 +238,23 @@ def test_options_that_mean_nothing_here_are_refused(options, message):
 def test_a_folder_without_masks_is_refused(paths, tmp_path):
     with pytest.raises(UserError, match="no folders of images and masks in it; expected images/ and masks/"):
         Listed(make_folder(tmp_path, paths))
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize(
+    "values, is_warned",
+    [
+        ([(0, 255)] * 3, True),
+        ([(0, 255), (0, 0), (255, 255)], True),  # an empty mask and a full one
+        ([(0, 1), (0, 0), (1, 1)], False),
+        ([(0, 3, 255), (0, 255), (1, 255)], False),  # 255 marks borders
+        ([(0, 0)] * 3, False),
+    ],
+)
+def test_masks_of_black_and_white_are_warned_of(tmp_path, values, is_warned):
+    for number, some in enumerate(values):
+        mask = np.resize(np.repeat(np.array(some, np.uint8), 8), (16, 16))
+        write_files(tmp_path / "in", {f"images/{number}.jpg": jpeg(number, 16, 16), f"masks/{number}.png": encode(mask, "PNG")})
+    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report"]) == 0
+    warnings = json.loads((tmp_path / "out/statistics.json").read_text())["warnings"]
+    assert len(warnings) == is_warned and all("0 and 255" in warning and "// 255" in warning for warning in warnings)
