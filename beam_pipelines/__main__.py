@@ -23,6 +23,8 @@ from beam_pipelines.errors import (
     StillRunningError,
     StorageError,
     UserError,
+    escaped,
+    find_full_disk,
     missing_package,
     printable,
     reading_error,
@@ -93,6 +95,8 @@ def main(argv: list[str] | None = None) -> int:
             return interrupts.exit_code()
         if isinstance(error, ImportError):
             error = missing_package(error) or error
+        elif not isinstance(error, (UserError, RunError)):
+            error = find_full_disk(error) or error
         in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
         if not isinstance(error, (UserError, RunError)):
             if in_place:
@@ -292,7 +296,7 @@ def _tell(summary: str) -> None:
 def _print(text: str) -> None:
     """Prints what a command was asked for."""
     with _printing():
-        print(text)
+        print(escaped(text))
 
 
 @contextlib.contextmanager

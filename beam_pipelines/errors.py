@@ -21,6 +21,11 @@ def printable(path: str) -> str:
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def escaped(text: str) -> str:
+    """Escapes control characters except line ends and tabs, so that text from a dataset cannot control the terminal."""
+    return CONTROL.sub(lambda match: match[0] if match[0] in "\n\t" else match[0].encode("unicode_escape").decode(), text)
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """A text to add to a message of a name that is not there: the nearest of those that are; empty where none is near."""
     by_lower = {one.lower(): one for one in names}
@@ -154,11 +159,29 @@ _STEP = " [while running "  # Beam appends this to a message, and the step's nam
 
 
 def find_user_facing(error: BaseException) -> UserError | RunError | None:
-    """The error of ours behind whatever a runner raised, without the runner's additions; None where there is none."""
+    """Returns the user-facing error behind whatever a runner raised, without the runner's additions; None if there is none."""
     for cause in _chain(error):
         found = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
         if found:
             return type(found)(str(found).partition(_STEP)[0], found.path)
+    return find_full_disk(error)
+
+
+_FULL = {os.strerror(number): number for number in (errno.ENOSPC, errno.EDQUOT)}
+_FULL_TEXT = re.compile(rf"\[Errno \d+\] ({'|'.join(map(re.escape, _FULL))})(?:: '([^'\n]*)')?")
+
+
+def find_full_disk(error: BaseException) -> StorageError | None:
+    """Returns the error to show if a full disk, or one without free inodes, is behind an error; None otherwise."""
+    for cause in _chain(error):
+        if isinstance(cause, OSError) and cause.errno in _FULL.values():
+            reason, path = os.strerror(cause.errno), cause.filename
+        elif found := _FULL_TEXT.search(str(cause)):  # of a worker process, which hands over its traceback
+            reason, path = found.groups()
+        else:
+            continue
+        shown = printable(os.fsdecode(path)) if isinstance(path, (str, bytes)) else "A file"
+        return StorageError(f"{shown} could not be written: {reason}. Free some space, and run the same command again, with --resume if it says so.")
     return None
 
 

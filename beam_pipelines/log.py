@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Callable
 
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, escaped, printable
 
 FORMATS = ("text", "json")
 DISPLAYS = ("auto", "json", "none")  # of progress
@@ -82,13 +82,15 @@ def say(message: str, level: str = "info", **fields: Any) -> None:
             line = json.dumps({"time": now, "run_id": _run_id, "stage": step, "level": level, "message": message, **fields}, default=str)
         else:
             line = f"{now} {_run_id[:8] or '-'} {step} {shown}"
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # such as a log on a full disk, which must not end a run
+        print(escaped(line), file=sys.stderr, flush=True)
 
 
 def say_progress(**fields: Any) -> None:
     """Says one line of JSON for programs, as `--progress=json` has them."""
     line = {"time": _now(), "run_id": _run_id, "stage": stage(), "level": "progress", **fields}
-    print(json.dumps(line), file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(json.dumps(line), file=sys.stderr, flush=True)
 
 
 def _now() -> str:

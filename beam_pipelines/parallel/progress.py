@@ -4,6 +4,7 @@ Metrics of the local runner, and of Flink, arrive only at the end of a stage; so
 an object that it writes again every few seconds. Where it runs a step of Beam's it adds to Beam's metrics too, which engines show.
 """
 
+import contextlib
 import os
 import pathlib
 import struct
@@ -87,7 +88,7 @@ def count_restart() -> int:
 
 
 def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> None:
-    """Adds to this process's counts, where anybody looks at them.
+    """Adds to the counts of this process, which are shown as progress. A disk or a store that fails costs counts, never the run.
 
     Args:
         directory: The progress directory of the run; empty: nobody looks there.
@@ -98,21 +99,8 @@ def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> Non
     count_in_beam({**counts, **details})
     if not directory:
         return
-    with _lock:
-        if is_remote(directory):
-            _count_in_object(directory, Counts(**counts))
-            return
-        path, total = _files.get(directory, (None, Counts()))
-        if path is None or not path.exists():  # the first of its run
-            path, total = pathlib.Path(directory, f"{os.getpid()}-{uuid.uuid4().hex}"), Counts()
-            path.parent.mkdir(exist_ok=True)
-        total = total.plus(Counts(**counts))
-        _files[directory] = path, total
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
-        try:
-            os.pwrite(descriptor, _COUNTS.pack(*total), 0)  # over the old counts: a reader never sees half of them
-        finally:
-            os.close(descriptor)
+    with _lock, contextlib.suppress(OSError):
+        (_count_in_object if is_remote(directory) else _count_in_file)(directory, Counts(**counts))
 
 
 def count_in_beam(counts: Mapping[str, int]) -> None:
@@ -134,6 +122,20 @@ class Stopwatch:
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # what is left of one is of the next
         return {self._name: msecs}
+
+
+def _count_in_file(directory: str, counts: Counts) -> None:
+    path, total = _files.get(directory, (None, Counts()))
+    if path is None or not path.exists():  # the first of its run
+        path, total = pathlib.Path(directory, f"{os.getpid()}-{uuid.uuid4().hex}"), Counts()
+        path.parent.mkdir(exist_ok=True)
+    total = total.plus(counts)
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+    try:
+        _files[directory] = path, total
+        os.pwrite(descriptor, _COUNTS.pack(*total), 0)  # over the old counts: a reader never sees half of them
+    finally:
+        os.close(descriptor)
 
 
 def _count_in_object(directory: str, counts: Counts) -> None:

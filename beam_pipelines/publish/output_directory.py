@@ -20,7 +20,7 @@ from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import end_running_tasks
 from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
 from beam_pipelines.storage.files import Files, files_at, is_remote, make_folder, write_file
-from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, make_lease, read_lease, wait_for_lease, write_lease
+from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, hold_on_disk, make_lease, read_lease, wait_for_lease
 from beam_pipelines.storage.marked_directory import (
     MARKER,
     MARKER_TEXT,
@@ -345,8 +345,10 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
         jobs.end_others(config.output)
 
     try:
-        with own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, on_left)):
-            write_lease(scratch, lease)
+        with (
+            own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, on_left)),
+            hold_on_disk(scratch, lease),
+        ):
             make_folder(config.run_directory)
             find_whole = lambda: f"{printable(output)} is written, whole" if is_in_place(config) else ""
             interrupts.note(lambda: find_whole() or describe_left(config))

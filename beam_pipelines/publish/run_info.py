@@ -1,5 +1,6 @@
 """What `run.json` says of a run: when and where, with which versions and options. It alone may differ between identical runs."""
 
+import json
 import os
 import platform
 import re
@@ -14,6 +15,29 @@ from beam_pipelines.elements import plain_json
 from beam_pipelines.publish.versions import installed_versions, python_version
 
 _SECRET = re.compile("key|secret|token|password|credential")
+_HIDDEN = "(hidden)"
+_ASSIGNED = re.compile(r"([\w.-]+)=([^\s,;&]+)")  # as in experiments, headers and queries
+_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
+
+
+def hide_secrets(name: str, value: Any) -> Any:
+    """Returns a value without secrets: also inside of lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` and URLs."""
+    if _SECRET.search(name.lower()):
+        return _HIDDEN
+    if isinstance(value, dict):
+        return {key: hide_secrets(str(key), one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [hide_secrets("", one) for one in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        fields = json.loads(value)
+    except (ValueError, RecursionError):
+        fields = None
+    if isinstance(fields, (dict, list)):
+        return json.dumps(hide_secrets("", fields))
+    value = _PASSWORD.sub(rf"\1{_HIDDEN}@", value)
+    return _ASSIGNED.sub(lambda found: f"{found[1]}={_HIDDEN}" if _SECRET.search(found[1].lower()) else found[0], value)
 
 
 def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
@@ -36,7 +60,7 @@ def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[st
         # the same exactly, so that a shard can be made again
         **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareJob) else {}),
         "pipeline_options": {
-            name: "(hidden)" if _SECRET.search(name) else plain(value)
+            name: hide_secrets(name, plain(value))
             for name, value in options.get_all_options(drop_default=True).items()
         },
     }

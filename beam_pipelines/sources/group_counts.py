@@ -53,6 +53,25 @@ class GroupCounts:
         first = min(found.to_pylist(), default=b"")
         return len(found), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
 
+    def __getstate__(self) -> bytes:
+        """Packs the sums as an Arrow stream, as a pickled slice would carry the whole of the buffers that it is a part of."""
+        if not self._tables:
+            return b""
+        import pyarrow as pa
+
+        self._sum_up()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._tables[0].schema) as stream:
+            stream.write_table(self._tables[0])
+        return sink.getvalue().to_pybytes()
+
+    def __setstate__(self, data: bytes) -> None:
+        self.__init__()
+        if data:
+            import pyarrow as pa
+
+            self._tables = [pa.ipc.open_stream(data).read_all()]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GroupCounts) and self._counts() == other._counts()
 

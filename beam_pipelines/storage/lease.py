@@ -1,9 +1,10 @@
 """The lease in a directory in which a run works: it says whose the directory is, and who else may take it, and when.
 
-    OUT.incomplete/LEASE    {"run_id": …, "holder": …, "host": …, "process": …, "renewed": …, "job": …}
+    OUT.incomplete/LEASE    {"run_id": …, "holder": …, "host": …, "boot": …, "process": …, "renewed": …, "job": …}
 
-On a disk a command that lives has a lock on the directory, and the lease says whose jobs may still write there. A store has no locks:
-there the lease is renewed while the command lives, and taken over by a conditional write, which one of two wins. Whoever publishes looks
+The lease is renewed while the command lives. On a disk the command also has a lock on the directory. That lock decides between commands of
+one machine; other machines go by the lease, as locks on a network file system may be local to each machine. A store has no locks: there the
+lease is taken over by a conditional write, which one of two wins. Whoever publishes looks
 whether the lease is still that of the command that began it: a job that was left behind by a killed command then ends, and changes nothing.
 """
 
@@ -17,7 +18,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator
 
-from beam_pipelines.errors import BusyError, RunError, StorageError, printable
+from beam_pipelines.errors import BusyError, RunError, StillRunningError, StorageError, printable
 from beam_pipelines.log import say
 from beam_pipelines.storage.files import files_at, write_file
 
@@ -36,6 +37,8 @@ class Lease:
         host: The name of the host where the command runs.
         process_id: The id of the command's process on that host.
         process: A text that tells the process from all others of that host: see `describe_process`.
+        boot: The id of the start of that machine; equal host names prove nothing, for example in containers.
+        namespace: The PID namespace in which `process_id` counts.
         started: The time when the command began, in seconds since 1970.
         renewed: The time when the lease was last renewed, in seconds since 1970; 0: it was given back.
         engine: The name of the engine, as `--runner` said it.
@@ -55,15 +58,27 @@ class Lease:
     job: str = ""
     is_detached: bool = False
     command: str = "prepare"
+    boot: str = ""
+    namespace: str = ""
 
     @property
     def is_live(self) -> bool:
-        """Whether who holds it may be at work, as far as the lease alone tells."""
+        """Whether the holder may be at work, as far as the lease alone tells."""
         if self.is_detached or not self.renewed:
             return self.is_detached
-        if self.host == platform.node():
+        if self.can_look:
             return self.process == describe_process(self.process_id)
         return self.seconds_left > 0
+
+    @property
+    def can_look(self) -> bool:
+        """Whether this process can see the holder's process: both count in one PID namespace since one start of the machine."""
+        return (self.boot, self.namespace) == (boot_id(), _namespace())
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the holder may be at work on another machine, whose locks on a shared disk this machine may not see."""
+        return not self.is_detached and self.boot != boot_id() and bool(self.renewed) and self.seconds_left > 0
 
     @property
     def seconds_left(self) -> float:
@@ -77,8 +92,23 @@ class Lease:
         return f"{who}, since {since}"
 
 
+def boot_id() -> str:
+    """Returns the id of the last start of this machine, which all its containers share; without Linux, the name of the host."""
+    try:
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def describe_process(number: int) -> str:
-    """When a process began, and which start of its machine that was after; an empty text if there is none of that number."""
+    """Returns when a process began, and after which start of the machine; an empty text if no process has that number."""
     if not os.path.exists("/proc/self/stat"):  # not Linux: its number has to do
         try:
             os.kill(number, 0)
@@ -89,8 +119,7 @@ def describe_process(number: int) -> str:
         return str(number)
     try:
         state, *others = pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return "" if state == "Z" else f"{others[18]} {boot}"  # a zombie does nothing any more
+        return "" if state == "Z" else f"{others[18]} {boot_id()}"  # a zombie does nothing any more
     except OSError:
         return ""
 
@@ -98,7 +127,9 @@ def describe_process(number: int) -> str:
 def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", command: str = "prepare") -> Lease:
     """Makes a lease that this process holds from now on."""
     now = time.time()
-    return Lease(run_id, holder, platform.node(), os.getpid(), describe_process(os.getpid()), now, now, engine, job, command=command)
+    process = {"host": platform.node(), "process_id": os.getpid(), "process": describe_process(os.getpid())}
+    place = {"boot": boot_id(), "namespace": _namespace()}
+    return Lease(run_id, holder, started=now, renewed=now, engine=engine, job=job, command=command, **process, **place)
 
 
 def read_lease(directory: str) -> Lease | None:
@@ -144,9 +175,58 @@ def check_lease(directory: str, holder: str) -> None:
         )
 
 
+def check_elsewhere(directory: str, whose: str) -> None:
+    """Fails if a command on another machine may be at work in a directory on a shared disk, although this machine has its lock.
+
+    Raises:
+        BusyError: The lease is of another machine, and has not run out.
+    """
+    lease = read_lease(directory)
+    if lease is not None and lease.is_elsewhere:
+        raise _busy(lease, whose)
+
+
 def write_lease(directory: str, lease: Lease) -> None:
     """Writes the lease of a directory on a disk, which this process has locked."""
     write_file(f"{directory}/{LEASE}", _encode(lease))
+
+
+@contextlib.contextmanager
+def hold_on_disk(directory: str, lease: Lease) -> Iterator[None]:
+    """Writes the lease of a directory on a disk, which this process has locked, and renews it until the end of the block.
+
+    It is given back then, unless the job goes on, or the directory is no longer this command's.
+    """
+    write_lease(directory, lease)
+    end = threading.Event()
+    thread = threading.Thread(target=_keep_on_disk, args=(directory, lease, end), name="lease", daemon=True)
+    thread.start()
+    goes_on = False
+    try:
+        yield
+    except StillRunningError:
+        goes_on = True
+        raise
+    finally:
+        end.set()
+        thread.join()
+        if not goes_on:
+            _renew_on_disk(directory, lease, 0.0)
+
+
+def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
+    while not end.wait(RENEW_SECONDS) and _renew_on_disk(directory, lease, time.time()):
+        pass
+
+
+def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
+    """Renews a lease; returns whether it is still this command's. A disk that is full or away does not end the run."""
+    with contextlib.suppress(OSError, StorageError):
+        found = read_lease(directory)
+        if found is None or found.holder != lease.holder:
+            return False
+        write_lease(directory, dataclasses.replace(lease, renewed=renewed))
+    return True
 
 
 class HeldLease:
@@ -261,6 +341,6 @@ def _busy(lease: Lease, whose: str) -> BusyError:
 
 
 def _busy_text(lease: Lease) -> str:
-    if lease.is_detached or lease.host == platform.node():
+    if lease.is_detached or lease.can_look:
         return lease.describe()
     return f"{lease.describe()}; if it was killed, its lease runs out in {max(lease.seconds_left, 1):.0f} s"

@@ -10,7 +10,7 @@ import time
 from typing import Callable, Iterator
 
 from beam_pipelines.errors import BusyError, StillRunningError, StorageError, UserError, printable
-from beam_pipelines.storage.lease import LEASE
+from beam_pipelines.storage.lease import LEASE, check_elsewhere, read_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from tf_input.dataset_format import MANIFEST
 
@@ -95,12 +95,9 @@ def own_directory(
     except OSError as error:
         raise UserError(f"{whose}: {printable(directory)}: {error.strerror}") from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not is_same(descriptor, directory):
-                raise BlockingIOError  # another run has just ended, and renamed or removed it
-        except BlockingIOError:
-            raise BusyError(f"{whose}: {busy}") from None
+        if not _lock(descriptor) or not is_same(descriptor, directory):  # another run has it, or has just renamed or removed it
+            raise BusyError(f"{whose}: {busy}")
+        check_elsewhere(directory, whose)
         if not goes_on:
             check_is_ours(directory, whose)
         rescue()
@@ -120,8 +117,28 @@ def own_directory(
         os.close(descriptor)
 
 
+# `is_in_use` has a lock for a moment too, which must not make a run fail that begins just then.
+_LOCK_SECONDS = 0.5
+
+
+def _lock(descriptor: int) -> bool:
+    """Locks a directory for this process; returns whether that was possible."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(0.01)
+
+
 def is_in_use(directory: str) -> bool:
-    """Whether a run is at work in it."""
+    """Whether a run is at work in a directory, on this machine by its lock, on another one by its lease."""
+    lease = read_lease(directory)
+    if lease is not None and lease.is_elsewhere:
+        return True
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

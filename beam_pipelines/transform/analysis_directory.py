@@ -13,7 +13,7 @@ from beam_pipelines.parallel import interrupts
 from beam_pipelines.publish.output_directory import Jobs
 from beam_pipelines.publish.written_data_set import read_data_set
 from beam_pipelines.storage.files import make_folder
-from beam_pipelines.storage.lease import check_lease, make_lease, read_lease, write_lease
+from beam_pipelines.storage.lease import check_lease, hold_on_disk, make_lease, read_lease
 from beam_pipelines.storage.metadata_files import read_object
 from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
 from beam_pipelines.transform.graph_failures import find_not_writable
@@ -122,9 +122,9 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
     with own_directory(working, printable(directory), "another run is analysing it", rescue):
         try:
             _check_may_replace(directory, overwrite)
-            write_lease(working, make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze"))
-            make_folder(f"{working}/{run_id}")
-            yield f"{working}/{run_id}"
+            with hold_on_disk(working, make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze")):
+                make_folder(f"{working}/{run_id}")
+                yield f"{working}/{run_id}"
         except (UserError, RunError):
             raise
         except Exception as error:  # whatever TensorFlow made of it, in whatever wrapper of an engine

@@ -1,11 +1,15 @@
 """What a run shows its user is found again behind whatever a runner wraps around it, and nothing else is."""
 
+import contextlib
+import errno
+import os
 import pickle
 import traceback
 
 import pytest
 
-from beam_pipelines.errors import RunError, SilentStoreError, UserError, find_user_facing
+from beam_pipelines import log
+from beam_pipelines.errors import RunError, SilentStoreError, StorageError, UserError, find_full_disk, find_user_facing
 
 MESSAGES = [
     ("one line", "--output=out exists; expected a new path, or --overwrite"),
@@ -21,6 +25,32 @@ STEPS = [
     ("a step within a step", " [while running 'WriteShards/Write-ptransform-42']"),
 ]
 CLASSES = [UserError, RunError, SilentStoreError]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("wrap", ["plain", "as a cause", "as text"])
+def test_a_full_disk_is_one_line_wherever_it_is_met(number, wrap):
+    error = OSError(number, os.strerror(number), "/out/a\nb")
+    if wrap != "plain":
+        error = wrapped(error, by_cause=True) if wrap == "as a cause" else as_worker_process(error)
+    found = find_user_facing(error)
+    assert isinstance(found, StorageError) and found.exit_code == 1 and os.strerror(number) in str(found) and "\n" not in str(found)
+    assert find_full_disk(OSError(errno.EIO, os.strerror(errno.EIO))) is None and find_full_disk(ValueError("x")) is None
+
+
+def test_what_a_dataset_says_controls_no_terminal(capsys):
+    log.say("class '\x1b]0;owned\x07', \x9b31m and\n  - \u2028more")
+    assert capsys.readouterr().err == "recordmill: class '\\x1b]0;owned\\x07', \\x9b31m and\n  - \\u2028more\n"
+
+
+def test_a_log_on_a_full_disk_ends_no_run(monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        log.say("one line")
+        log.say_progress(stages=[])
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
 
 
 def raised(error: BaseException) -> BaseException:

@@ -1,10 +1,13 @@
 """Counts of several processes add up, and become bars."""
 
+import errno
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+
+import pytest
 
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import Counts, count, read_counts
@@ -31,6 +34,18 @@ def test_a_second_run_in_one_process_counts_from_nothing(tmp_path):
         progress.count(str(directory), written=3)
         assert read_counts(str(directory)).written == 3, run
         shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("function", ["open", "pwrite", "mkdir"])
+def test_a_disk_that_is_full_costs_counts_and_no_run(tmp_path, monkeypatch, function):
+    def full(*unused: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, full)
+        count(str(tmp_path / "progress"), written=3)
+    count(str(tmp_path / "progress"), written=4)
+    assert read_counts(str(tmp_path / "progress")).written in (4, 7)
 
 
 def test_nothing_is_counted_where_no_run_is(tmp_path):

@@ -14,6 +14,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.publish.run_info import hide_secrets
 from beam_pipelines.publish import metadata
 from beam_pipelines.publish.accounting import check_sums
 from beam_pipelines.publish.write_metadata import write_metadata
@@ -102,3 +103,21 @@ def test_a_manifest_names_every_file_of_its_shards_with_size_and_checksum(manife
     first, second = manifest.splits["train"]
     assert first.files() == ((first.name, 30, 1), ("a.idx", 7, 8), ("a.parquet", 9, 10))
     assert second.files() == (("b", 20, 2), ("b.idx", 11, 12))
+
+
+SECRETS = {
+    "an option": ("aws_secret_access_key", "x1", "(hidden)"),
+    "JSON": ("environment_config", '{"image": "i", "env": {"AWS_SECRET_ACCESS_KEY": "x1", "A": "b"}}', '{"image": "i", "env": {"AWS_SECRET_ACCESS_KEY": "(hidden)", "A": "b"}}'),
+    "JSON in JSON": ("environment_config", '["{\\"token\\": \\"x1\\"}"]', '["{\\"token\\": \\"(hidden)\\"}"]'),
+    "a list": ("experiments", ["a=b", "api_key=x1"], ["a=b", "api_key=(hidden)"]),
+    "an object": ("labels", {"Password": "x1", "team": "y"}, {"Password": "(hidden)", "team": "y"}),
+    "a URL": ("job_endpoint", "https://me:x1@host:8099/a?token=x1&b=c", "https://me:(hidden)@host:8099/a?token=(hidden)&b=c"),
+    "none": ("runner", "FlinkRunner", "FlinkRunner"),
+    "a number": ("parallelism", 4, 4),
+}
+
+
+@pytest.mark.parametrize("case", SECRETS)
+def test_secrets_are_hidden_wherever_they_are_in_an_option(case):
+    name, value, expected = SECRETS[case]
+    assert hide_secrets(name, value) == expected

@@ -191,7 +191,7 @@ def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_f
 
 def lease_elsewhere(directory: str, holder: str = "its") -> None:
     """As a command on another machine takes it, just now."""
-    write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere"))
+    write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another"))
 
 
 @S3_ALONE

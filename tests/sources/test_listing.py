@@ -214,3 +214,14 @@ def test_groups_are_counted_alike_however_they_come(monkeypatch):
         found.append((groups, nums.tolist(), merged.torn()))
     assert found[0] == found[1] == ([f"p{number}".encode() for number in range(7)], [6] * 5 + [5] * 2, (2, b"p3", {"train", "test"}))
     assert group_counts.GroupCounts().torn()[0] == 0 and group_counts.GroupCounts().sizes()[0] == []
+
+
+def test_counts_of_groups_are_as_large_in_a_pickle_as_they_are():
+    """A pickled Arrow slice would carry the whole of what it is a slice of."""
+    whole, part = group_counts.GroupCounts(), group_counts.GroupCounts()
+    whole.add([b"group %06d" % number for number in range(100_000)], ["train"] * 100_000)
+    whole.sizes()
+    part._tables = [whole._tables[0].slice(5, 10)]
+    assert len(pickle.dumps(part)) < 5_000 and len(pickle.dumps(whole)) < 6_000_000
+    for one in (whole, part, group_counts.GroupCounts()):
+        assert pickle.loads(pickle.dumps(one)) == one

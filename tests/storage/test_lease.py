@@ -15,14 +15,17 @@ from beam_pipelines.storage import lease as leases
 from beam_pipelines.storage.lease import (
     LEASE,
     Lease,
+    check_elsewhere,
     check_lease,
     describe_process,
     hold_in_store,
+    hold_on_disk,
     make_lease,
     read_lease,
     wait_for_lease,
     write_lease,
 )
+from beam_pipelines.storage.marked_directory import is_in_use, own_directory
 from object_stores import StoreServer, reached, shared_server
 
 NEVER = lambda lease: False
@@ -41,7 +44,7 @@ def directory(server) -> str:
 
 def elsewhere(holder: str, age: float = 0, **changes: object) -> Lease:
     """The lease of a command on another machine, renewed so many seconds ago."""
-    return dataclasses.replace(make_lease("run", holder), host="elsewhere", renewed=time.time() - age, **changes)
+    return dataclasses.replace(make_lease("run", holder), host="elsewhere", boot="another", renewed=time.time() - age, **changes)
 
 
 def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
@@ -105,6 +108,61 @@ def test_a_process_of_this_machine_that_is_gone_holds_nothing(directory):
         pass
     reused = dataclasses.replace(make_lease("run", "its"), process="another one of the same number")
     assert not reused.is_live
+
+
+SAME_NAME = {"another machine": {"boot": "another"}, "another container": {"namespace": "pid:[1]"}}
+
+
+@pytest.mark.parametrize("case", SAME_NAME)
+def test_a_process_that_nobody_can_see_here_holds_it_although_the_host_names_are_equal(case):
+    """The number of the process, and when it began, are of another PID namespace."""
+    lease = dataclasses.replace(make_lease("run", "its"), process="not here", **SAME_NAME[case])
+    assert lease.is_live and not dataclasses.replace(lease, renewed=time.time() - leases.LIFE_SECONDS - 1).is_live
+    assert lease.is_elsewhere == (case == "another machine"), "a lock on a disk is seen in all containers of a machine"
+
+
+def test_on_a_disk_a_lease_of_another_machine_is_a_lock(tmp_path, monkeypatch):
+    """Locks on NFS may be local."""
+    directory = f"{tmp_path}/out.incomplete"
+    with pytest.raises(BusyError, match="process .* on elsewhere"), own_directory(directory, "--output=out", "busy", stays=lambda error: True):
+        write_lease(directory, elsewhere("its"))
+        assert is_in_use(directory)
+        check_elsewhere(directory, "--output=out")
+    with pytest.raises(BusyError, match="its lease runs out in"), own_directory(directory, "--output=out", "busy"):
+        pytest.fail("it is another machine's")
+    write_lease(directory, elsewhere("its", age=leases.LIFE_SECONDS + 1))
+    assert not is_in_use(directory)
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.01)
+    mine = make_lease("run", "mine")
+    with own_directory(directory, "--output=out", "busy"), hold_on_disk(directory, mine):
+        while read_lease(directory).renewed == mine.renewed:
+            time.sleep(0.01)
+        write_lease(directory, elsewhere("its"))
+        time.sleep(0.1)
+        assert read_lease(directory).holder == "its", "it is not renewed over the lease of another command"
+    assert not os.path.exists(directory)
+
+
+def test_who_looks_whether_a_run_is_at_work_makes_no_run_fail(tmp_path):
+    directory, end = f"{tmp_path}/out.incomplete", threading.Event()
+    os.mkdir(directory)
+
+    def look() -> None:
+        while not end.is_set():
+            is_in_use(directory)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(50):
+            with own_directory(directory, "--output=out", "busy"):
+                pass
+            os.mkdir(directory)
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_submitted_job_holds_it_until_its_engine_says_that_it_has_ended(directory):
