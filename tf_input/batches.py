@@ -90,6 +90,13 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             check_fork()
             return super().__iter__()
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            """Pickled as the dataset and the options; another process reads the same batches from the same position on."""
+            reading, position = getattr(self, "reading", None), getattr(self, "position", None)
+            if reading is None or position is None:
+                raise TypeError(f"{self.title}: these batches can't be pickled. Call `batches` in the process that reads them")
+            return _read_again, (reading, position.next)
+
         def __repr__(self) -> str:
             return f"<{self.title}, element_spec={self.element_spec}>"
 
@@ -111,6 +118,14 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return data
 
     return Batches
+
+
+def _read_again(reading: Reading, place: tuple[int, int]) -> tf.data.Dataset:
+    """Makes the same batches again, of which the next pass begins at an epoch and step."""
+    dataset, split, config = reading
+    data = dataset.batches(config) if split is None else dataset.batches(split, config)
+    data.position.go_to(*place)
+    return data
 
 
 def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) -> "NumpyBatches":

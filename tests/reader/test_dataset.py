@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pathlib
+import pickle
 import shutil
 
 import keras
@@ -290,3 +291,21 @@ def test_keras_fits_evaluates_and_predicts(mixed):
     assert predicted.shape == (mixed.num_examples("validation"), len(CLASSES))
     _, labels = stored(mixed, "validation")  # predictions come in the order of the shards
     assert (predicted.argmax(axis=1) == labels).mean() == pytest.approx(accuracy)
+
+
+def test_batches_are_pickled_as_what_they_are_made_of(mixed):
+    """Another process has the same ones, from the same position on; what can't be made again says it."""
+    options = {"batch_size": 16, "image_size": 8, "seed": 3}
+    train = mixed.batches("train", **options)
+    train.position.go_to(2, 1)
+    copy = pickle.loads(pickle.dumps(train))
+    assert copy.position.next == (2, 1)
+    for (x, y), (other_x, other_y) in zip(train, copy):
+        np.testing.assert_array_equal(x, other_x)
+        np.testing.assert_array_equal(y, other_y)
+    mixture = tf_input.mix({"a": (mixed, "train", 1)}, **options)
+    (x, _), (other, _) = (next(iter(one)) for one in (mixture, pickle.loads(pickle.dumps(mixture))))
+    np.testing.assert_array_equal(x, other)
+    assert len(pickle.loads(pickle.dumps(mixed.as_numpy("train", **options)))) == len(train)
+    with pytest.raises(TypeError, match="can't be pickled"):
+        pickle.dumps(train.repeat())

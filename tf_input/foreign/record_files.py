@@ -4,6 +4,7 @@ import concurrent.futures
 import os
 from typing import Any, Callable, Iterable, Mapping, Sequence, Unpack
 
+import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import as_batches
@@ -28,12 +29,13 @@ SPLIT = "train"  # what files are called that do not say of which split they are
 # Options of ReadConfig that need an index.
 _INDEXED = (*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
+_MAX_SHOWN = 200  # characters of a wrong value
 _NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
 
 
 @named_options()
 def open_tfrecords(
-    pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    pattern: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | tf.Tensor,
     layout: str | Mapping[str, Any] | None = None,
     *,
     parse: Callable[..., Any] | None = None,
@@ -52,8 +54,8 @@ def open_tfrecords(
     lie class by class, prepare them instead (`recordmill prepare --source=tfrecord`), which shuffles them all.
 
     Args:
-        pattern: Files, by a pattern such as "train-*.tfrecord", or one by one; all are of one split, `train`. Or a directory that
-            TensorFlow Datasets wrote, with its own splits.
+        pattern: Files, by a pattern such as "train-*.tfrecord", or one by one, also in an array, a string tensor or a dataset of names; all
+            are of one split, `train`. Or a directory that TensorFlow Datasets wrote, with its own splits.
         layout: What stored features mean, in the words of `recordmill prepare --layout`: a layout's name, or items such as
             "image=pixels,shape=size,label=digit"; or these as a mapping, {"image": "pixels", "shape": "size", "label": "digit"}. The
             documentation has a table of both. None: found by looking at the first 64 records. Those also tell how many values a
@@ -75,7 +77,7 @@ def open_tfrecords(
         raise ValueError(f"parse={parse!r}: expected a function of one record, without a layout and without label_names")
     if compression not in (None, *_COMPRESSIONS):
         raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
-    pattern = [*map(os.path.expanduser, pattern)] if isinstance(pattern, (list, tuple)) else os.path.expanduser(pattern)
+    pattern = _plain_pattern(pattern)
     if isinstance(pattern, str) and parse is None and tfds_directory.is_tfds_directory(pattern):
         _refuse_prepared([pattern])  # which TensorFlow Datasets reads too
         if layout not in (None, "tfds"):
@@ -222,6 +224,26 @@ class RecordFiles:
                 f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)"
             )
         return decoder
+
+
+def _plain_pattern(pattern: Any) -> str | list[str]:
+    """One pattern or several as str: of paths, bytes, tensors, arrays, datasets of texts, or what else has them one by one.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    found = pattern
+    if isinstance(found, tf.data.Dataset):
+        found = [*found.as_numpy_iterator()]
+    if isinstance(found, (tf.Tensor, np.ndarray)):
+        found = np.asarray(found).tolist()
+    is_one = isinstance(found, (str, bytes, os.PathLike))
+    ones = [found] if is_one else [*found] if isinstance(found, Iterable) and not isinstance(found, Mapping) else [None]
+    if not all(isinstance(one, (str, bytes, os.PathLike)) for one in ones):
+        found = " ".join(repr(pattern).split())[:_MAX_SHOWN]
+        raise ValueError(f"pattern={found}: expected names of files, or patterns such as 'train-*.tfrecord'")
+    names = [os.path.expanduser(os.fsdecode(one)) for one in ones]
+    return names[0] if is_one else names
 
 
 def _names(label_names: Any) -> tuple[str, ...]:

@@ -172,7 +172,8 @@ def _check_path(path: str | os.PathLike[str]) -> pathlib.Path:
 
 def _check_backend(model: Any) -> None:
     if not isinstance(model, keras.Model):
-        raise ValueError(f"model={model!r}: expected a model of Keras 3")
+        of_keras_2 = ", not of Keras 2 (`tf_keras`)" * type(model).__module__.startswith("tf_keras")
+        raise ValueError(f"model={model!r}: expected a model of Keras 3{of_keras_2}")
     if (backend := keras.backend.backend()) not in BACKENDS:
         raise ValueError(f"KERAS_BACKEND={backend}: expected {' or '.join(BACKENDS)}; save the model, and load it on one of these")
 

@@ -188,7 +188,8 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
     """Raises ValueError where one has a wrong value."""
     position = getattr(train, "position", None)
     if not hasattr(position, "go_to"):
-        raise ValueError(f"train={train!r}: expected what `batches` returns (without a service), or a Sequence")
+        expected = "expected what `batches` of a prepared dataset returns (without a service), or a Sequence"
+        raise ValueError(f"train={train!r}: {expected}; `fit` may also be given what `map` makes of it")
     if position.identity is None:
         raise ValueError("seed=None: expected a seed; without one no epoch can be read again")
     if start_step := position.start_step:

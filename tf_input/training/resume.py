@@ -62,6 +62,16 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._options = {"save_freq": save_freq, "keep": keep, "writes": writes}
         self._deletes = delete_checkpoint
 
+    def set_model(self, model: Any) -> None:
+        if not isinstance(model, keras.Model):
+            what = f"{type(model).__module__}.{type(model).__name__}"
+            raise ValueError(f"model={what}: expected a model of Keras 3 (`import keras`), not of Keras 2 (`tf_keras`)")
+        super().set_model(model)
+
+    def _implements_train_batch_hooks(self) -> bool:
+        """Asked by Keras 2 before it calls `set_model`, which then tells that this callback is for Keras 3."""
+        return True
+
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         steps, num_batches = self.params.get("steps"), self._train.position.num_batches
         if steps is None:

@@ -89,6 +89,13 @@ class Sequence(keras.utils.PyDataset):
         for name, value in how.items():
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected an integer above 0")
+        if hasattr(dataset, "batches") and not isinstance(dataset, (PreparedDataset, Mixture)):
+            raise ValueError(
+                f"dataset={dataset!r}: TFRecords that were not prepared have no index, by which a Sequence reads. Feed `fit` with its "
+                "batches(...), or prepare the files: recordmill prepare --source tfrecord"
+            )
+        if isinstance(dataset, tf.data.Dataset):
+            raise ValueError(f"dataset={dataset!r}: expected the dataset that was opened, as in Sequence(flowers, 'train', batch_size=128)")
         if not isinstance(dataset, (PreparedDataset, Mixture)):
             dataset = open_dataset(dataset)
         how |= {"use_multiprocessing": use_multiprocessing, **options}

@@ -43,6 +43,29 @@ def ids_of(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     return {"ids": tf.sparse.to_dense(parsed["ids"])}
 
 
+def test_names_of_files_come_in_what_tensorflow_and_numpy_have(tmp_path):
+    """Strings of any kind, one by one or together; and what is none of them is refused by name."""
+    paths = [write(tmp_path / "a.tfrecord"), write(tmp_path / "b.tfrecord")]
+    given = {
+        "a tensor": tf.constant(paths),
+        "one tensor": tf.constant(f"{tmp_path}/*.tfrecord"),
+        "an array": np.array(paths),
+        "an array of objects": np.array(paths, object),
+        "bytes": [path.encode() for path in paths],
+        "one by one": (path for path in paths),
+        "sorted": sorted(tmp_path.glob("*.tfrecord")),
+        "a dataset": tf.data.Dataset.list_files(paths),
+    }
+    for name, pattern in given.items():
+        assert [*tf_input.open_tfrecords(pattern, parse=parser).paths["train"]] == paths, name
+    for wrong in (3, None, [3], {"train": paths}, tf.constant([1]), np.array([paths])):
+        with pytest.raises(ValueError, match="pattern=.*names of files"):
+            tf_input.open_tfrecords(wrong, parse=parser)
+    for files in (tf_input.open_tfrecords(paths, parse=parser), tf_input.open_tfrecords(paths[:1])):
+        with pytest.raises(ValueError, match="dataset=.*batches.*recordmill prepare --source tfrecord"):
+            tf_input.Sequence(files, "train", batch_size=8)
+
+
 @pytest.mark.slow
 def test_a_function_says_what_a_batch_is_made_of(tmp_path):
     paths = [write(tmp_path / "a.tfrecord"), write(tmp_path / "b.tfrecord")]

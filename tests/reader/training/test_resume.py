@@ -443,6 +443,23 @@ def test_what_is_no_model_of_keras_3_is_refused_by_name(dataset, tmp_path):
             tf_input.Backup(tmp_path, one, batches(dataset), optimizer=optimizer)
 
 
+@pytest.mark.slow
+def test_a_model_of_keras_2_is_refused_by_name(dataset, tmp_path):
+    tf_keras = pytest.importorskip("tf_keras")
+    model = tf_keras.Sequential([tf_keras.Input((*SIZE, 3)), tf_keras.layers.Flatten(), tf_keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    data = batches(dataset)
+    calls = {
+        "Backup": lambda: tf_input.Backup(tmp_path, model, data),
+        "BackupAndRestore": lambda: model.fit(data, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0),
+        "export_serving": lambda: tf_input.export_serving(model, data, tmp_path / "1"),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match="model=.*tf_keras.*Keras 3"):
+            call()
+            pytest.fail(name)
+
+
 def make_pairs(images, labels):
     return images, labels
 

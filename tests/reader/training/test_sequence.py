@@ -161,6 +161,11 @@ def test_wrong_values_are_refused(mixed):
             sequence[index]
 
 
+def test_batches_are_no_dataset_of_a_sequence(mixed):
+    with pytest.raises(ValueError, match=r"dataset=.*Sequence\(flowers, 'train'"):
+        tf_input.Sequence(mixed.batches("train", **OPTIONS), "train", **OPTIONS)
+
+
 def test_its_signature_has_all_options(mixed):
     shown = inspect.signature(tf_input.Sequence).parameters
     expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step", "service"}
