@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
@@ -12,7 +13,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.sources.folders.class_folders import label_of, read_class_folders
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from beam_pipelines.sources.listed_part import make_listing
-from made_images import jpeg, write_files
+from made_images import encode, jpeg, noise, write_files
 from made_references import list_parts
 
 CHOSEN = {
@@ -26,11 +27,17 @@ CHOSEN = {
     "sessions": (["cat/session1", "cat/session2", "dog/session3"], "1"),
     "dates": (["cat/2024-05-01", "dog/2024-05-02"], "1"),
     "numbers": (["cat/001", "dog/002"], "1"),
+    "clips of a class": (["Archery/v_Archery_g01", "Biking/v_Biking_g02"], "1"),
+    "a class in each": (["bmw/bmw_sedan", "audi/audi_coupe"], "all"),
+    "a train among vehicles": (["road/bus", "rail/train"], "all"),
     "a class with one session": (["cat/session1"], "1"),
     "images above sessions too": (["cat", "cat/session1", "dog/session1"], "1"),
     "deeper": (["cat/a/x", "dog/b/x"], "1"),
     "names that repeat in a folder around them": (["data/cat/s1", "data/dog/s1"], "2"),
     "classes called mask": (["with_mask", "without_mask"], None),
+    "one class called mask": (["mask", "hat"], None),
+    "a class without": (["mask", "no_mask"], None),
+    "many classes": (["bullet_train", "test_tube", "cat", "dog", "ship"], None),
     "one split's name": (["bus", "test_tube"], None),
 }
 
@@ -46,8 +53,13 @@ def test_the_class_folder_is_chosen_by_names(case):
 def test_folders_around_the_classes_of_each_split_are_left_aside():
     doubled = {"train": ["train/cat", "train/dog"], "test": ["test/cat", "test/dog"]}
     assert read_class_folders("in", doubled).depth == "2"
+    assert read_class_folders("in", doubled | {"pred": ["pred"]}).depth == "2"  # images without classes, which are refused when they are listed
     assert read_class_folders("in", {"train": ["jpg/cat", "jpg/dog"], "test": ["jpg/cat"]}).depth == "all"
     assert read_class_folders("in", {"train": ["cat"], "test": ["dog"]}) is None
+    with pytest.raises(UserError, match="--ignore='all'"):
+        read_class_folders("in", {"train": ["N"], "all": ["train/N", "test/N"]}, split_folders=True)
+    with pytest.raises(UserError, match="--ignore='train/x'"):
+        read_class_folders("in", {"train": ["N", "P", "x/N", "x/P"], "test": ["N"]})
     assert read_class_folders("in", {"train": ["cat/s1", "dog/s1"], "test": ["cat/s2"]}).depth == "1"
 
 
@@ -60,8 +72,11 @@ REFUSED = {
     "splits without classes": (["train_images", "test_images"], ["test_images", "--label=none", "--image_root"]),
     "splits in a folder": (["pets/train/cat", "pets/test/cat"], ["--input=in/pets ", "--class_folder_depth=all"]),
     "splits in classes": (["cat/train", "cat/test", "dog/train"], ["--class_folder_depth=1"]),
+    "splits in different folders": (["A/train/cat", "B/test/cat"], ["B/test", "--class_folder_depth=1"]),
+    "one split in a folder": (["data/cat", "data/test/cat"], ["data/test"]),
     "images and masks": (["img", "gt"], ["--source=masks", "--class_folder_depth=1"]),
     "images and masks of one data set": (["ISIC_Images", "ISIC_GroundTruth_masks"], ["--source=masks"]),
+    "images and masks by one name": (["cells", "cells_mask", "other"], ["'cells_mask'", "--source=masks"]),
     "images, masks and more": (["images", "labels", "other"], ["--source=masks"]),
     "images alone": (["images"], ["--label=none", "--class_folder_depth=1"]),
 }
@@ -93,6 +108,30 @@ def prepare(root: pathlib.Path, paths: list[str], *options: str) -> int:
     table = b"image_id,label\n1.jpg,a\n"
     write_files(root / "in", {path: table if path.endswith(".csv") else jpeg(index) for index, path in enumerate(paths)})
     return main(["prepare", "--input", str(root / "in"), "--output", str(root / "out"), "--no_report", *options])
+
+
+MASK = encode(np.kron(np.eye(2, dtype=np.uint8) * 255, np.ones((8, 8), np.uint8)), "PNG")
+
+
+@pytest.mark.parametrize(
+    "first, second, is_refused",
+    [
+        (("a/{}.jpg", jpeg(0)), ("b/{}.png", MASK), True),
+        (("b/{}.jpg", jpeg(0)), ("a/{}_mask.png", MASK), True),
+        (("train/a/{}.png", encode(noise(0, 16, 16)[..., 0], "PNG")), ("train/b/{}.png", MASK), True),
+        (("a/{}.jpg", jpeg(0)), ("b/{}.jpg", jpeg(1)), False),
+        (("a/{}.jpg", jpeg(0)), ("b/x{}.png", MASK), False),
+        (("a/{}.png", MASK), ("b/{}.png", MASK), False),  # digits, say
+    ],
+)
+def test_a_class_folder_with_the_masks_of_another_is_refused(tmp_path, first, second, is_refused):
+    write_files(tmp_path, {name.format(number): data for number in range(5) for name, data in (first, second)})
+    source = ImageFolder(PrepareJob(str(tmp_path), "out", "made", source=SourceConfig("image_folder")))
+    if is_refused:
+        with pytest.raises(UserError, match="--source=masks"):
+            source.choose_class_folders()
+    else:
+        assert source.choose_class_folders() is None
 
 
 @pytest.mark.slow(2)

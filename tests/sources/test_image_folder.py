@@ -497,7 +497,7 @@ def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
     expected = (
         "2 images lie beside the class folders: 'val/x.jpg', 'val/y.png'; expected SPLIT/CLASS/IMAGE; "
         f"3 files of 2 unknown extensions (.done, .md): test/cat/b.md, test/dog/c.done and 1 more; expected {', '.join(IMAGE_EXTENSIONS)}; "
-        "--ignore='*.done' --ignore='*.md' leave out such files, if they are no labels; "
+        "--ignore='*.done' --ignore='*.md' leaves out such files, if they are no labels; "
         "no image of class 'owl' in 'test/owl/'; expected one of each class, or --ignore='FOLDER' to leave it out"
     )
     assert_refused("all", root, [f"--input={root}: {expected}"])
@@ -511,7 +511,7 @@ def test_what_is_told_of_strays_is_bounded(tmp_path):
         Listed(root)
     message = str(caught.value)
     assert "1,599 files of more than 1,000 unknown extensions (.txt, .x0000, .x0001, .x0002, .x0003 and 995 more)" in message
-    assert "'*.x0003' leave out such files and the like" in message and len(message) < 900 + len(str(root))
+    assert "'*.x0003' leaves out such files and the like" in message and len(message) < 900 + len(str(root))
 
 
 NOTES = (

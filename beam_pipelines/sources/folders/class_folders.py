@@ -18,9 +18,13 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Collection, Iterator, Mapping, NamedTuple, Sequence
 
-from beam_pipelines.errors import UserError, printable
+import numpy as np
+
+from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.sources.folders.file_listing import FileListing, join
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at
 
 ALL, LAST = "all", "last"
 
@@ -35,6 +39,11 @@ _NO_LABEL = re.compile(
 )
 _IMAGE_WORDS = {"image", "images", "img", "imgs", "jpegimages", "input", "inputs"}
 _MASK_WORDS = set("mask masks gt groundtruth label labels annotation annotations segmentation segmentations trimaps target targets".split())
+_MASK_END = re.compile("[ _-](?:masks?|gt|seg|segmentation|label)$", re.IGNORECASE)
+# Class folders that are compared with each other, files that must have one name in both, and values of a mask.
+_MAX_LETTERS = 3  # beside the class and numbers in the name of a folder that divides its images
+_MAX_ROLES = 8  # folders, of which some are named like images and others like masks; of more, they are classes
+_MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32
 _ROLES = {*_IMAGE_WORDS, "mask", "masks", "label", "labels", "annotation", "annotations"}
 
 
@@ -96,35 +105,44 @@ def read_class_folders(root: str, found: Mapping[str, Collection[str]], split_fo
     Raises:
         UserError: The folders are splits, copies or roles rather than classes, or may be.
     """
-    has_splits = "" not in found
     paths = sorted({path for some in found.values() for path in some})
     is_nested = any("/" in path for path in paths)
     if split_folders is False:
         return Reading(ALL, "--split_folders=no takes folders named like splits as classes") if is_nested else None
-    children = _children(paths)
-    _refuse_splits(root, paths, children, has_splits)
-    if has_splits and (reading := _unwrap(found)):
+    if "" not in found and (reading := _unwrap(found)):
         return reading
-    _refuse_roles(root, paths, children)
-    if not is_nested:
-        return None
-    _refuse_copies(root, children)
-    depth = len(posixpath.commonpath(paths).split("/")) if posixpath.commonpath(paths) not in ("", *paths) else 0
-    inner = defaultdict(set)
+    for split, some in sorted(found.items()):
+        children = _children(some)
+        _refuse_splits(root, split, some, children)
+        _refuse_copies(root, split, children)
+    _refuse_roles(root, paths)
+    return _choose(paths) if is_nested else None
+
+
+def _choose(paths: Sequence[str]) -> Reading:
+    above = posixpath.commonpath(paths)
+    depth = len(above.split("/")) if above and above not in paths else 0
+    inner = defaultdict(set)  # name -> the class folders that it is in
     for folders in (path.split("/")[depth:] for path in paths):
         for name in folders[1:]:
             inner[name].add(folders[0])
-    if not inner:
-        return Reading(ALL, "class folders are nested, and their inner names differ")
-    repeated = sorted(name for name, outer in inner.items() if len(outer) > 1)
-    if repeated:
-        return Reading(str(depth + 1), f"folder {printable(repeated[0])!r} is in several class folders")
-    if all(map(_NO_LABEL.fullmatch, inner)):
-        return Reading(str(depth + 1), f"folders such as {printable(min(inner))!r} are not named like classes")
-    return Reading(ALL, "class folders are nested, and their inner names differ")
+    classes = sorted({path.split("/")[depth] for path in paths})
+    shown = ", ".join(repr(printable(name)) for name in classes[:3]) + (", …" if len(classes) > 3 else "")
+    if repeated := sorted(name for name, outer in inner.items() if len(outer) > 1):
+        return Reading(str(depth + 1), f"{printable(repeated[0])!r} is in several of the class folders {shown}")
+    if inner and all(_divides(name, outer) for name, (outer,) in inner.items()):
+        return Reading(str(depth + 1), f"folders such as {printable(min(inner))!r} divide the images of the classes {shown}")
+    return Reading(ALL, "class folders are nested, and the whole path is the class")
 
 
-def _children(paths: Sequence[str]) -> dict[str, set[str]]:
+def _divides(name: str, outer: str) -> bool:
+    """Whether a folder is named like a part of the images of its class: `session1`, or `v_Archery_g01` in `Archery`."""
+    rest = name.casefold().replace(outer.casefold(), "")
+    is_numbered = len(rest) < len(name) and any(map(str.isdecimal, rest)) and sum(map(str.isalpha, rest)) <= _MAX_LETTERS
+    return is_numbered or bool(_NO_LABEL.fullmatch(name))
+
+
+def _children(paths: Collection[str]) -> dict[str, set[str]]:
     """Folder -> the names of the folders in it."""
     children = defaultdict(set)
     for path in paths:
@@ -134,31 +152,35 @@ def _children(paths: Sequence[str]) -> dict[str, set[str]]:
     return children
 
 
-def _refuse_splits(root: str, paths: Sequence[str], children: Mapping[str, set[str]], has_splits: bool) -> None:
+def _refuse_splits(root: str, split: str, paths: Collection[str], children: Mapping[str, set[str]]) -> None:
     for folder in sorted(children):
-        named = {name: split for name in sorted(children[folder]) for split in _splits_in(name)}
-        if len(set(named.values())) < 2 or (has_splits and not folder):
+        named = {name: meant for name in sorted(children[folder]) for meant in _splits_in(name)}
+        exact = {SPLIT_FOLDERS[name.lower()] for name in named if name.lower() in SPLIT_FOLDERS}
+        is_top = not folder and not split
+        are_most = len(set(named.values())) > 1 and 2 * len(named) >= len(children[folder])
+        if not (are_most or len(exact) > 1 or (exact - {"train"} and not is_top)):
             continue
-        shown = " and ".join(repr(printable(join(folder, name))) for name in list(named)[:2])
-        what = f"--input={printable(root)}: folders {shown} are named like splits. "
-        if not folder and any(name in paths for name in named):
+        shown = " and ".join(repr(printable(join(join(split, folder), name))) for name in list(named)[:2])
+        what = f"--input={printable(root)}: named like splits: {shown}. "
+        if is_top and any(name in paths for name in named):
             raise UserError(
                 f"{what}They hold images without class folders: name the file with the labels as --input, with --image_root={printable(root)}; "
                 "or use --label=none without labels, or --class_folder_depth=1 if they are classes."
             )
-        if not folder:
+        if is_top:
             raise UserError(f"{what}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes.")
-        if all(path.startswith(f"{folder}/") for path in paths):
+        if not split and all(path.startswith(f"{folder}/") for path in paths):
             inside = f"{printable(root)}/{printable(folder)}"
             raise UserError(f"{what}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder as a class.")
         raise UserError(
-            f"{what}Use --class_folder_depth=1 to leave these names aside, or move the images to SPLIT/CLASS/IMAGE to take them as splits."
+            f"{what}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, --class_folder_depth=1 to leave these names "
+            "aside, or move the images to SPLIT/CLASS/IMAGE to take them as splits."
         )
 
 
 def _splits_in(name: str) -> Iterator[str]:
     """The split that a folder is named after, if it is exactly one: `train` for `seg_train`, `TrainSet` and `train`."""
-    splits = {SPLIT_FOLDERS[word] for word in map(str.lower, _WORDS.findall(name)) if word in SPLIT_FOLDERS}
+    splits = {SPLIT_FOLDERS[word] for word in words_of(name) if word in SPLIT_FOLDERS}
     if len(splits) == 1:
         yield from splits
 
@@ -166,23 +188,20 @@ def _splits_in(name: str) -> Iterator[str]:
 def _unwrap(found: Mapping[str, Collection[str]]) -> Reading | None:
     """The reading in which each split folder has a folder of another name around its class folders: `train/train/cat`."""
     tops = {split: {path.split("/")[0] for path in paths} for split, paths in found.items() if paths}
-    is_nested = all("/" in path for paths in found.values() for path in paths)
+    is_nested = any(paths and all("/" in path for path in paths) for paths in found.values())
     if is_nested and len(tops) > 1 and all(len(names) == 1 for names in tops.values()) and len(set.union(*tops.values())) > 1:
         split, names = min(tops.items())
         return Reading("2", f"split folder {printable(split)!r} has all its class folders in {printable(min(names))!r}")
     return None
 
 
-def _refuse_roles(root: str, paths: Sequence[str], children: Mapping[str, set[str]]) -> None:
-    words = {name: {word.lower() for word in _WORDS.findall(name)} for name in sorted(children[""])}
+def _refuse_roles(root: str, paths: Sequence[str]) -> None:
+    words = {name: words_of(name) for name in sorted({path.split("/")[0] for path in paths})}
     images = [name for name in words if words[name] & _IMAGE_WORDS]
     masks = [name for name in words if words[name] & _MASK_WORDS and name not in images]
-    if images and masks:
-        raise UserError(
-            f"--input={printable(root)}: folders {printable(images[0])!r} and {printable(masks[0])!r} look like images and their masks, and not "
-            "like classes. Use --source=masks for folders called images and masks, --source=voc or --source=coco for annotations, or "
-            "--class_folder_depth=1 if they are classes."
-        )
+    named = [(other, name) for name in masks for other in words if words[name] - words[other] and _is_pair(words[other], words[name])]
+    if (images and masks and len(words) <= _MAX_ROLES) or named:
+        raise _masks_of(root, *(named[0] if named else (images[0], masks[0])))
     if len(paths) == 1 and paths[0].lower() in _ROLES:
         raise UserError(
             f"--input={printable(root)}: the one class folder {printable(paths[0])!r} is not named like a class. Use --label=none for images "
@@ -190,15 +209,71 @@ def _refuse_roles(root: str, paths: Sequence[str], children: Mapping[str, set[st
         )
 
 
-def _refuse_copies(root: str, children: Mapping[str, set[str]]) -> None:
+def words_of(name: str) -> set[str]:
+    """The words of a folder's name, in lower case."""
+    return {word.lower() for word in _WORDS.findall(name)}
+
+
+def names_labels(folder: str) -> bool:
+    """Whether a folder is named like masks, labels or annotations."""
+    return bool(words_of(folder.rpartition("/")[2]) & _MASK_WORDS)
+
+
+def _is_pair(image: set[str], mask: set[str]) -> bool:
+    """Whether the words of two folder names are the same, but for those that mean images or masks: `cells` and `cells_mask`."""
+    return mask - _MASK_WORDS == image - _IMAGE_WORDS != set() and not image & _MASK_WORDS
+
+
+def _masks_of(root: str, images: str, masks: str) -> UserError:
+    return UserError(
+        f"--input={printable(root)}: folders {printable(images)!r} and {printable(masks)!r} look like images and their masks, and not "
+        "like classes. Use --source=masks for folders called images and masks, --source=voc or --source=coco for annotations, or "
+        "--class_folder_depth=1 if they are classes."
+    )
+
+
+def refuse_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
+    """Raises UserError if one of a few class folders has masks of the images in another one, by the names of the files and their values.
+
+    Args:
+        listing: The listing of the source.
+        root: The root of the source.
+        folders: The class folders, relative to the root; many are not looked into.
+    """
+    if not 2 <= len(folders) <= _MAX_PAIRED:
+        return
+    names = {folder: {_stem(name): name for name in listing.top_level(folder, is_short=True)[1]} for folder in folders}
+    for images, masks in itertools.permutations(folders, 2):
+        common = sorted(names[images].keys() & names[masks].keys())
+        if len(common) < _MIN_PAIRS or len(common) < 0.9 * min(len(names[images]), len(names[masks])):
+            continue
+        pairs = [[f"{root}/{folder}/{names[folder][stem]}" for folder in (images, masks)] for stem in common[:_MIN_PAIRS]]
+        if all(_has_few_values(mask) and not _has_few_values(image) for image, mask in pairs):
+            raise _masks_of(root, images, masks)
+
+
+def _stem(name: str) -> str:
+    return _MASK_END.sub("", name.rpartition(".")[0])
+
+
+def _has_few_values(path: str) -> bool:
+    """Whether an image is a mask, by its values."""
+    try:
+        return len(np.unique(read_mask(files_at(path).read(path)))) <= _MAX_VALUES
+    except (Refusal, OSError):
+        return False
+
+
+def _refuse_copies(root: str, split: str, children: Mapping[str, set[str]]) -> None:
     for folder in sorted(children):
         above = folder
         while above:
             above = posixpath.dirname(above)
             common = sorted(children[folder] & children[above])
             if len(common) > 1:
+                inside, outside = printable(join(split, folder)), printable(join(split, above)) or printable(root)
                 raise UserError(
-                    f"--input={printable(root)}: folders {printable(common[0])!r} and {printable(common[1])!r} are in {printable(above or root)!r} "
-                    f"and again in {printable(folder)!r}. Use --ignore='{printable(folder)}' if it holds copies, --class_folder_depth=last to "
-                    "join folders of one name, or --class_folder_depth=all to keep them apart."
+                    f"--input={printable(root)}: folders {printable(common[0])!r} and {printable(common[1])!r} are in {outside!r} and again in "
+                    f"{inside!r}. Use --ignore='{inside}' if it holds copies, --class_folder_depth=last to join folders of one name, or "
+                    "--class_folder_depth=all to keep them apart."
                 )

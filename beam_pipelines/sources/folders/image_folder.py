@@ -28,7 +28,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, printable
-from beam_pipelines.sources.folders.class_folders import Reading, find_class_folders, label_of, read_class_folders
+from beam_pipelines.sources.folders.class_folders import Reading, find_class_folders, label_of, names_labels, read_class_folders, refuse_mask_folders
 from beam_pipelines.sources.folders.file_listing import LINK_TO_FOLDER, FileListing, FolderPart, FoundFile, Level, is_utf8, join
 from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options, split_of
@@ -43,7 +43,7 @@ _MIXED_AND_SHARES = (
     "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
 )
 
-_MAX_LABEL_FILES = 20
+_MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # that are looked into
 
 
 class ImageFolder:
@@ -96,16 +96,21 @@ class ImageFolder:
         """
         listing = FileListing(self._root, self._config.ignore)
         top, has_splits = self._look(listing)
-        if top.has_files:
-            self._refuse_label_files(listing.top_level()[1])
         found = find_class_folders(listing, top.folders if has_splits else ())
-        return read_class_folders(self.root, found, self._config.split_folders)
+        folders = sorted(join(split, folder) for split, some in found.items() for folder in some if names_labels(folder))
+        for folder in [*[""] * top.has_files, *folders[:_MAX_LABEL_FOLDERS]]:
+            self._refuse_label_files(folder, listing.top_level(folder, is_short=True)[1])
+        reading = read_class_folders(self.root, found, self._config.split_folders)
+        for split, folders in found.items() if reading is None else ():
+            refuse_mask_folders(listing, self.root, [join(split, folder) for folder in sorted(folders)])
+        return reading
 
-    def _refuse_label_files(self, names: list[str]) -> None:
-        """Raises UserError if one of the first files at the top has labels in a format that is recognised."""
+    def _refuse_label_files(self, folder: str, names: list[str]) -> None:
+        """Raises UserError if one of the first files of a folder has labels in a format that is recognised."""
         for name in [name for name in names if not self.strays.is_image(name)][:_MAX_LABEL_FILES]:
-            if known := recognise(f"{self.root}/{name}"):
-                raise UserError(f"--input={printable(self.root)}: {printable(name)!r} looks like {known.name}: {known.advice}")
+            path = join(folder, name)
+            if known := recognise(f"{self.root}/{path}"):
+                raise UserError(f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}: {known.advice}")
 
     def _look(self, listing: FileListing) -> tuple[Level, bool]:
         """The folders at the top, and whether they are splits."""

@@ -41,7 +41,7 @@ _ENDS = {
     (".tif", ".tiff"): _MAGIC[3][2:],
     (".dcm",): _MAGIC[2][2:],
     (".pkl", ".pickle"): ("pickles", "never opened; save their arrays with numpy.savez, and read the .npz file with --source=arrays"),
-    (".yaml", ".yml"): ("a YOLO configuration", f"YOLO labels are {_CONVERT}"),
+    (".ppm", ".pgm", ".pnm"): ("PPM images", "not read; convert them to PNG"),
 }
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".csv.gz", ".tsv.gz", ".jsonl.gz", ".ndjson.gz", ".parquet.gz")
 _JSON_KEYS = [

@@ -183,7 +183,7 @@ class Strays:
         ]
         others = [printable(pattern) for pattern, known in formats.items() if not known]
         if others:
-            leave = "leave out such files" + (" and the like" if has_more else "")
+            leave = "leaves out such files" + (" and the like" if has_more else "")
             options = " ".join(f"--ignore='{pattern}'" for pattern in others)
             advice.append(f"expected {', '.join(IMAGE_EXTENSIONS)}; {options} {leave}, if they are no labels")
         return "; ".join(advice)
