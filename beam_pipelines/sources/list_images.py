@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import gc
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
@@ -52,13 +52,28 @@ class ListImages(beam.PTransform):
         return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
 
-def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, int]]:
-    """The parts of the source, each as the key of a pair, to be spread over workers, with the memory that it takes."""
+class PartFacts(NamedTuple):
+    """What is known of a part before it is listed.
+
+    Attributes:
+        held_bytes: The memory that listing it takes.
+        versions: Of the first part, the path of each file that was opened to find the parts -> its version.
+    """
+
+    held_bytes: int
+    versions: Mapping[str, str]
+
+
+def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
+    """The parts of the source, each as the key of a pair, to be spread over workers."""
     if not is_remote(config.scratch_directory):  # gone where a whole job is tried again after its end was not heard
         make_marked(config.scratch_directory)
         make_folder(config.run_directory)
-    source = open_source(config)
-    return [(part, held_bytes(source, part)) for part in source.parts()]
+    versions: dict[str, str] = {}
+    with noting_versions(versions):
+        source = open_source(config)
+        parts = source.parts()
+    return [(part, PartFacts(held_bytes(source, part), {} if number else versions)) for number, part in enumerate(parts)]
 
 
 def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
@@ -98,10 +113,11 @@ class _List(ParallelMap):
         self._listed = ListedRuns(self._config.spool_directory)
         self._aside: list[str] = []
 
-    def process(self, element: tuple[str, Iterable[int]]) -> Iterator[Any]:
-        part, held = element
+    def process(self, element: tuple[str, Iterable[PartFacts]]) -> Iterator[Any]:
+        part, (facts, *_) = element
+        self._listed.add(ListedPart(versions=dict(facts.versions)))
         if self._config.num_processes:
-            return self.run(list_shared_part, self._shared, part, held_bytes=max(held))
+            return self.run(list_shared_part, self._shared, part, held_bytes=facts.held_bytes)
         if self._config.lists_in_threads and self._config.source.can.has_class_folders:  # of which a part is a range of a store's names
             self._aside.append(part)
             return iter(())

@@ -83,6 +83,23 @@ def test_a_file_that_changes_after_the_listing_fails_the_run(name, tmp_path, mon
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["fixed_length, class", "arrays idx, raw"])
+def test_a_file_that_changes_before_its_parts_are_listed_fails_the_run(name, tmp_path, monkeypatch, capfd):
+    source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
+    changed, list_parts = packed_file(tmp_path / "in", name), list_images.list_parts
+
+    def list_and_change(*arguments):
+        parts = list_parts(*arguments)
+        touch(changed)
+        return parts
+
+    monkeypatch.setattr(list_images, "list_parts", list_and_change)
+    assert main(command(source, tmp_path / "out", name)) == 2
+    told = capfd.readouterr().err
+    assert changed.name in told and "Traceback" not in told
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKED)
 def test_a_file_that_changes_before_resume_fails_it(name, tmp_path, capfd):
     source = tmp_path / "in" / CASES[name].write(tmp_path / "in")

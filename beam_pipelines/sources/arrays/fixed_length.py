@@ -43,7 +43,7 @@ from beam_pipelines.sources.arrays.array_images import (
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.storage.files import files_at, input_size
+from beam_pipelines.storage.files import input_size
 
 _TYPES = {
     **{f"{prefix}int{8 * size}": f"{prefix[:1] or 'i'}{size}" for prefix in ("", "u") for size in (1, 2, 4, 8)},
@@ -108,7 +108,7 @@ class FixedLength:
             if _is_packed(path):
                 parts.append(f"{position}:0:0")
             else:
-                num = self._count_records(path, files_at(self.root).size(f"{self.root}/{path}"))
+                num = self._count_records(path, input_size(f"{self.root}/{path}"))
                 parts += [f"{position}:{start}:{stop}" for start, stop in ranges(num, self._dtype.itemsize)]
         return parts
 
