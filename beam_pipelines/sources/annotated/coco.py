@@ -235,8 +235,10 @@ class Coco:
         """Returns the path of an image, relative to the root. Raises Refusal if it is a link, or leads out of the root."""
         is_link = is_remote(image.file_name)
         if is_link and not image.file_name.startswith(f"{self.root}/"):
-            found = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)} and is not downloaded"
-            raise Refusal("outside", f"{found}. Download the images and state their file names, or pass --image_root")
+            is_web = image.file_name.lower().startswith(("http://", "https://", "ftp://"))
+            advice = "Download the images, and replace the links by their file names" if is_web else "Pass the images' folder as --image_root"
+            found = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
+            raise Refusal("outside", f"{found}. {advice}")
         is_whole = is_link or image.file_name.startswith("/")
         return read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
 
