@@ -80,8 +80,9 @@ class SourceConfig:
         label_separator: The text that stands between the class names in one cell; None: "|".
         defaults: Column or field -> the value that stands in place of a missing cell.
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
-        drawn_on: The image that boxes and masks were drawn on, one of `DRAWN_ON`: as its file stores it, or upright by its EXIF
-            orientation. None: the size that annotations state decides; if that does not prove upright, as the file stores it.
+        drawn_on: The image that boxes and masks were drawn on, one of `DRAWN_ON`: as its file stores it, or upright by
+            its EXIF orientation. None: the size that annotations state decides; if that does not prove upright, as the
+            file stores it.
         box_format: What the four numbers of a box in a table or a sample are: one of `BOX_FORMATS`; None: xywh, unless that is unlikely.
         box_unit: The unit of these numbers: one of `BOX_UNITS`; None: pixels, unless they cannot be pixels.
         has_masks: Whether to draw a mask from a source's outlines.

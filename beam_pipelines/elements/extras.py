@@ -44,7 +44,8 @@ class Extras(NamedTuple):
         num_class_masks: The number of masks with another value than 0 and 255.
         num_dropped_boxes: The number of boxes that were left out, because nothing of them is inside the image.
         num_clipped_boxes: The number of boxes of which a part was outside the image.
-        is_turn_guessed: Whether EXIF rotates the image, and it is not known on which image its boxes or masks were drawn.
+        is_turn_guessed: Whether EXIF rotates the image, and it is not known on which image its boxes or masks were
+            drawn.
         images: Name of another image -> what is kept of it.
         tensors: Name of a tensor -> its sums, where the example is of the sample.
     """

@@ -200,7 +200,8 @@ class ImageStatistics:
         num_class_masks: The number of masks with another value than 0 and 255.
         num_dropped_boxes: The number of boxes that were left out.
         num_clipped_boxes: The number of boxes that were made smaller.
-        num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is not known on which image those were drawn.
+        num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is not known on which
+            image those were drawn.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)

@@ -138,8 +138,11 @@ class _ExportShard(ParallelMap):
         yield result
 
 
-def publish_export(unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]) -> None:
-    """Moves an export whose files are written to its final place. Returns nothing: Beam cannot encode a path that is not UTF-8.
+def publish_export(
+    unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]
+) -> None:
+    """Moves an export whose files are written to its final place. Returns nothing: Beam cannot encode a path that is
+    not UTF-8.
 
     Raises:
         RunError: Something is missing, or was changed.

@@ -1,7 +1,7 @@
 """The objects of an example in the form of Hugging Face's libraries, for the formats that hold objects.
 
-    objects/bbox     `bbox`: x, y, width, height in pixels of the image as it is stored, float64, with the fewest decimals that give the
-                     same box again: 23 and not 23.0000006, which is the float32 of the record in pixels
+    objects/bbox     `bbox`: x, y, width, height in pixels of the image as it is stored, float64, with the fewest
+                     decimals that give the same box again: 23 and not 23.0000006, which is the float32 of the record in pixels
     objects/label    `category`
     objects/NAME     `NAME`
 """
@@ -55,7 +55,9 @@ class ExportedValues:
         if feature.name != BBOX or not len(value):
             return value.astype(np.float64) if feature.name == BBOX else value
         height, width = self._size(example)
-        (x, box_width), (y, box_height) = (_in_pixels(value[:, sides].T, size) for sides, size in (([1, 3], width), ([0, 2], height)))
+        (x, box_width), (y, box_height) = (
+            _in_pixels(value[:, sides].T, size) for sides, size in (([1, 3], width), ([0, 2], height))
+        )
         return np.stack([x, y, box_width, box_height], axis=1)
 
     def _size(self, example: ExportedExample) -> tuple[int, int]:
@@ -73,14 +75,17 @@ class ExportedValues:
 
 
 def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts float32 sides in 0..1, [2, num_objects], into the first side and the length in pixels, which give the same sides again."""
+    """Converts float32 sides in 0..1, [2, num_objects], into the first side and the length in pixels.
+
+    These give the same sides again.
+    """
     first, second = (_shortest(side, size) for side in sides)
     length = np.round(second - first, _MAX_DECIMALS)
     return first, np.where(((first + length) / size).astype(np.float32) == sides[1], length, second - first)
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
-    """Converts float32 sides in 0..1 into pixels with the fewest decimals that are the same float32 once they are divided by the size."""
+    """Converts float32 sides in 0..1 into the pixels with the fewest decimals from which the same float32 follows."""
     pixels = exact = sides.astype(np.float64) * size
     for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
         rounded = np.round(exact, num_decimals)

@@ -1,16 +1,18 @@
-"""Boxes, and how they follow an image through EXIF rotation and resizing. For masks see `class_masks`, for arrays `array_values`.
+"""Boxes, and how they follow an image through EXIF rotation and resizing. For masks see `class_masks`, for arrays
+`array_values`.
 
-Boxes were drawn on the image as its file stores it, or on the upright image. `SourceConfig.drawn_on` decides. Without it, the size that
-the source states decides:
+Boxes were drawn on the image as its file stores it, or on the upright image. `SourceConfig.drawn_on` decides. Without
+it, the size that the source states decides:
 
     stated size                              boxes
     the upright image's, not the file's      stay as they are
-    the file's, or none, or 0 x 0            are rotated with the image, and the image is counted: tools state the file's size although
-                                             they show the upright image
+    the file's, or none, or 0 x 0            are rotated with the image, and the image is counted: tools state the
+                                             file's size although they show the upright image
     another                                  are rejected, `size_mismatch`, with `drawn_on` too
 
-Resizing changes nothing, because boxes are stored relative to the image. A side up to one pixel outside is moved to the edge without a
-warning: some tools count pixels from 1, or to the last pixel inclusive. Boxes further outside are rejected, or clipped with `bad_boxes`.
+Resizing changes nothing, because boxes are stored relative to the image. A side up to one pixel outside is moved to
+the edge without a warning: some tools count pixels from 1, or to the last pixel inclusive. Boxes further outside are
+rejected, or clipped with `bad_boxes`.
 """
 
 from typing import Any, Mapping, NamedTuple
@@ -104,7 +106,12 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Whether EXIF rotates an image, and the stated (height, width) does not prove that annotations were drawn on the upright image."""
+    """Whether EXIF rotates an image whose annotations were not certainly drawn on the upright image.
+
+    Args:
+        size: The stated (height, width) of the image that they were drawn on; None: it is not stated.
+        geometry: The geometry of the image.
+    """
     return geometry.orientation != 1 and not _is_upright_size(size, geometry)
 
 
@@ -112,7 +119,8 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, dr
     """Whether annotations are rotated with their image. Otherwise they are upright already.
 
     Args:
-        size: (height, width) in pixels of the image that they were drawn on, as the source states it; None: it states none.
+        size: (height, width) in pixels of the image that they were drawn on, as the source states it; None: it states
+            none.
         geometry: The geometry of the image.
         what: The name of the annotations, with a verb, for the message.
         drawn_on: The image that they were drawn on, as in `SourceConfig`. It wins over the stated size.

@@ -9,8 +9,9 @@ A class id is the number that a file holds, not the colour that it shows:
     `.npy`, integers [H,W] or [H,W,1]         the values
     in RGB, or with alpha; JPEG; WebP         refused: its numbers are no ids, or not exact
 
-A mask has the size of the image as its file stores it, and is then rotated with the image, or the size of the upright image. If both sizes
-are equal, `SourceConfig.drawn_on` decides. In a resized mask each pixel has the id of the nearest pixel; ids are never blended.
+A mask has the size of the image as its file stores it, and is then rotated with the image, or the size of the upright
+image. If both sizes are equal, `SourceConfig.drawn_on` decides. In a resized mask each pixel has the id of the nearest
+pixel; ids are never blended.
 """
 
 from typing import Any, Sequence
@@ -105,8 +106,8 @@ def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None
     Args:
         mask: The class ids, [height, width].
         geometry: The geometry of the image.
-        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. It counts if the mask fits both: the number of a mask's rows
-            is a fact, unlike a stated size.
+        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. It counts if the mask fits both: the
+            number of a mask's rows is a fact, unlike a stated size.
 
     Raises:
         Refusal: `size_mismatch`: the mask has the size of another image.

@@ -183,7 +183,11 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         help="table, webdataset: the unit of these numbers, pixels or shares of the image's sides in 0..1 (default: pixels; boxes that are "
         "all in 0..1 are then an error)",
     )
-    add("--masks", action="store_true", help="coco: Draw a mask from the outlines of the objects. 0 is the background; other values are labels plus 1.")
+    add(
+        "--masks",
+        action="store_true",
+        help="coco: Draw a mask from the outlines of the objects. 0 is the background; other values are labels plus 1.",
+    )
     add(
         "--layout",
         metavar="LAYOUT",

@@ -1,7 +1,8 @@
-"""`croissant.json` describes a dataset for search engines and for loaders of datasets (http://mlcommons.org/croissant/1.0).
+"""`croissant.json` describes a dataset for search engines and for loaders of datasets
+(http://mlcommons.org/croissant/1.0).
 
-Loaders of this format do not read TFRecords. The shards are a set of files, and the records are the rows of the catalog, one for each example.
-Like the card, it is made from the manifest alone, so that equal runs give equal bytes.
+Loaders of this format do not read TFRecords. The shards are a set of files, and the records are the rows of the
+catalog, one for each example. Like the card, it is made from the manifest alone, so that equal runs give equal bytes.
 """
 
 from typing import Any, Iterator
@@ -117,9 +118,9 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
 def _split_pattern(manifest: Manifest) -> str:
     """Returns the pattern that takes the split of an example from the name of its catalog file.
 
-    Loaders replace the only group that captures by a split, and turn the pattern into a glob that selects the files of that split. Of
-    regular expressions they understand `.+`, brackets, and groups that do not capture and may be missing. Those are here because the loader
-    applies the pattern again to the split alone.
+    Loaders replace the only group that captures by a split, and turn the pattern into a glob that selects the files of
+    that split. Of regular expressions they understand `.+`, brackets, and groups that do not capture and may be
+    missing. Those are here because the loader applies the pattern again to the split alone.
     """
     return f"^(?:{manifest.name}-)?({'|'.join(manifest.splits)})(?:-[0-9].+)?$"
 

@@ -171,12 +171,17 @@ class ExtrasEncoder:
             self._note_turn(value.image_size, geometry, facts)
 
     def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Notes whether it was guessed that annotations, drawn on an image of that size, are rotated with their image."""
+        """Notes whether it was guessed that annotations are rotated with their image, from the size that they state."""
         if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True
 
-    def _make_mask(self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader) -> np.ndarray:
-        """Returns a mask as it was drawn. Outlines are drawn on the image that `drawn_on` names, whatever size they state."""
+    def _make_mask(
+        self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader
+    ) -> np.ndarray:
+        """Returns a mask as it was drawn.
+
+        Outlines are drawn on the image that `drawn_on` names, whatever size they state.
+        """
         if isinstance(value, Regions):
             is_turned = follows_turn(value.image_size, geometry, "outlines were", self._source.drawn_on)
             value = value._replace(image_size=geometry.found if is_turned else geometry.upright)

@@ -450,7 +450,9 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
     for name in config.descriptions:
         if name not in names:
             raise UserError(f"--describe={name}=…: there is no such feature; expected one of {', '.join(names)}{did_you_mean(name, names)}")
-    described = (dataclasses.replace(one, description=config.descriptions.get(one.name, one.description)) for one in features)
+    described = (
+        dataclasses.replace(one, description=config.descriptions.get(one.name, one.description)) for one in features
+    )
     return tuple(sorted(described, key=lambda feature: feature.name))
 
 

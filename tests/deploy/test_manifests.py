@@ -91,7 +91,11 @@ def test_pods_run_without_privileges(folder):
         assert context["runAsNonRoot"] is True and context["runAsUser"] > 0, one.name
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}, one.name
         for container in one.spec["containers"]:
-            expected = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+            expected = {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": True,
+            }
             assert container["securityContext"] == expected, one.name
 
 
@@ -101,7 +105,12 @@ def test_a_container_has_a_scratch_folder_of_its_own(folder):
     for one in pods(folder):
         scratch = {volume["name"]: volume["emptyDir"] for volume in one.spec.get("volumes", ()) if "emptyDir" in volume}
         assert all(volume["sizeLimit"] for volume in scratch.values()), one.name
-        mounts = [mount["name"] for container in one.spec["containers"] for mount in container["volumeMounts"] if mount["mountPath"] == "/tmp"]
+        mounts = [
+            mount["name"]
+            for container in one.spec["containers"]
+            for mount in container["volumeMounts"]
+            if mount["mountPath"] == "/tmp"
+        ]
         assert len(set(mounts)) == len(one.spec["containers"]) and set(mounts) <= set(scratch), one.name
 
 

@@ -97,7 +97,9 @@ def page_of(monkeypatch, names: dict[str, str], **counters: int) -> str:
     return flink.metrics()
 
 
-@pytest.mark.parametrize("name", ["täglich", 'a "quoted" name', "back\\slash", "\\n", "two\nlines", "日次 🚀", "\ttab", "a}b,c=d"])
+@pytest.mark.parametrize(
+    "name", ["täglich", 'a "quoted" name', "back\\slash", "\\n", "two\nlines", "日次 🚀", "\ttab", "a}b,c=d"]
+)
 def test_job_names_are_escaped_as_prometheus_reads_them(monkeypatch, name):
     """Its text format has three escapes: of a backslash, a quotation mark and a line feed."""
     lines = [line for line in page_of(monkeypatch, {"j": name}).split("\n") if line and not line.startswith("#")]

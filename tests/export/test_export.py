@@ -114,7 +114,9 @@ def test_splits_of_other_names_come_back_where_names_are_said_to_be_splits(
     assert "\nsplits:    prepare takes fold0, fold1 for splits again with --split_folders=yes\n" in capfd.readouterr().out
     folder, *options = AGAIN[to]
     command = ["prepare", "--input", str(exported / folder), "--output", str(tmp_path / "again"), "--split_folders=yes"]
-    options += ["--class_folder_depth=1"] * (to == "image_folder")  # the classes are called test/ant and so on, like splits
+    options += ["--class_folder_depth=1"] * (
+        to == "image_folder"
+    )  # the classes are called test/ant and so on, like splits
     assert main([*command, *(option.format(exported) for option in options)]) == 0
     counts = [{split: manifest.num_examples(split) for split in manifest.splits} for manifest in map(read_manifest, (output, tmp_path / "again"))]
     assert counts[0] == counts[1] and {*counts[0]} == {"fold0", "fold1"}
@@ -336,10 +338,14 @@ def test_boxes_are_the_pixels_of_the_source(num_decimals: int) -> None:
     """23, not 23.0000006; and the pixels make the very box of the record again."""
     random = np.random.default_rng(num_decimals)
     for height, width in random.integers(10, 5000, (20, 2)).tolist():
-        sides = np.round(np.sort(random.uniform(0, 1, (30, 2, 2)), axis=1) * [height, width], num_decimals)  # [top left, bottom right]
+        sides = np.round(
+            np.sort(random.uniform(0, 1, (30, 2, 2)), axis=1) * [height, width], num_decimals
+        )  # [top left, bottom right]
         sides[0] = [[0, 0], [height, width]]
         top, left, bottom, right = sides.reshape(-1, 4).T
-        source = np.stack([left, top, np.round(right - left, num_decimals), np.round(bottom - top, num_decimals)], axis=1)
+        source = np.stack(
+            [left, top, np.round(right - left, num_decimals), np.round(bottom - top, num_decimals)], axis=1
+        )
         stored = (sides / [height, width]).astype(np.float32).reshape(-1, 4)
         data = example({"objects/bbox": stored.ravel().tolist(), "height": height, "width": width, "image": b""})
         schema = (*(Feature(name, "integer") for name in ("height", "width")), Feature("image", "image"), *BOXES)
@@ -378,7 +384,9 @@ HOSTILE = ("../up", "a/b", "<script>", ".hidden", "__x__", "%2E", "x" * 250, "ש
 
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("to", ["parquet", "dali_index"])
-def test_folders_may_have_names_that_are_not_utf8(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str) -> None:
+def test_folders_may_have_names_that_are_not_utf8(
+    made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, to: str
+) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     shutil.copytree(made, folder / "made")
     assert main(["export", str(folder / "made"), str(folder / "out"), "--to", to]) == 0

@@ -155,10 +155,13 @@ def test_tfx_bsl_gives_the_shards_to_tf_data(prepared):
 
 @pytest.mark.slow(5)
 def test_croissants_loaders_select_each_split(prepared, tmp_path, caplog):
-    """mlcroissant turns the pattern of the split into a glob, and CroissantBuilder of TensorFlow Datasets makes its splits of it."""
+    """mlcroissant turns the pattern of the split into a glob; TensorFlow Datasets' CroissantBuilder makes splits of it."""
     mlcroissant = pytest.importorskip("mlcroissant")
     manifest, path = read_manifest(prepared), str(prepared / "croissant.json")
-    expected = {split: {key for one in records(prepared, split) for key in ExampleReader(one).values("key")} for split in manifest.splits}
+    expected = {
+        split: {key for one in records(prepared, split) for key in ExampleReader(one).values("key")}
+        for split in manifest.splits
+    }
     builder = tfds.core.dataset_builders.CroissantBuilder(jsonld=path, data_dir=str(tmp_path))
     builder.download_and_prepare()
     with caplog.at_level("WARNING"):
@@ -167,7 +170,9 @@ def test_croissants_loaders_select_each_split(prepared, tmp_path, caplog):
         for split, keys in expected.items():
             assert {row["examples/key"] for row in everything if row["examples/split"] == split.encode()} == keys
             rows = list(mlcroissant.Dataset(path).records("examples", filters={"examples/split": split}))
-            assert {row["examples/key"] for row in rows} == keys and {row["examples/split"] for row in rows} == {split.encode()}
+            assert {row["examples/key"] for row in rows} == keys and {row["examples/split"] for row in rows} == {
+                split.encode()
+            }
             assert {row["key"] for row in tfds.as_numpy(builder.as_dataset(split))} == keys
     assert not [one for one in caplog.records if "match" in one.getMessage() or "@context" in one.getMessage()]
 

@@ -154,9 +154,14 @@ def test_a_section_may_be_an_object_of_entries(tmp_path):
     """As LIVECell has its annotations, by their ids."""
     content = instances([image(), image(2, "b.jpg")], [annotation(), annotation(2), annotation(2, [0, 0, 1, 1])])
     expected = list_json(tmp_path, content).images
-    named = {name: {str(number): entry for number, entry in enumerate(content[name])} for name in ("images", "annotations", "categories")}
+    named = {
+        name: {str(number): entry for number, entry in enumerate(content[name])}
+        for name in ("images", "annotations", "categories")
+    }
     assert list_json(tmp_path, content | named).images == expected
-    assert list_json(tmp_path, content | {"annotations": {"1": annotation(), "2": 5}}).reasons == {"in.json#/annotations/1": "bad_annotation"}
+    assert list_json(tmp_path, content | {"annotations": {"1": annotation(), "2": 5}}).reasons == {
+        "in.json#/annotations/1": "bad_annotation"
+    }
 
 
 @pytest.mark.parametrize("written", [7.0, "7"])
@@ -189,10 +194,18 @@ OWN = {"id": 5, "name": "person", "supercategory": "person"}  # as COCO's own fi
     [
         ([ROOT, PIKE, PERCH], [1, 2], ("pike", "perch")),
         ([ROOT, PIKE, PERCH], [0, 2], ("fish", "pike", "perch")),  # a class after all
-        ([ROOT | {"name": "pike"}, PIKE | {"supercategory": "pike"}, PERCH | {"supercategory": "pike"}], [1, 2], ("pike", "perch")),
+        (
+            [ROOT | {"name": "pike"}, PIKE | {"supercategory": "pike"}, PERCH | {"supercategory": "pike"}],
+            [1, 2],
+            ("pike", "perch"),
+        ),
         ([OWN, PIKE, PERCH], [2], ("pike", "perch", "person")),
         ([{"id": 3, "name": "a"}, {"id": 4, "name": "b"}, {"id": 5, "name": "a"}], [4, 5], ("a", "b")),
-        ([PIKE, ROOT | {"id": 7}, PERCH, {"id": 9, "name": "bird", "supercategory": None}], [1], ("pike", "perch", "bird")),
+        (
+            [PIKE, ROOT | {"id": 7}, PERCH, {"id": 9, "name": "bird", "supercategory": None}],
+            [1],
+            ("pike", "perch", "bird"),
+        ),
     ],
 )
 def test_a_category_that_only_groups_others_is_no_class(categories, used, expected, tmp_path):
@@ -350,7 +363,10 @@ REFUSED = {
     "a section that is a text": (instances() | {"images": "a.jpg"}, "'images'"),
     "a panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "'segments_info'"),
     "two categories of one name that are both used": (
-        instances(annotations=[annotation(), annotation(category_id=2)], categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}]),
+        instances(
+            annotations=[annotation(), annotation(category_id=2)],
+            categories=[{"id": 1, "name": "cat"}, {"id": 2, "name": "cat "}],
+        ),
         "'cat'",
     ),
     "two categories of one id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
@@ -631,7 +647,9 @@ def test_an_outline_that_is_none_is_a_dead_letter(bad, entry, message, tmp_path)
 
 
 def test_one_polygon_needs_no_list_around_it(tmp_path):
-    listed = list_json(tmp_path, instances(annotations=[annotation(segmentation=SQUARE[0])]), source={"has_masks": True})
+    listed = list_json(
+        tmp_path, instances(annotations=[annotation(segmentation=SQUARE[0])]), source={"has_masks": True}
+    )
     assert listed.images["a.jpg"].values["mask"].regions == (SQUARE,)
 
 

@@ -1,4 +1,4 @@
-"""Boxes and masks of photographs that EXIF rotates, from every source that has boxes: `--drawn_on` against the stated size."""
+"""Boxes and masks of photographs that EXIF rotates, from sources that have boxes: `--drawn_on` and the stated size."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ STORED = (20 / 48, 4 / 32, 30 / 48, 12 / 32)
 
 
 def pictures(root: pathlib.Path, num: int = 2) -> None:
-    """Writes pictures with one red object that EXIF orientation 6 rotates to `UPRIGHT_BOX`, and a picture that is upright in its file."""
+    """Writes pictures whose red object EXIF rotates to `UPRIGHT_BOX`, and a picture that is upright in its file."""
     xmin, ymin, xmax, ymax = FILE_BOX
     pixels = np.full((32, 48, 3), 255, np.uint8)
     pixels[ymin:ymax, xmin:xmax] = (255, 0, 0)
@@ -45,7 +45,9 @@ def write_coco(root: pathlib.Path, drawn_on: str, stated: str) -> list[str]:
         images.append({"id": number, "file_name": f"{name}.png", "width": width, "height": height})
         outline = [[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]]
         box = [xmin, ymin, xmax - xmin, ymax - ymin]
-        annotations.append({"image_id": number, "category_id": 1, "bbox": box, "segmentation": outline, "iscrowd": None})
+        annotations.append(
+            {"image_id": number, "category_id": 1, "bbox": box, "segmentation": outline, "iscrowd": None}
+        )
     content = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "leaf"}]}
     (root / "in.json").write_text(json.dumps(content))
     return [f"--input={root}/in.json", "--masks"]
@@ -54,9 +56,13 @@ def write_coco(root: pathlib.Path, drawn_on: str, stated: str) -> list[str]:
 def write_voc(root: pathlib.Path, drawn_on: str, stated: str) -> list[str]:
     for name in NAMES:
         width, height = size_of(name, stated)
-        sides = "".join(f"<{tag}>{side}</{tag}>" for tag, side in zip(("xmin", "ymin", "xmax", "ymax"), box_of(name, drawn_on)))
+        sides = "".join(
+            f"<{tag}>{side}</{tag}>" for tag, side in zip(("xmin", "ymin", "xmax", "ymax"), box_of(name, drawn_on))
+        )
         size = f"<size><width>{width}</width><height>{height}</height></size>"
-        (root / f"{name}.xml").write_text(f"<annotation>{size}<object><name>leaf</name><bndbox>{sides}</bndbox></object></annotation>")
+        (root / f"{name}.xml").write_text(
+            f"<annotation>{size}<object><name>leaf</name><bndbox>{sides}</bndbox></object></annotation>"
+        )
     return [f"--input={root}"]
 
 

@@ -260,7 +260,10 @@ def test_parts_are_listed_apart_and_together_give_all(tmp_path, monkeypatch):
 def test_no_part_grows_with_the_files_that_are_in_no_pair(tmp_path):
     num = 100
     write_files(tmp_path, {f"annotations/x{name}.xml": xml(obj(), filename=f"{name}.jpg") for name in range(num)})
-    write_files(tmp_path, {f"images/{name}.jpg": IMAGE for name in range(2 * num)} | {f"images/{name}.txt": b"" for name in range(num)})
+    write_files(
+        tmp_path,
+        {f"images/{name}.jpg": IMAGE for name in range(2 * num)} | {f"images/{name}.txt": b"" for name in range(num)},
+    )
     (tmp_path / "images/z.jpg").symlink_to("nowhere.jpg")
     listed = Listed(tmp_path)
     assert max(map(len, listed.parts)) < 500

@@ -16,8 +16,8 @@
 | two categories with the same id; two with the same name that both have annotations; invalid JSON, a field that occurs twice | the run fails |
 | an image that no entry names | nothing: folders are not listed |
 
-With `--masks` the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`. Small regions are drawn over
-large regions.
+With `--masks` the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
+Small regions are drawn over large regions.
 
 Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. Large files are read one at a time
 on a machine. An image takes about 300 bytes besides, and its size, where that is wanted of a store, 200 more. Half of COCO's `train2017`
@@ -100,7 +100,10 @@ class Coco:
         self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """The categories of the part that was listed, in the order of their ids. Those of `group_names` are classes only if they are used."""
+        """The categories of the part that was listed, in the order of their ids.
+
+        Those of `group_names` are classes only if they are used.
+        """
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
     def parts(self) -> list[str]:
@@ -232,11 +235,18 @@ class Coco:
         return values
 
     def _path(self, image: CocoImage, folder: str) -> str:
-        """Returns the path of an image, relative to the root. Raises Refusal if it is a link, or leads out of the root."""
+        """Returns the path of an image, relative to the root.
+
+        Raises Refusal if it is a link, or leads out of the root.
+        """
         is_link = is_remote(image.file_name)
         if is_link and not image.file_name.startswith(f"{self.root}/"):
             is_web = image.file_name.lower().startswith(("http://", "https://", "ftp://"))
-            advice = "Download the images, and replace the links by their file names" if is_web else "Pass the images' folder as --image_root"
+            advice = (
+                "Download the images, and replace the links by their file names"
+                if is_web
+                else "Pass the images' folder as --image_root"
+            )
             found = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
             raise Refusal("outside", f"{found}. {advice}")
         is_whole = is_link or image.file_name.startswith("/")

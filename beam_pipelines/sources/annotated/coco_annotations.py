@@ -72,7 +72,9 @@ class Annotations:
         """
         image_id = read_id(entry.get("image_id"))
         if image_id is None:
-            raise Refusal("bad_annotation", f"'image_id' is {shown(entry.get('image_id'))}; expected an integer or a text")
+            raise Refusal(
+                "bad_annotation", f"'image_id' is {shown(entry.get('image_id'))}; expected an integer or a text"
+            )
         index = self._images.setdefault(image_id, len(self._images))
         if index == len(self._first_positions):
             self._first_positions.append(position)
@@ -91,7 +93,9 @@ class Annotations:
     def _check(self, entry: Mapping[str, Any]) -> tuple[int | str, tuple[float, ...], int, bytes]:
         box, is_crowd, category_id = entry.get("bbox"), _value(entry, "iscrowd", 0), read_id(entry.get("category_id"))
         if category_id is None:
-            raise Refusal("bad_label", f"'category_id' is {shown(entry.get('category_id'))}; expected an integer or a text")
+            raise Refusal(
+                "bad_label", f"'category_id' is {shown(entry.get('category_id'))}; expected an integer or a text"
+            )
         if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
             raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; expected [x, y, width, height]")
         if is_crowd not in (0, 1):
@@ -162,7 +166,10 @@ class Annotations:
 
 
 def read_id(value: Any) -> int | str | None:
-    """Reads the id of an image or a category: an integer, also if it is written as 7.0 or "7", or a text. None: the value is no id."""
+    """Reads the id of an image or a category: an integer, also if it is written as 7.0 or "7", or a text.
+
+    None: the value is no id.
+    """
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str):

@@ -47,7 +47,8 @@ class CocoFile:
     Attributes:
         dead_letters: The dead letters of entries that are none, and of annotations of images that there are not.
         left_out: Fields of annotations that are not kept.
-        link: The first link to an image that an entry states beside the name of its file, such as its `coco_url`; None: there is none.
+        link: The first link to an image that an entry states beside the name of its file, such as its `coco_url`;
+            None: there is none.
 
     Raises:
         UserError: It is not such a file.
@@ -66,13 +67,22 @@ class CocoFile:
         self._read(path)
         self._check_category_names()
         if "segments_info" in self.left_out.names:
-            raise UserError(f"{self._name} is a panoptic file ('segments_info'). Pass the file of instances, whose annotations have a 'bbox'.")
+            raise UserError(
+                f"{self._name} is a panoptic file ('segments_info'). Pass a file whose annotations have a 'bbox'."
+            )
 
     def category_names(self) -> tuple[str, ...]:
-        """Returns the names of the categories in the order of their ids, each once: at the place of the category that is not a group."""
+        """Returns the names of the categories in the order of their ids, each once.
+
+        Of a name that a group and a class have, the place of the class counts.
+        """
         ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
         groups = self.group_names()
-        return tuple(dict.fromkeys(self._categories[one] for one in ids if not self._is_group(one) or self._categories[one] in groups))
+        return tuple(
+            dict.fromkeys(
+                self._categories[one] for one in ids if not self._is_group(one) or self._categories[one] in groups
+            )
+        )
 
     def group_names(self) -> frozenset[str]:
         """Returns the names of categories that only group others: another category states them as its supercategory.
@@ -160,7 +170,9 @@ class CocoFile:
         except Refusal as error:
             raise UserError(f"{self._name}: the name of category {position} {error}") from None
         if category_id in self._categories:
-            raise UserError(f"{self._name}: two categories have the id {shown(category_id)}. Give each category its own id.")
+            raise UserError(
+                f"{self._name}: two categories have the id {shown(category_id)}. Give each category its own id."
+            )
         self._categories[category_id] = name
         if isinstance(supercategory, str):
             parent = unicodedata.normalize("NFC", supercategory.strip())

@@ -28,10 +28,12 @@ def read_sections(
         others: Section -> where the names of all other fields are collected.
 
     Yields:
-        (section, position in it, entry); None in place of an entry that is no object, and of a value that is nested too deeply.
+        (section, position in it, entry); None in place of an entry that is no object, and of a value that is nested
+        too deeply.
 
     Raises:
-        UserError: The file is not JSON in UTF-8, or not of that form; a section is missing; a section, or a field that is read, occurs twice.
+        UserError: The file is not JSON in UTF-8, or not of that form; a section is missing; a section, or a field that
+            is read, occurs twice.
     """
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         file.seek(0)
@@ -43,12 +45,18 @@ def read_sections(
             elif section in missing:
                 del missing[section]
             else:
-                raise UserError(f"{printable(path)}: {section!r} occurs twice. Join the lists, or write each list to a file of its own.")
+                raise UserError(
+                    f"{printable(path)}: {section!r} occurs twice. Join the two, or write two files."
+                )
     except _RepeatedField as error:
-        raise UserError(f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once.") from None
+        raise UserError(
+            f"{printable(path)}: an object in {section!r} has the field {str(error)!r} twice. Write each field once."
+        ) from None
     except UnicodeDecodeError as error:
         found = error.object[error.start : error.start + 1]
-        raise UserError(f"{printable(path)}: a text in it has the byte {found!r}, which is not UTF-8. Convert the file to UTF-8.") from None
+        raise UserError(
+            f"{printable(path)}: a text in it has the byte {found!r}, which is not UTF-8. Convert the file to UTF-8."
+        ) from None
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
         raise UserError(
@@ -81,7 +89,9 @@ def _read(
             raise UserError(f"{printable(path)}: {section!r} is neither a list of objects nor an object of objects.")
         yield section, None, None
         entries = _list_entries(events) if event == "start_array" else _named_entries(events)
-        for position, entry in enumerate(_read_entries(events, entries, fields[section], others.get(section) or LeftOut())):
+        for position, entry in enumerate(
+            _read_entries(events, entries, fields[section], others.get(section) or LeftOut())
+        ):
             yield section, position, entry
 
 
@@ -91,14 +101,19 @@ def _list_entries(events: Events) -> Iterator[str]:
 
 
 def _named_entries(events: Events) -> Iterator[str]:
-    """Yields the event with which each value of an object begins, as of `{"7": {"id": 7, …}, …}`. Its keys are not needed."""
+    """Yields the event with which each value of an object begins, as of `{"7": {"id": 7, …}, …}`.
+
+    Its keys are not needed.
+    """
     for event, _ in events:
         if event == "end_map":
             return
         yield next(events)[0]
 
 
-def _read_entries(events: Events, entries: Iterator[str], wanted: Sequence[str], others: LeftOut) -> Iterator[dict[str, Any] | None]:
+def _read_entries(
+    events: Events, entries: Iterator[str], wanted: Sequence[str], others: LeftOut
+) -> Iterator[dict[str, Any] | None]:
     for event in entries:
         if event == "start_map":
             yield _read_entry(events, wanted, others)

@@ -14,9 +14,10 @@
 | no `<object>` | an example without boxes |
 | a DTD or an entity, more than 4 MiB, a box without four numbers, a field such as `<name>` twice | dead letter |
 
-Names are compared without extensions; folders below those of images and annotations mirror each other. A part is a list of up to 500 pairs
-of an XML file and an image, because each XML file has to be opened, 32 at a time in a store. Files that are in no pair are matched in one more
-part for each group of folders. That part names the group only, and its folders are walked through again, so that no part grows with the data.
+Names are compared without extensions; folders below those of images and annotations mirror each other. A part is a
+list of up to 500 pairs of an XML file and an image, because each XML file has to be opened, 32 at a time in a store.
+Files that are in no pair are matched in one more part for each group of folders. That part names the group only, and
+its folders are walked through again, so that no part grows with the data.
 """
 
 import itertools
@@ -76,7 +77,8 @@ class Voc:
         return {}
 
     def parts(self) -> list[str]:
-        """Returns JSON: a list of pairs of an annotation and an image; or a group of folders, if it has files that are in no pair.
+        """Returns JSON: a list of pairs of an annotation and an image; or a group of folders, if it has files that are
+        in no pair.
 
         Raises:
             UserError: There is no annotation at all.
@@ -115,7 +117,8 @@ class Voc:
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[LabeledImage | DeadLetter]:
         """Yields images that have the name of their annotation.
 
-        If an annotation states the name of another image, and that exists, it is ambiguous. A store is asked once for all these names.
+        If an annotation states the name of another image, and that exists, it is ambiguous. A store is asked once for
+        all these names.
         """
         read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
         for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):
@@ -137,7 +140,7 @@ class Voc:
                 yield self._make_image(annotation, pair)
 
     def _list_rest(self, matched: Matched) -> Iterator[LabeledImage | DeadLetter]:
-        """Yields the inputs of annotations that no image, or several images, have the name of, and of the images without an annotation."""
+        """Yields the inputs of annotations that no single image has the name of, and of images without an annotation."""
         group = matched.group
         images = {path: (num_bytes, split) for path, num_bytes, split in matched.images}
         by_stem: dict[str, list[str]] = {}
@@ -205,7 +208,9 @@ class Voc:
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | Refusal]:
         """Yields the contents of XML files, in order. In a store many requests overlap."""
         if is_remote(self.root):
-            return read_ahead(self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0)
+            return read_ahead(
+                self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0
+            )
         return map(self._read, paths)
 
     def _read(self, path: str) -> bytes | Refusal:

@@ -73,7 +73,10 @@ def _parse(data: bytes) -> Any:
 
 
 def _only(parent: Any, tag: str, name: str) -> Any:
-    """Returns the child with a tag; None: there is none. Raises Refusal if there are several, as a tool may have joined two objects."""
+    """Returns the child with a tag; None: there is none.
+
+    Raises Refusal if there are several, as a tool may have joined two objects.
+    """
     found = parent.findall(tag)
     if len(found) > 1:
         raise Refusal("bad_xml", f"{name} has {len(found)} fields <{tag}>; expected one")

@@ -2,8 +2,9 @@
 
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
-In Flink, Beam's counters are accumulators of the job. Flink's own reporters leave them out, but its REST interface has them. The worker of a
-stage adds its counts when it has finished its work of the stage. `/healthz` answers without asking Flink. The exporter needs only Python.
+In Flink, Beam's counters are accumulators of the job. Flink's own reporters leave them out, but its REST interface has
+them. The worker of a stage adds its counts when it has finished its work of the stage. `/healthz` answers without
+asking Flink. The exporter needs only Python.
 """
 
 import argparse
@@ -77,7 +78,8 @@ class Flink:
                 continue
             labels = {"job_name": job["name"], "job_id": job["jid"]}
             values = [("recordmill_job_running", {}, int(job["end-time"] < 0)), ("recordmill_waiting_tasks", {}, job["tasks"]["scheduled"])]
-            # Counters begin with 0: the counts of a worker come all at once, and Prometheus sees an increase only after a lower value.
+            # Counters begin with 0: the counts of a worker come all at once, and Prometheus sees an increase only
+            # after a lower value.
             counters = dict.fromkeys(_COUNTERS, 0) | read_counters(accumulators)
             values += _named(counters)
             for name, own_labels, value in values:
