@@ -1,8 +1,10 @@
 """Tables as people publish them: what the records hold after `recordmill prepare`, and what the summary says."""
 
 import csv
+import io
 import json
 import pathlib
+import tarfile
 import unicodedata
 from typing import Any, Callable, Iterator, Sequence
 
@@ -187,6 +189,28 @@ def test_columns_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, suf
     near = "near" if suffix == "csv" else "near\\n"
     assert f"not used:     the columns or fields far, {near}\n" in capsys.readouterr().out
     assert json.loads((tmp_path / "out/statistics.json").read_text())["left_out_fields"] == ["far", near]
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("layout", [(), ("--layout", "image=image,label=label")])
+def test_features_of_records_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, layout: Sequence[str]) -> None:
+    some = [example({"image": encode(picture(index), "PNG"), "label": index % 2, "far": 1, "near": b"x"}) for index in range(NUM)]
+    write_records(tmp_path / "in.tfrecord", some)
+    assert prepare(tmp_path, "in.tfrecord", *layout) == 0
+    assert "not used:     the columns or fields far, near\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow(1)
+def test_fields_and_members_of_samples_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys) -> None:
+    with tarfile.open(tmp_path / "in.tar", "w") as tar:
+        for index in range(NUM):
+            fields = json.dumps({"label": index % 2, "far": 1}).encode()
+            for name, data in (("png", encode(picture(index), "PNG")), ("json", fields), ("txt", b"near")):
+                info = tarfile.TarInfo(f"{index:03d}.{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    assert prepare(tmp_path, "in.tar") == 0
+    assert "not used:     the columns or fields .txt, far\n" in capsys.readouterr().out
 
 
 def test_of_many_columns_that_are_not_used_a_few_are_named(tmp_path: pathlib.Path, capsys) -> None:

@@ -29,6 +29,7 @@ from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -45,7 +46,7 @@ from beam_pipelines.sources.records.record_fields import (
     read_part,
     settle_shapes,
 )
-from beam_pipelines.sources.records.record_layouts import choose_fields, find_layout, replace_image
+from beam_pipelines.sources.records.record_layouts import Layout, choose_fields, find_layout, replace_image
 from beam_pipelines.sources.records.row_reader import FieldReader, search_names, wanted_names
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -76,6 +77,7 @@ class TfRecord:
         features: The features that an example has beside its image, key, height and width; class names are not known yet.
         targets: The names of those features that a model is to predict.
         found: The text to tell of a layout that was found by looking.
+        left_out: The features of records that are not kept.
         num_ignored: The number of files that are no inputs, counted while a part is listed.
 
     Raises:
@@ -118,8 +120,16 @@ class TfRecord:
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images = bool(layout.image)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
-        self.found = layout.found
+        self.found, self.left_out = layout.found, LeftOut()
+        self._used = self._used_features(layout)
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
+
+    def _used_features(self, layout: Layout) -> frozenset[str]:
+        """Returns the features of records that are read, or that say what the reader finds out itself."""
+        sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
+        objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
+        named = (layout.image, layout.key, *self._rows.value_names, *self._rows.part_names)
+        return frozenset((*named, *objects, *(name for names in sides for name in names)))
 
     def _open_input(self, config: PrepareConfig) -> None:
         """Finds which files there are, their splits, and what they say of themselves."""
@@ -221,6 +231,7 @@ class TfRecord:
             example = ExampleReader(record.data)
             span = find_image(example, self._layout)
             image = self._read_fields(part, index, record, example, span)
+            self.left_out.add(example.features.keys() - self._used)
         except BadExampleError as error:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
         except Refusal as error:

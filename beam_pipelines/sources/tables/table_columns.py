@@ -102,7 +102,7 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
     if OBJECTS in head.structs:
         return (Column(OBJECTS, (OBJECTS,)),)
     raise chooser.error(
-        f"none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))} is in it", "--label COLUMN, or --label none"
+        f"none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))} is in it", "--label COLUMN, --label A,B,C:class for one-hot columns, or --label none"
     )
 
 
