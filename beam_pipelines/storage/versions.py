@@ -62,6 +62,6 @@ def changed_error(path: str, listed: str, found: str) -> DataError:
     """
     return DataError(
         f"{printable(path)} has changed since it was listed: it was {listed}, now {printable(found)}. Examples could get the labels of others: "
-        "run again with --restart once nothing writes to the input any more.",
+        "run again once nothing writes to the input any more, `prepare` with --restart.",
         path,
     )

@@ -9,6 +9,7 @@ import pytest
 
 import made_sources
 from beam_pipelines.__main__ import main
+from beam_pipelines.repair import rebuild
 from beam_pipelines.sources import list_images
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from engines import digest
@@ -131,6 +132,25 @@ def test_other_labels_in_a_file_of_the_same_length_reach_no_example(name, tmp_pa
     assert main(command(source, tmp_path / "out", name)) == 2
     told = capfd.readouterr().err
     assert "--restart" in told and "Traceback" not in told and not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["webdataset, class", "arrays npz deflated, class"])
+def test_a_file_that_changes_during_a_repair_fails_it(name, tmp_path, monkeypatch, capfd):
+    source = tmp_path / "in" / CASES[name].write(tmp_path / "in")
+    assert main(command(source, tmp_path / "out", name)) == 0
+    min((tmp_path / "out").glob("*.tfrecord-*")).unlink()
+    changed, list_wanted = packed_file(tmp_path / "in", name), rebuild.list_wanted
+
+    def list_and_change(*arguments):
+        wanted = list_wanted(*arguments)
+        touch(changed)
+        return wanted
+
+    monkeypatch.setattr(rebuild, "list_wanted", list_and_change)
+    assert main(["repair", str(tmp_path / "out")]) == 2
+    told = capfd.readouterr().err
+    assert changed.name in told and "Traceback" not in told
 
 
 @pytest.mark.slow
