@@ -10,7 +10,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 
 # Options of `recordmill prepare` that are no parameters: a launch does not wait, does not only estimate, and has no local paths and no log of its own.
-NO_PARAMETERS = ("error_json", "estimate", "log_format", "progress", "quiet", "shared_filesystem", "wait")
+NO_PARAMETERS = ("error_json", "estimate", "follow_links", "log_format", "progress", "quiet", "shared_filesystem", "wait")
 SWITCHES = ("exact_only", "keep_depth", "masks", "no_report", "overwrite", "restart", "resume")
 LISTS = {"about": ";", "describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
 

@@ -565,6 +565,7 @@ def test_the_metadata_is_what_the_service_takes():
         ("input", ["gs://a/b", "gs://a", "gs://a/table.csv"], ["/a", "s3://a/b", ""]),
         ("output", ["gs://a/b c"], ["out", "gs://"]),
         ("name", ["flowers_2"], ["2flowers", "a-b", ""]),
+        ("class_folder_depth", ["1", "9", "last", "all"], ["0", "first", "10"]),
         ("seed", ["0", "18446744073709551615"], ["-1", "1.5", "x"]),
         ("splits", ["train=1", "train=0.9,validation=0.1", "train=2/3,rest=1/3"], ["train", "train=0.9,", "=1"]),
         ("num_shards", ["16", "train=14,validation=2"], ["0x10", "train=", "train:3"]),
@@ -596,7 +597,7 @@ def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
 
 def test_every_pattern_is_tested():
     tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from", "splits_from"}
-    tested |= {"duplicate_distance", "move_to", "image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
+    tested |= {"class_folder_depth", "duplicate_distance", "move_to", "image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
 
 

@@ -208,3 +208,26 @@ def test_odd_names_are_dead_letters_and_all_others_are_read(server):
     assert listing.top_level() == (["empty", "rose", "tulip"], [])
     walked = [*listing.walk()]
     assert {one.path for one in walked if isinstance(one, DeadLetter)} == set(ODD_NAMES)
+
+
+def test_nested_class_folders_are_read_as_on_disk(server, tmp_path, monkeypatch):
+    """Of each folder a page is enough."""
+    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 3)
+    cases = [
+        [f"{label}/session{number}/{index}.jpg" for label in ("cat", "dog") for number in range(2) for index in range(7)],
+        ["animals/cat/1.jpg", "plants/rose/1.jpg"],
+        ["train/train/cat/1.jpg", "test/test/cat/1.jpg"],
+        ["cat/1.jpg", "dog/2.jpg"],
+        ["yes/1.jpg", "no/1.jpg", "x/yes/1.jpg", "x/no/1.jpg"],
+        ["cat/@eaDir/1.jpg/2.jpg", "cat/1.jpg", "dog/1.jpg"],
+    ]
+    for number, names in enumerate(cases):
+        files = dict.fromkeys(names, b"x")
+        roots = [put(server, files), str(write_files(tmp_path / str(number), files))]
+        found = []
+        for root in roots:
+            try:
+                found.append(ImageFolder(config(root)).choose_class_folders())
+            except UserError as error:
+                found.append(str(error).replace(root, "in"))
+        assert found[0] == found[1], names

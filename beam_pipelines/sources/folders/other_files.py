@@ -150,7 +150,7 @@ class Strays:
             problems.append(f"{are} beside the class folders: {shown}; expected {self.layout}")
         if self.arrays and self.pictures:  # masks, mostly, which would be examples too
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
-            problems.append(f"images and arrays, as {both}; expected one of the two; --ignore='*.npy' leaves the arrays out")
+            problems.append(f"images and arrays, as {both}; expected one of the two. If the arrays are masks, --source=masks reads them; if they are neither examples nor labels, --ignore='*.npy' leaves them out")
         if self.num_unknown:
             problems.append(self._describe_unknown(root))
         without_images = sorted(self.without_files.keys() - self.labels) if self.layout and self.labels else []
