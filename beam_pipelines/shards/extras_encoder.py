@@ -161,14 +161,14 @@ class ExtrasEncoder:
         for flag, numbers in value.flags.items():
             encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
         facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
+        if value.boxes:
+            self._note_turn(value.image_size, geometry, facts)
 
     def _form_of_boxes(self, error: Refusal) -> str:
         """Returns how boxes are read that may be of another form, for the message of a bad box."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
-        if value.boxes:
-            self._note_turn(value.image_size, geometry, facts)
 
     def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
         """Notes whether it was guessed that annotations are rotated with their image, from the size that they state."""

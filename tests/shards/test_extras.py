@@ -107,6 +107,17 @@ def test_objects_are_flat_lists_beside_each_other(tmp_path):
     assert extras.labels == {"objects/label": [2, 0]} and (extras.num_dropped_boxes, extras.num_clipped_boxes) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    "size, is_guessed", [(None, True), ((0, 0), True), ((40, 60), True), ((60, 40), False)]  # TURNED is 40 x 60 in its file
+)
+def test_images_that_exif_rotates_are_counted_unless_their_size_proves_the_upright_image(tmp_path, size, is_guessed):
+    boxes = Objects(((0.1, 0.1, 0.5, 0.5),), ("ant",), image_size=size, is_relative=True)
+    schema = [Feature("image", "image"), Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,), NAMES)]
+    assert encode_values(tmp_path, schema, {"objects": boxes}, TURNED).is_turn_guessed is is_guessed
+    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(image_size=None)}).is_turn_guessed
+    assert not encode_values(tmp_path, schema, {"objects": boxes._replace(boxes=(), labels=())}, TURNED).is_turn_guessed
+
+
 def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_have(tmp_path):
     schema = [
         Feature("objects/bbox", "bbox", (None, 4)),
