@@ -23,7 +23,7 @@ from tf_input.options import meant, named_options
 from tf_input.pipeline import ladder
 from tf_input.read_config import SELECTING, ReadConfig
 from tf_input.read_options import ReadOptions, make_config
-from tf_input.storage.paths import join
+from tf_input.storage.paths import is_url, join
 
 SPLIT = "train"  # what files are called that do not say of which split they are
 # Options of ReadConfig that need an index.
@@ -264,17 +264,24 @@ def _find_files(pattern: str | Sequence[str]) -> list[str]:
         _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in found)])
         for path in folders:
             raise ValueError(f"{path} is a directory; expected files, such as {join(path, '*.tfrecord')}")
+        for path in filter(_is_irregular, found):
+            raise ValueError(f"{path} is a pipe, a socket or a device; expected a regular file")
         paths += found
     if not paths:
         raise ValueError("pattern=[]: expected files")
     return sorted(set(paths))
 
 
+def _is_irregular(path: str) -> bool:
+    """Whether a path of this machine is neither a regular file nor a folder: reading it may never end."""
+    return not is_url(path) and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
 def _refuse_prepared(directories: Sequence[str]) -> None:
     """Refuses data sets with a manifest, of which more is known than can be found out here."""
     for directory in directories:
         path = join(directory, MANIFEST)
-        if tf.io.gfile.exists(path):
+        if tf.io.gfile.exists(path) and not _is_irregular(path):
             with tf.io.gfile.GFile(path, "rb") as file:
                 if b'"recordmill"' in file.read(100):  # others may have files of that name
                     raise ValueError(f"{directory} was prepared: tf_input.open reads it")

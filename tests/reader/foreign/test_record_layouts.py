@@ -1,6 +1,7 @@
 """TFRecords as others write them, read without preparing them first."""
 
 import json
+import os
 import pathlib
 
 import numpy as np
@@ -392,7 +393,11 @@ def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
 def test_files_that_can_not_be_read_are_refused(tmp_path):
     write_files(tmp_path, {"text": b"no records at all, " * 9, "empty": b"", "folder/a": b"", "folder/manifest.json": b"{}"})
     write_records(tmp_path / "no_example", [b"no example"])
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
     cases = [
+        ("pipe", ValueError, "pipe is a pipe, a socket or a device"),
+        ("endless", ValueError, "endless is a pipe, a socket or a device"),
         ("none*", FileNotFoundError, "none*: no such file"),
         ("text", ValueError, "text is no TFRecord file"),
         ("empty", ValueError, "no records in"),
