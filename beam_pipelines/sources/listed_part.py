@@ -26,7 +26,7 @@ from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.folders.other_files import Strays
 from beam_pipelines.sources.group_counts import GroupCounts
 from beam_pipelines.sources.source import Source, other_images
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.versions import add_version
 from tf_input.dataset_format import IMAGE, LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS, Feature
@@ -513,10 +513,10 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
 def _first_layout(root: str, paths: list[str]) -> RawImage:
     """How the first image in a `.npy` file lies, of those that are one."""
     problems = []
-    for path in paths:
-        path = f"{root}/{path}"
+    for name in paths:
+        path = f"{root}/{name}"
         try:
-            return npy_layout(files_at(path).read_range(path, 0, MAX_HEADER_BYTES))[0]
+            return npy_layout(read_start(root, name, MAX_HEADER_BYTES))[0]
         except OSError as error:
             problems.append(f"{printable(path)}: {describe_fact(error, path)}")
         except Refusal as error:

@@ -142,6 +142,11 @@ def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> byte
         raise
 
 
+def read_start(root: str, name: str, num_bytes: int) -> bytes:
+    """Reads the first bytes of a file below a root, as `read_in_any_form` finds it."""
+    return read_in_any_form(lambda path: files_at(path).read_range(path, 0, num_bytes), root, name)
+
+
 def make_folder(path: str) -> None:
     """Makes a folder, but not what it should lie in. An object store has none."""
     if not is_remote(path):

@@ -271,9 +271,13 @@ def test_csv_in_a_file_named_txt(tmp_path: pathlib.Path) -> None:
 def test_names_in_the_other_unicode_normal_form(tmp_path: pathlib.Path, on_disk: str, in_table: str) -> None:
     names = [f"\u00fcber/\u00e9{index}.png" for index in range(NUM)]
     write_files(tmp_path, {unicodedata.normalize(on_disk, name): encode(picture(index, (16, 24)), "PNG") for index, name in enumerate(names)})
-    lines = ["file_name,mask_path,label", *(f"{name},{name},{index % 2}" for index, name in enumerate(names))]
+    array = io.BytesIO()
+    np.save(array, np.zeros((2, 3), np.float32))
+    write_files(tmp_path, {unicodedata.normalize(on_disk, f"{name}.npy"): array.getvalue() for name in names})
+    lines = ["file_name,other,label", *(f"{name},{name},{index % 2}" for index, name in enumerate(names))]
+    lines = [f"{line},{'map' if index == 0 else names[index - 1] + '.npy'}" for index, line in enumerate(lines)]
     (tmp_path / "labels.csv").write_text(unicodedata.normalize(in_table, "\n".join(lines)))
-    assert prepare(tmp_path, "labels.csv", "--feature", "right=mask_path:image") == 0
+    assert prepare(tmp_path, "labels.csv", "--feature", "right=other:image", "--feature", "map:array") == 0
     found = json.loads((tmp_path / "out/manifest.json").read_text())
     assert found["num_dead_letters"] == 0
 

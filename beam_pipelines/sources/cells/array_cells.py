@@ -12,7 +12,7 @@ from beam_pipelines.images.array_values import array_shape, nested_shape, read_n
 from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.folders.roots import Root
-from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
 
 # As much as the header of a `.npy` file ever takes.
@@ -84,9 +84,10 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
     try:
         if found:
             return settle_array(column, cell)
-        path = f"{root.path}/{read_path(cell, root)}"
+        name = read_path(cell, root)
+        path = f"{root.path}/{name}"
         found = f"names {printable(path)}: "
-        return settle_array(column, files_at(path).read_range(path, 0, _HEADER_BYTES))
+        return settle_array(column, read_start(root.path, name, _HEADER_BYTES))
     except OSError as error:
         describe_fact(error, path)  # RunError where it says nothing about the array
         problem = error.strerror or str(error)

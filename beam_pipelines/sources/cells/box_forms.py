@@ -56,7 +56,7 @@ class BoxForms:
     def take(self) -> "BoxForms":
         """Returns the counts and resets them."""
         taken = dataclasses.replace(self)
-        self.__init__()
+        self.num = self.num_relative = self.num_corners = 0
         return taken
 
     def check(self, source: SourceConfig) -> None:
