@@ -161,6 +161,7 @@ def test_the_reading_is_printed_and_kept(tmp_path, capsys, paths, options, names
         (["cat/1.jpg", "dog/s1/1.jpg"], ["--class_folder_depth=2"], ["cat/1.jpg", "FOLDER/CLASS/IMAGE"]),
         (["cat/1.jpg"], ["--class_folder_depth=0"], ["--class_folder_depth=0", "last"]),
         (["train_images/1.jpg", "test_images/2.jpg", "train.csv"], [], ["train.csv", "--image_root"]),
+        (["cat/1.jpg"], ["--class_folder_depth=1", "--label=none"], ["--class_folder_depth", "--label=none"]),
         (["rows.csv"], ["--class_folder_depth=1"], ["--class_folder_depth", "table"]),
     ],
 )

@@ -719,3 +719,16 @@ def test_a_path_that_is_not_utf8_is_prepared_or_refused_in_one_line(tmp_path, op
     assert found.returncode in (0, 2), found.stderr
     assert found.stderr.count("\n") == (found.returncode == 2), found.stderr
     assert paths["output"].exists() == (found.returncode == 0)
+
+
+@pytest.mark.slow
+def test_images_are_known_by_their_bytes_whatever_their_extension(tmp_path):
+    """Phones name JPEGs .HEIC; images that are none of ours are dead letters."""
+    names = ["cat/1.HEIC", "cat/2.jfif", "cat/3.jpe", "dog/4.png", "dog/5.heif", "dog/6.webp", "dog/7.jpg"]
+    heic = b"\0\0\0\x24ftypheic" + bytes(100)
+    write_files(tmp_path / "in", {name: heic if "5" in name else jpeg(index) for index, name in enumerate(names)})
+    found = run_prepare(tmp_path / "in", tmp_path / "out", "--max_bad_fraction=0.2", "--splits=train=1")
+    assert found.returncode == 0, found.stderr
+    (letter,) = (tmp_path / "out/dead_letters.jsonl").read_text().splitlines()
+    assert "dog/5.heif" in letter and "HEIC" in letter
+    assert '"jpeg": 6' in (tmp_path / "out/statistics.json").read_text()

@@ -60,6 +60,8 @@ class ImageFolder:
         if config.source.labels:
             raise UserError("--label: class folders have no columns; expected --label=none, or no --label")
         self.has_labels = config.source.labels is None
+        if config.source.class_folder_depth and not self.has_labels:
+            raise UserError("--class_folder_depth: --label=none reads no classes. Use one of the two options.")
         self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
         self.targets = (LABEL,) if self.has_labels else ()
         if not is_remote(config.input) and not os.path.isdir(config.input):
