@@ -212,7 +212,8 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
         if not source.can.is_of_values:
             say(f"--image=none, as {printable(config.input)} has nothing named like an image")
         opened = open_source(config)
-    if source.can.has_class_folders and opened.targets and source.class_folder_depth is None and (reading := opened.choose_class_folders()):
+    is_open = source.can.has_class_folders and opened.targets and source.class_folder_depth is None
+    if is_open and (reading := opened.choose_class_folders()):
         say(f"--class_folder_depth={reading.depth}, as {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
     if found := getattr(opened, "found", ""):  # which a source of foreign records has

@@ -133,7 +133,7 @@ def _check_access(option: str, path: str) -> None:
 
 
 def check_input(path: str) -> None:
-    """Raises UserError if the input is no file, no folder with something in it, and no pattern of files below an existing folder."""
+    """Raises UserError unless the input is a file, a folder that is not empty, or a pattern below an existing folder."""
     magic = _MAGIC.search(path)
     is_pattern = magic is not None and not os.path.lexists(path)
     folder = path[: magic.start()].rpartition("/")[0] if is_pattern else ""
@@ -150,11 +150,15 @@ def check_input(path: str) -> None:
             )
     elif is_pattern:
         if not os.path.isdir(folder or "."):
-            raise UserError(f"--input={printable(path)}: folder {printable(folder)!r} does not exist. Name an existing folder.")
+            raise UserError(
+                f"--input={printable(path)}: folder {printable(folder)!r} does not exist. Name an existing folder."
+            )
         if (first := next(glob.iglob(path, recursive=True), None)) and os.path.isdir(first):
             raise UserError(
-                f"--input={printable(path)}: the pattern matches folders, such as {printable(first)!r}. Name the folder above them, "
-                f"--input={printable(folder or '.')}, or a pattern of files, such as {printable(path.rstrip('/'))}/*.csv."
+                f"--input={printable(path)}: the pattern matches folders, such as {printable(first)!r}. Name the "
+                "folder above them, "
+                f"--input={printable(folder or '.')}, or a pattern of files, such as "
+                f"{printable(path.rstrip('/'))}/*.csv."
             )
     elif not os.path.isfile(path):
         found = "is neither a folder nor a file" if os.path.exists(path) else "does not exist"

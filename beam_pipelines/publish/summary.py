@@ -178,7 +178,8 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
 def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
     """The line that maps class names to labels, if the names are numbers and a label is not the number in its name."""
     names = feature.label_names
-    if all(map(_NUMBER.fullmatch, names)) and any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names)):
+    are_moved = any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names))
+    if all(map(_NUMBER.fullmatch, names)) and are_moved:
         shown = [f"{name[:_MAX_DIGITS]} -> {label}" for label, name in enumerate(names)]
         if len(shown) > _MAX_CLASSES:
             shown[_MAX_CLASSES - 1 : -1] = ["…"]

@@ -74,7 +74,9 @@ def _guess_file(path: str) -> str:
         if _any_match([name], patterns):
             return _check_format(path, kind) if kind in ("coco", "text") else kind
     if name.lower().endswith(_IMAGE_ENDS):
-        raise UserError(f"--input={printable(path)}: is an image. Name the folder of its class folder, or a file that lists images.")
+        raise UserError(
+            f"--input={printable(path)}: is an image. Name the folder of its class folder, or a file that lists images."
+        )
     _check_format(path, "")
     raise UserError(f"--input={printable(path)}: unknown format. Name it with --source: {', '.join(SOURCES)}.")
 
@@ -95,7 +97,8 @@ def _guess_annotations(path: str, folder: str) -> str | None:
     found = _look_into(f"{path}/{folder}")
     if found.has_annotations:
         return _check_annotations(f"{path}/{folder}", found)
-    return _check_annotations(f"{path}/{folder}", found, ".json", "coco") if _any_match(found.files, ("*.json",)) else None
+    has_json = _any_match(found.files, ("*.json",))
+    return _check_annotations(f"{path}/{folder}", found, ".json", "coco") if has_json else None
 
 
 def _check_annotations(folder: str, found: "_Names", end: str = ".xml", kind: str = "voc") -> str:

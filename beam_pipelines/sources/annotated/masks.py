@@ -114,14 +114,17 @@ class Masks:
         ]
 
     def _check_masks(self, folder: str, folders: list[str], names: list[str]) -> None:
-        """Raises UserError if the files of a folder of masks, or of the first folder in it, are labels in another format."""
+        """Raises UserError if a folder of masks, or the first folder in it, holds labels in another format."""
         if folders and not names:
             folder = join(folder, folders[0])
             _, names = self._files.top_level(folder)
         if names and not any(posixpath.splitext(name)[1].lower() in IMAGE_EXTENSIONS for name in names):
             path = join(folder, names[0])
             if known := recognise(f"{self.root}/{path}"):
-                raise UserError(f"--input={self.root}: {printable(path)} looks like {known.name}, and not like a mask: {known.advice}")
+                raise UserError(
+                    f"--input={self.root}: {printable(path)} looks like {known.name}, and not like a mask: "
+                    f"{known.advice}"
+                )
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
         """The inputs of one pair of folders.

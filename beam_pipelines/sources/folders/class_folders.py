@@ -1,11 +1,11 @@
 """Decides which of the folders above an image names its class, if class folders are nested.
 
-| class folders | class |
+| class folders | `--class_folder_depth` |
 | --- | --- |
-| `cat/1.jpg` | `cat` |
-| `animals/cat/1.jpg`, `plants/rose/1.jpg` | the whole path (`--class_folder_depth=all`) |
-| `cat/session1/1.jpg`, `dog/session1/1.jpg`: inner names repeat, or are numbers | the first folder (`--class_folder_depth=1`), as in Keras and torchvision |
-| `train/train/cat/1.jpg`, `test/test/cat/1.jpg`: a folder in each split folder | the folder in it (`--class_folder_depth=2`) |
+| `cat/1.jpg` | not chosen: class `cat` |
+| `animals/cat/1.jpg`, `plants/rose/1.jpg` | `all`: the whole path |
+| `cat/session1/1.jpg`, `dog/session1/1.jpg`: inner names repeat, or are numbers | `1`: `cat`, as in Keras |
+| `train/train/cat/1.jpg`, `test/test/cat/1.jpg`: a folder in each split folder | `2`: `cat` |
 | `yes/`, `no/`, `copy/yes/`, `copy/no/` | UserError: copies |
 | `seg_train/`, `seg_test/`; `pets/train/`, `pets/test/`; `cat/train/`, `cat/test/` | UserError: splits |
 | `images/`, `masks/`; `images/` alone | UserError: roles, not classes |
@@ -33,12 +33,16 @@ _MAX_FOLDERS, _MAX_REMOTE_FOLDERS, _NUM_THREADS = 20_000, 512, 16
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # Names of folders that divide the images of a class: session1, 2024-05-01, 007.
 _NO_LABEL = re.compile(
-    "(?:session|seq|sequence|clip|video|vid|part|batch|run|day|date|set|scan|subject|subj|patient|person|user|cam|camera|frames?|img|images?|"
+    "(?:session|seq|sequence|clip|video|vid|part|batch|run|day|date|set|scan|subject|subj|patient|person|user|"
+    "cam|camera|frames?|img|images?|"
     r"folder|dir|take|rec|shot|series|study|visit|group|fold|chunk|id|s|p)?[ _.-]?\d[\d _.:T-]*",
     re.IGNORECASE,
 )
 _IMAGE_WORDS = {"image", "images", "img", "imgs", "jpegimages", "input", "inputs"}
-_MASK_WORDS = set("mask masks gt groundtruth label labels annotation annotations segmentation segmentations trimaps target targets".split())
+_MASK_WORDS = {
+    *("mask", "masks", "gt", "groundtruth", "label", "labels", "annotation", "annotations"),
+    *("segmentation", "segmentations", "trimaps", "target", "targets"),
+}
 _MASK_END = re.compile("[ _-](?:masks?|gt|seg|segmentation|label)$", re.IGNORECASE)
 # Class folders that are compared with each other, files that must have one name in both, and values of a mask.
 _MAX_LETTERS = 3  # beside the class and numbers in the name of a folder that divides its images
@@ -76,8 +80,8 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
     """Finds the folders with files, relative to their split folder, by split folder; "" if there are no split folders.
 
-    A bounded number of folders is looked into, and of a folder in a store the first page. `read_class_folders` is called again
-    once all is listed.
+    Looks into a bounded number of folders, and at the first page of a folder in a store. `read_class_folders` is called
+    again once all is listed.
     """
     limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
     found: dict[str, set[str]] = {split: set() for split in splits or [""]}
@@ -87,14 +91,17 @@ def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[st
             looked = level[:limit]
             limit -= len(looked)
             level = []
-            for (split, folder), names in zip(looked, pool.map(lambda one: listing.level(join(*one), is_short=True), looked)):
+            levels = pool.map(lambda one: listing.level(join(*one), is_short=True), looked)
+            for (split, folder), names in zip(looked, levels):
                 if names.has_files and folder:
                     found[split].add(folder)
                 level += [(split, join(folder, name)) for name in names.folders]
     return found
 
 
-def read_class_folders(root: str, found: Mapping[str, Collection[str]], split_folders: bool | None = None) -> Reading | None:
+def read_class_folders(
+    root: str, found: Mapping[str, Collection[str]], split_folders: bool | None = None
+) -> Reading | None:
     """Chooses how class folders are read; None if they are not nested.
 
     Args:
@@ -131,15 +138,17 @@ def _choose(paths: Sequence[str]) -> Reading:
     if repeated := sorted(name for name, outer in inner.items() if len(outer) > 1):
         return Reading(str(depth + 1), f"{printable(repeated[0])!r} is in several of the class folders {shown}")
     if inner and all(_divides(name, outer) for name, (outer,) in inner.items()):
-        return Reading(str(depth + 1), f"folders such as {printable(min(inner))!r} divide the images of the classes {shown}")
+        first = printable(min(inner))
+        return Reading(str(depth + 1), f"folders such as {first!r} divide the images of the classes {shown}")
     return Reading(ALL, "class folders are nested, and the whole path is the class")
 
 
 def _divides(name: str, outer: str) -> bool:
     """Whether a folder is named like a part of the images of its class: `session1`, or `v_Archery_g01` in `Archery`."""
     rest = name.casefold().replace(outer.casefold(), "")
-    is_numbered = len(rest) < len(name) and any(map(str.isdecimal, rest)) and sum(map(str.isalpha, rest)) <= _MAX_LETTERS
-    return is_numbered or bool(_NO_LABEL.fullmatch(name))
+    has_outer, has_number = len(rest) < len(name), any(map(str.isdecimal, rest))
+    is_short = sum(map(str.isalpha, rest)) <= _MAX_LETTERS
+    return (has_outer and has_number and is_short) or bool(_NO_LABEL.fullmatch(name))
 
 
 def _children(paths: Collection[str]) -> dict[str, set[str]]:
@@ -164,16 +173,23 @@ def _refuse_splits(root: str, split: str, paths: Collection[str], children: Mapp
         what = f"--input={printable(root)}: named like splits: {shown}. "
         if is_top and any(name in paths for name in named):
             raise UserError(
-                f"{what}They hold images without class folders: name the file with the labels as --input, with --image_root={printable(root)}; "
+                f"{what}They hold images without class folders: name the file with the labels as --input, with "
+                f"--image_root={printable(root)}; "
                 "or use --label=none without labels, or --class_folder_depth=1 if they are classes."
             )
         if is_top:
-            raise UserError(f"{what}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes.")
+            raise UserError(
+                f"{what}Say which they are: --split_folders=yes for splits, or --split_folders=no for classes."
+            )
         if not split and all(path.startswith(f"{folder}/") for path in paths):
             inside = f"{printable(root)}/{printable(folder)}"
-            raise UserError(f"{what}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder as a class.")
+            raise UserError(
+                f"{what}Use --input={inside} to take them as splits, or --class_folder_depth=all to take each folder "
+                "as a class."
+            )
         raise UserError(
-            f"{what}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, --class_folder_depth=1 to leave these names "
+            f"{what}Use --ignore='{printable(join(split, folder))}' if that folder holds copies, "
+            "--class_folder_depth=1 to leave these names "
             "aside, or move the images to SPLIT/CLASS/IMAGE to take them as splits."
         )
 
@@ -186,10 +202,11 @@ def _splits_in(name: str) -> Iterator[str]:
 
 
 def _unwrap(found: Mapping[str, Collection[str]]) -> Reading | None:
-    """The reading in which each split folder has a folder of another name around its class folders: `train/train/cat`."""
+    """Reads `train/train/cat`, in which each split folder has a folder of another name around its class folders."""
     tops = {split: {path.split("/")[0] for path in paths} for split, paths in found.items() if paths}
     is_nested = any(paths and all("/" in path for path in paths) for paths in found.values())
-    if is_nested and len(tops) > 1 and all(len(names) == 1 for names in tops.values()) and len(set.union(*tops.values())) > 1:
+    are_single = len(tops) > 1 and all(len(names) == 1 for names in tops.values())
+    if is_nested and are_single and len(set.union(*tops.values())) > 1:
         split, names = min(tops.items())
         return Reading("2", f"split folder {printable(split)!r} has all its class folders in {printable(min(names))!r}")
     return None
@@ -199,12 +216,15 @@ def _refuse_roles(root: str, paths: Sequence[str]) -> None:
     words = {name: words_of(name) for name in sorted({path.split("/")[0] for path in paths})}
     images = [name for name in words if words[name] & _IMAGE_WORDS]
     masks = [name for name in words if words[name] & _MASK_WORDS and name not in images]
-    named = [(other, name) for name in masks for other in words if words[name] - words[other] and _is_pair(words[other], words[name])]
-    if (images and masks and len(words) <= _MAX_ROLES) or named:
-        raise _masks_of(root, *(named[0] if named else (images[0], masks[0])))
+    pairs = [(other, name) for name in masks for other in words if name != other and _is_pair(words[other], words[name])]
+    if images and masks and len(words) <= _MAX_ROLES:
+        pairs.append((images[0], masks[0]))
+    if pairs:
+        raise _masks_of(root, *pairs[0])
     if len(paths) == 1 and paths[0].lower() in _ROLES:
         raise UserError(
-            f"--input={printable(root)}: the one class folder {printable(paths[0])!r} is not named like a class. Use --label=none for images "
+            f"--input={printable(root)}: the one class folder {printable(paths[0])!r} is not named like a class. Use "
+            "--label=none for images "
             "without labels, or --class_folder_depth=1 if it is a class."
         )
 
@@ -220,20 +240,22 @@ def names_labels(folder: str) -> bool:
 
 
 def _is_pair(image: set[str], mask: set[str]) -> bool:
-    """Whether the words of two folder names are the same, but for those that mean images or masks: `cells` and `cells_mask`."""
+    """Whether two folder names are the same but for words for images and masks, such as `cells` and `cells_mask`."""
     return mask - _MASK_WORDS == image - _IMAGE_WORDS != set() and not image & _MASK_WORDS
 
 
 def _masks_of(root: str, images: str, masks: str) -> UserError:
     return UserError(
-        f"--input={printable(root)}: folders {printable(images)!r} and {printable(masks)!r} look like images and their masks, and not "
-        "like classes. Use --source=masks for folders called images and masks, --source=voc or --source=coco for annotations, or "
+        f"--input={printable(root)}: folders {printable(images)!r} and {printable(masks)!r} look like images and their "
+        "masks, and not "
+        "like classes. Use --source=masks for folders called images and masks, --source=voc or --source=coco for "
+        "annotations, or "
         "--class_folder_depth=1 if they are classes."
     )
 
 
 def refuse_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises UserError if one of a few class folders has masks of the images in another one, by the names of the files and their values.
+    """Raises UserError if a class folder has the masks of the images in another one, by their file names and values.
 
     Args:
         listing: The listing of the source.
@@ -247,7 +269,8 @@ def refuse_mask_folders(listing: FileListing, root: str, folders: Sequence[str])
         common = sorted(names[images].keys() & names[masks].keys())
         if len(common) < _MIN_PAIRS or len(common) < 0.9 * min(len(names[images]), len(names[masks])):
             continue
-        pairs = [[f"{root}/{folder}/{names[folder][stem]}" for folder in (images, masks)] for stem in common[:_MIN_PAIRS]]
+        first = common[:_MIN_PAIRS]
+        pairs = [[f"{root}/{folder}/{names[folder][stem]}" for folder in (images, masks)] for stem in first]
         if all(_has_few_values(mask) and not _has_few_values(image) for image, mask in pairs):
             raise _masks_of(root, images, masks)
 
@@ -273,7 +296,9 @@ def _refuse_copies(root: str, split: str, children: Mapping[str, set[str]]) -> N
             if len(common) > 1:
                 inside, outside = printable(join(split, folder)), printable(join(split, above)) or printable(root)
                 raise UserError(
-                    f"--input={printable(root)}: folders {printable(common[0])!r} and {printable(common[1])!r} are in {outside!r} and again in "
-                    f"{inside!r}. Use --ignore='{inside}' if it holds copies, --class_folder_depth=last to join folders of one name, or "
+                    f"--input={printable(root)}: folders {printable(common[0])!r} and {printable(common[1])!r} are in "
+                    f"{outside!r} and again in "
+                    f"{inside!r}. Use --ignore='{inside}' if it holds copies, --class_folder_depth=last to join "
+                    "folders of one name, or "
                     "--class_folder_depth=all to keep them apart."
                 )

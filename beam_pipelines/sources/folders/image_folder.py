@@ -9,7 +9,8 @@
 | a file whose name is not UTF-8 | dead letter |
 | a folder whose name is not UTF-8, or not on one line | the run is refused |
 | a link to a file in the folder | like the file; it keeps its own key |
-| a link out of the folder, or to a folder | dead letter; never opened; with `--follow_links` like the file or folder, but for loops |
+| a link out of the folder, or to a folder | dead letter, never opened; with `--follow_links` like the file or folder |
+| a link to a folder that contains the link | dead letter; never opened |
 | a broken link, a device | dead letter; never opened |
 | in an object store, a name with an empty part, `.` or `..` in it | dead letter |
 | with `--label=none`: an image anywhere | key alone: its folder means nothing, but for a split folder |
@@ -28,8 +29,23 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, printable
-from beam_pipelines.sources.folders.class_folders import Reading, find_class_folders, label_of, names_labels, read_class_folders, refuse_mask_folders
-from beam_pipelines.sources.folders.file_listing import LINK_TO_FOLDER, FileListing, FolderPart, FoundFile, Level, is_utf8, join
+from beam_pipelines.sources.folders.class_folders import (
+    Reading,
+    find_class_folders,
+    label_of,
+    names_labels,
+    read_class_folders,
+    refuse_mask_folders,
+)
+from beam_pipelines.sources.folders.file_listing import (
+    LINK_TO_FOLDER,
+    FileListing,
+    FolderPart,
+    FoundFile,
+    Level,
+    is_utf8,
+    join,
+)
 from beam_pipelines.sources.folders.label_files import recognise
 from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options, split_of
 from beam_pipelines.sources.folders.other_files import Strays
@@ -99,8 +115,8 @@ class ImageFolder:
         listing = FileListing(self._root, self._config.ignore)
         top, has_splits = self._look(listing)
         found = find_class_folders(listing, top.folders if has_splits else ())
-        folders = sorted(join(split, folder) for split, some in found.items() for folder in some if names_labels(folder))
-        for folder in [*[""] * top.has_files, *folders[:_MAX_LABEL_FOLDERS]]:
+        paths = sorted(join(split, folder) for split, some in found.items() for folder in some)
+        for folder in [*[""] * top.has_files, *list(filter(names_labels, paths))[:_MAX_LABEL_FOLDERS]]:
             self._refuse_label_files(folder, listing.top_level(folder, is_short=True)[1])
         reading = read_class_folders(self.root, found, self._config.split_folders)
         for split, folders in found.items() if reading is None else ():
@@ -112,7 +128,9 @@ class ImageFolder:
         for name in [name for name in names if not self.strays.is_image(name)][:_MAX_LABEL_FILES]:
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
-                raise UserError(f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}: {known.advice}")
+                raise UserError(
+                    f"--input={printable(self.root)}: {printable(path)!r} looks like {known.name}: {known.advice}"
+                )
 
     def _look(self, listing: FileListing) -> tuple[Level, bool]:
         """The folders at the top, and whether they are splits."""
@@ -186,7 +204,8 @@ class ImageFolder:
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(
-                f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed. Use --follow_links, or a folder in its place."
+                f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed. Use "
+                "--follow_links, or a folder in its place."
             )
         return splits
 

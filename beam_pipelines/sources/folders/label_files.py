@@ -1,6 +1,6 @@
 """Names the format of a file that a source does not read, and the command or conversion that works instead.
 
-Formats are recognised by the first bytes of a file and its extension. Advice on a file with labels never is to ignore it.
+Formats are recognised by the first bytes of a file and by its extension. No advice is to ignore a file with labels.
 """
 
 import csv
@@ -17,10 +17,11 @@ _HEAD_BYTES = 1 << 16
 _CONVERT = "not read yet; convert them to COCO JSON, and read that with --source=coco"
 _MAX_CHECKS = 60  # of paths, to find the folder that a table's image paths are relative to
 
+_ARRAYS = "save its arrays with numpy.savez, and read the .npz file with --source=arrays"
 # First bytes, where they begin, name, advice.
 _MAGIC = [
-    (b"\x89HDF\r\n\x1a\n", 0, "HDF5", "not read; save its arrays with numpy.savez, and read the .npz file with --source=arrays"),
-    (b"MATLAB 5.0", 0, "MATLAB data", "not read; save its arrays with numpy.savez, and read the .npz file with --source=arrays"),
+    (b"\x89HDF\r\n\x1a\n", 0, "HDF5", f"not read; {_ARRAYS}"),
+    (b"MATLAB 5.0", 0, "MATLAB data", f"not read; {_ARRAYS}"),
     (b"DICM", 128, "DICOM images", "not read; convert them to PNG"),
     (b"II*\0", 0, "TIFF images", "not read; convert them to PNG"),
     (b"MM\0*", 0, "TIFF images", "not read; convert them to PNG"),
@@ -34,16 +35,19 @@ _RECORDS = "TFRecords", "read them with --source=tfrecord --input={path}"
 _ENDS = {
     (".npz", ".npy"): ("NumPy arrays", "read them with --source=arrays --input={path}"),
     (".zip", ".7z", ".rar"): ("an archive", "unpack it, and name its folder as --input"),
-    (".tar", ".tar.gz", ".tgz"): ("a tar archive", "read a WebDataset with --source=webdataset --input={path}, or unpack it"),
+    (".tar", ".tar.gz", ".tgz"): (
+        "a tar archive",
+        "read a WebDataset with --source=webdataset --input={path}, or unpack it",
+    ),
     (".tfrecord", ".tfrecords", ".tfrec", ".record", ".tfrecord.gz", ".array_record"): _RECORDS,
     (".h5", ".hdf5"): _MAGIC[0][2:],
     (".mat",): _MAGIC[1][2:],
     (".tif", ".tiff"): _MAGIC[3][2:],
     (".dcm",): _MAGIC[2][2:],
-    (".pkl", ".pickle"): ("pickles", "never opened; save their arrays with numpy.savez, and read the .npz file with --source=arrays"),
+    (".pkl", ".pickle"): ("pickles", f"never opened; {_ARRAYS}"),
     (".ppm", ".pgm", ".pnm"): ("PPM images", "not read; convert them to PNG"),
 }
-_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".csv.gz", ".tsv.gz", ".jsonl.gz", ".ndjson.gz", ".parquet.gz")
+_TABLES = tuple(f"{end}{more}" for end in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet") for more in ("", ".gz"))
 _JSON_KEYS = [
     ({"shapes", "imagePath"}, "LabelMe labels", _CONVERT),
     ({"_via_img_metadata"}, "VIA labels", _CONVERT),
@@ -51,7 +55,7 @@ _JSON_KEYS = [
     ({"images", "annotations"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
     ({"images", "categories"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
     ({"filename", "regions"}, "VIA labels", _CONVERT),
-    ({"annotations", "data"}, "Label Studio labels", "not read; export them from Label Studio as COCO, and read that with --source=coco"),
+    ({"annotations", "data"}, "Label Studio labels", "not read; export them as COCO, and read that with --source=coco"),
     ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
     ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
     ({"image", "annotations"}, "CreateML labels", _CONVERT),
@@ -109,7 +113,7 @@ def _by_content(name: str, head: bytes) -> tuple[str, str] | None:
 
 def _xml_format(text: str) -> tuple[str, str] | None:
     if re.search(r"<annotations[\s>]", text):
-        return "CVAT labels", "not read; export them from CVAT as COCO or Pascal VOC, and read that with --source=coco or --source=voc"
+        return "CVAT labels", "not read; export them as COCO or Pascal VOC, and read that with --source=coco or --source=voc"
     return ("Pascal VOC annotations", "read them with --source=voc") if re.search(r"<annotation[\s>]", text) else None
 
 
@@ -119,7 +123,8 @@ def _json_format(text: str) -> tuple[str, str] | None:
         if wanted <= keys:
             return tuple(known)
     if re.match(r"\[\s*\{", text):
-        return "a JSON list of rows", "convert it to JSON Lines (jq -c '.[]' IN.json > OUT.jsonl), and read that as a table"
+        convert = "convert it to JSON Lines (jq -c '.[]' IN.json > OUT.jsonl), and read that as a table"
+        return "a JSON list of rows", convert
     return None
 
 
@@ -142,7 +147,8 @@ def _table_advice(path: str, head: bytes) -> str:
         found = _find_images(path, head.decode())
     except (OSError, ValueError, StopIteration, csv.Error):  # a table of another kind, or cut in a character
         found = None
-    return f"read it with --input={printable(path)} " + (found or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN")
+    options = found or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
+    return f"read it with --input={printable(path)} {options}"
 
 
 def _find_images(path: str, text: str) -> str | None:
@@ -155,9 +161,11 @@ def _find_images(path: str, text: str) -> str | None:
     places = [folder, *(f"{folder}/{name}" for name in _folders_in(folder))]
     checks = itertools.islice(itertools.product(places, zip(header, row), ("", ".jpg", ".png")), _MAX_CHECKS)
     for place, (column, value), suffix in checks:
-        if value and not value.startswith("/") and (suffix or "." in value) and files_at(place).exists(f"{place}/{value}{suffix}"):
+        is_name = value and not value.startswith("/") and (suffix or "." in value)
+        if is_name and files_at(place).exists(f"{place}/{value}{suffix}"):
             options = f"--image_root={printable(place)} --image_column={printable(column)}"
-            return options + (f" --image_suffix={suffix}" if suffix else "") + " (and --label, if no column is called label or class)"
+            options += f" --image_suffix={suffix}" if suffix else ""
+            return f"{options} (and --label, if no column is called label or class)"
     return None
 
 

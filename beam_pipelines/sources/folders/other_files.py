@@ -10,7 +10,8 @@ from beam_pipelines.sources.folders.label_files import recognise
 
 # Files and folders of operating systems and of network storage: thumbnails, recycle bins, snapshots.
 _SYSTEM_FILES = {
-    *("Thumbs.db", "ehthumbs.db", "desktop.ini", "Picasa.ini", "Icon\r", "__MACOSX", "$RECYCLE.BIN", "System Volume Information"),
+    *("Thumbs.db", "ehthumbs.db", "desktop.ini", "Picasa.ini", "Icon\r"),
+    *("__MACOSX", "$RECYCLE.BIN", "System Volume Information"),
     *("@eaDir", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot", "@tmp", "lost+found", "__pycache__"),
 }
 # What people lay beside data: notes about it, and checksums.
@@ -150,7 +151,10 @@ class Strays:
             problems.append(f"{are} beside the class folders: {shown}; expected {self.layout}")
         if self.arrays and self.pictures:  # masks, mostly, which would be examples too
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
-            problems.append(f"images and arrays, as {both}; expected one of the two. If the arrays are masks, --source=masks reads them; if they are neither examples nor labels, --ignore='*.npy' leaves them out")
+            problems.append(
+                f"images and arrays, as {both}; expected one of the two. If the arrays are masks, --source=masks reads "
+                "them; if they are neither examples nor labels, --ignore='*.npy' leaves them out"
+            )
         if self.num_unknown:
             problems.append(self._describe_unknown(root))
         without_images = sorted(self.without_files.keys() - self.labels) if self.layout and self.labels else []
@@ -172,14 +176,18 @@ class Strays:
         several = "1 unknown extension" if len(kinds) == 1 else f"{len(kinds):,} unknown extensions"
         several = f"more than {several}" if self.has_more_kinds else several
         advice = self._advise(root, patterns[:_NUM_SHOWN], has_more=len(patterns) > _NUM_SHOWN)
-        return f"{files} of {several} ({_shown(kinds[:_NUM_SHOWN], len(kinds))}): {_shown(paths[:_NUM_SHOWN], self.num_unknown)}; {advice}"
+        return (
+            f"{files} of {several} ({_shown(kinds[:_NUM_SHOWN], len(kinds))}): "
+            f"{_shown(paths[:_NUM_SHOWN], self.num_unknown)}; {advice}"
+        )
 
     def _advise(self, root: str, patterns: list[str], has_more: bool) -> str:
         """What to do about files of the first unknown patterns. Labels are never to be ignored."""
         formats = {pattern: recognise(f"{root}/{self.unknown[pattern]}") for pattern in patterns}
         first = {known.name: pattern for pattern, known in reversed(formats.items()) if known}
         advice = [
-            f"{printable(self.unknown[pattern])} looks like {name}: {formats[pattern].advice}" for name, pattern in sorted(first.items())
+            f"{printable(self.unknown[pattern])} looks like {name}: {formats[pattern].advice}"
+            for name, pattern in sorted(first.items())
         ]
         others = [printable(pattern) for pattern, known in formats.items() if not known]
         if others:

@@ -35,7 +35,7 @@ class Root:
     def relative(self, path: str) -> str:
         """A path as a table or an annotation states it, made relative to the root.
 
-        Nothing is read, and a file need not exist. Links must not lead out of the root either, unless links are followed.
+        Nothing is read, and a file need not exist. Links must not lead out of the root either, unless they are followed.
 
         Args:
             path: Relative to the root, or absolute and below it; with "/" or, as Windows writes it, with "\\" between its parts.
@@ -62,7 +62,9 @@ class Root:
         ):
             raise self._outside(path)
         if not self._is_remote and not self.follows_links and not self._stays_inside(name):
-            raise OutsideError(f"{printable(path)!r} is a link that leads out of {self.path} (--follow_links follows it)")
+            raise OutsideError(
+                f"{printable(path)!r} is a link that leads out of {self.path} (--follow_links follows it)"
+            )
         return name
 
     def is_loop(self, path: str) -> bool:
