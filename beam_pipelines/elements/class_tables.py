@@ -10,6 +10,7 @@ from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import LABEL, MANIFEST, decode_manifest
 
 INTEGER = re.compile("0|[1-9][0-9]*")
+_FRACTION = re.compile(r"[0-9]+\.[0-9]+")
 _NUMBER = re.compile("[0-9]+")
 
 # How long a table of integers may be, where not all of them have an example: this, or so many times those that have.
@@ -131,8 +132,10 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
         return table
+    # Steps of a half, such as 1, 1.5, 2, are classes of their own; a single fraction among integers is likely a mistake.
+    most = 3 / 4 if all(map(_FRACTION.fullmatch, names - integers)) else 1 / 2
     moved = [name for position, name in enumerate(table) if name in integers and name != str(position)]
-    if moved and len(integers) > len(names) / 2:
+    if moved and len(integers) > len(names) * most:
         others = ", ".join(repr(shorten(name)) for name in sorted(names - integers)[:3])
         raise UserError(
             f"{feature}: most labels are integers, and {others} {'is none' if len(names) == len(integers) + 1 else 'are none'}, "

@@ -71,6 +71,8 @@ def test_several_names_in_one_are_refused(tmp_path, capsys, kind, cells, message
         ("x:multi_label", ['["animal", "dog"]', "['cat']"], [], ["animal", "cat", "dog"]),
         ("x:multi_hot[4]", ["[1, 0, 0, 0]", "[0, 1, 1, 0]"], [], ["0", "1", "2", "3"]),
         ("x", ["7", "100", "7"], [], [str(number) for number in range(101)]),
+        ("x", ["1.0", "1.5", "2.0", "2.5", "3.0"], [], ["1", "1.5", "2", "2.5", "3"]),  # steps, which are classes of their own
+        ("x", ["3.0", "0.0", "1.0"], [], ["0", "1", "2", "3"]),
     ],
 )
 def test_names_that_are_meant_so_become_the_class_table(tmp_path, label, cells, options, names):
@@ -96,6 +98,7 @@ def test_multi_hot_cells_are_read_back_as_they_were(tmp_path):
     [
         (["7", "100000"], "label 100000 would need as many class names before it, and only 2 labels have an example"),
         (["7", "8", "10", "none"], "most labels are integers, and 'none' is none, so that label 10 would become another"),
+        (["0.0", "2.0", "4.0", "5.0", "1.5"], "'1.5'"),
         (["", ""], "is empty"),
     ],
 )
