@@ -14,6 +14,7 @@ from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
 from tf_input.epochs.share import local_batch_size
+from tf_input.pipeline.decode_errors import DecodeErrors, decode_with_errors
 from tf_input.pipeline.exit import let_go_at_exit
 from tf_input.pipeline.malloc import keep_freed_memory
 from tf_input.pipeline.mixed_plan import MixedPlan
@@ -46,6 +47,13 @@ def read_batches(
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_held = [part.held is not None for part in plan.parts]
     count = share.num_batches - config.start_step
+    epochs: dict[int, int] = {}  # key of an epoch, as int64 -> the epoch
+
+    def find_number(note: Sequence[int], part: int, row: int) -> int:
+        with make_inputs() as inputs:
+            found = inputs.numbers(epochs[note[0]], note[1])
+        numbers, rows = found if isinstance(found, tuple) else found[part]
+        return int(numbers[rows.tolist().index(row)])
 
     def generate() -> Iterator[np.ndarray]:
         """Each batch with a note: (key, step)."""
@@ -61,12 +69,20 @@ def read_batches(
                     except (OSError, ValueError) as error:
                         yield pack_error(error)
                         return
-                    yield pack([epoch_key(seed, epoch), step], batch)
+                    key = epoch_key(seed, epoch)
+                    epochs[key] = epoch
+                    yield pack([key, step], batch)
 
-    def decode(packed: tf.Tensor) -> Any:
+    def decode_packed(packed: tf.Tensor) -> Any:
         note, inputs, rows = unpack(packed, are_held)
         inputs = [tf.ensure_shape(one, [plan.static_size]) for one in inputs]
-        outputs = decode_batch(inputs, note, None if plan.has_all_rows else rows)
+        return note, rows, decode_batch(inputs, note, None if plan.has_all_rows else rows)
+
+    if not all(are_held):
+        decode_packed = decode_with_errors(DecodeErrors(plan.parts, find_number), decode_packed)
+
+    def decode(packed: tf.Tensor) -> Any:
+        note, rows, outputs = decode_packed(packed)
         return apply_functions(outputs, note, plan.batch_decoder.join_rows(rows), config)
 
     let_go_at_exit()

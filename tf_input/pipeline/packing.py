@@ -1,5 +1,6 @@
 """What a batch is made of, in one tensor: each more that a generator gives takes TensorFlow a while."""
 
+import itertools
 from typing import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -26,6 +27,19 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
         return numbers
     padding = -(sum(map(len, records)) + 1) % _ALIGNED
     return np.concatenate([*records, np.array([b""] * padding + [numbers.tobytes()], object)])  # what comes first can stay where it is
+
+
+def take_apart(packed: np.ndarray, are_held: Sequence[bool]) -> tuple[list[int], Batch]:
+    """Returns the note and the batch that were packed; at least one part is not held in memory."""
+    numbers, num_parts = np.frombuffer(packed[-1], np.int64), len(are_held)
+    sizes = numbers[NUM_NOTED : NUM_NOTED + num_parts].tolist()
+    rest, batch = iter(np.split(numbers[NUM_NOTED + num_parts :], np.cumsum([*sizes, *itertools.compress(sizes, are_held)]))), []
+    rows = [next(rest) for _ in sizes]
+    first = 0
+    for size, is_held, of_part in zip(sizes, are_held, rows):
+        batch.append((next(rest) if is_held else packed[first : first + size], of_part))
+        first += 0 if is_held else size
+    return numbers[:NUM_NOTED].tolist(), batch
 
 
 def pack_error(error: Exception) -> np.ndarray:

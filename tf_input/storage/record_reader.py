@@ -299,13 +299,25 @@ class RecordReader:
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
         self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
+        self.refuse(number, reason, is_gone=isinstance(error, NOT_THERE))
+        return None
+
+    def refuse(self, number: int, reason: str, is_gone: bool = False) -> None:
+        """Notes a damaged record as left out.
+
+        Args:
+            number: The number of the record in the split.
+            reason: The text that says what was found.
+            is_gone: Whether the whole shard is missing.
+
+        Raises:
+            ValueError: Damaged records are not left out; the message names shard, record and offset.
+        """
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
-            is_gone = isinstance(error, NOT_THERE)  # with all of its records
             advice = REPAIR if is_gone else "batches(..., on_error='skip') leaves such records out"
             raise ValueError(f"{damaged}; {advice}")
         self._damaged.add(damaged)
-        return None
 
     def place(self, number: int) -> tuple[str, int, int]:
         """The shard of a record, which of the shard's it is, and its offset there."""

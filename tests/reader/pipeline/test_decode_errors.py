@@ -1,0 +1,86 @@
+"""Images that do not decode in a batch: reported with their key, or left out with on_error="skip"."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import jpeg, png, write_files
+from prepared import make_once
+
+BAD = ("a/03.png", "b/08.png")
+
+
+@pytest.fixture
+def unchecked(tmp_path_factory) -> tf_input.PreparedDataset:
+    """24 examples that nobody checked: two of them do not decode."""
+
+    def make(folder: pathlib.Path) -> pathlib.Path:
+        files = {f"{'ab'[number % 2]}/{number:02}.jpg": jpeg(number, 20 + number, 30) for number in range(24) if number not in (3, 8)}
+        write_files(folder / "in", files | {path: png(1, 20, 30)[:200] for path in BAD})
+        prepare = ["prepare", "--input", str(folder / "in"), "--output", str(folder / "out")]
+        assert main([*prepare, "--splits=train=1", "--check=none", "--no_report", "--quiet"]) == 0
+        return folder / "out"
+
+    return tf_input.open(make_once(tmp_path_factory, "unchecked", make))
+
+
+def keys_of(batches: tf.data.Dataset) -> list[str]:
+    return sorted(key.decode() for _, keys in batches for key in keys.numpy())
+
+
+@pytest.mark.slow
+def test_an_image_that_does_not_decode_is_reported_with_its_key_and_place(unchecked):
+    for options in ({}, {"shuffle": False}, {"augment": True}):
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            list(unchecked.batches("train", batch_size=6, image_size=8, seed=1, **options))
+        message = str(error.value)
+        assert any(path in message for path in BAD), options
+        assert "tfrecord-00000-of-00001: record" in message and "on_error=" in message, options
+        assert "Traceback" not in message, options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"augment": True}, {"map_batch": lambda x, y: (x + 1, y)}])
+def test_skip_leaves_it_out_of_each_epoch_and_counts_it_once(unchecked, options):
+    before = len(unchecked.skipped)
+    batches = unchecked.batches("train", batch_size=6, image_size=8, seed=1, on_error="skip", keys=True, **options)
+    found = [keys_of(batches) for _ in range(3)]
+    assert all(len(keys) == 22 and not set(BAD) & set(keys) for keys in found)
+    assert len({tuple(keys) for keys in found}) == 1
+    skipped = [one for one in unchecked.skipped if any(path in one.reason for path in BAD)]
+    assert len(skipped) == 2 and len(unchecked.skipped) - before in (0, 2)
+
+
+@pytest.mark.slow
+def test_what_decodes_is_what_it_is_without_the_others(unchecked):
+    options = {"batch_size": 6, "image_size": 8, "seed": 1, "keys": True}
+    found = []
+    for batch_size in (6, 24):
+        batches = unchecked.batches("train", on_error="skip", **options | {"batch_size": batch_size})
+        found.append({key: image for (x, _), keys in batches for key, image in zip(keys.numpy(), x.numpy())})
+    assert found[0].keys() == found[1].keys() and len(found[0]) == 22
+    for key, image in found[0].items():
+        np.testing.assert_array_equal(image, found[1][key], err_msg=key)
+
+
+@pytest.mark.slow
+def test_an_error_of_a_user_stays_what_it_is(unchecked):
+    def fails(x, y):
+        with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(y), tf.cast(0, y.dtype), "of the user")]):
+            return tf.identity(x), y
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="of the user"):
+        list(unchecked.batches("train", batch_size=6, image_size=8, seed=1, on_error="skip", map_batch=fails))
+
+
+@pytest.mark.slow
+def test_a_mix_reports_and_skips_too(unchecked):
+    parts = {"one": (unchecked, "train", 1), "other": (unchecked, "train", 1)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="does not decode"):
+        list(tf_input.mix(parts, batch_size=8, image_size=8, seed=1))
+    found = keys_of(tf_input.mix(parts, batch_size=8, image_size=8, seed=1, on_error="skip", keys=True))
+    assert len(found) > 40 and not set(BAD) & set(found)

@@ -1,0 +1,101 @@
+"""Examples that do not decode: reported with their key, or left out of their batch.
+
+TensorFlow has no op that decodes an image or says that it cannot. A batch is therefore decoded by a function that Python calls; if it fails,
+each example of the batch is decoded alone. A call costs nothing that can be measured, since no tensor is copied.
+"""
+
+import re
+from typing import Any, Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.pipeline.packing import pack, take_apart
+from tf_input.pipeline.plan import Plan
+
+# From a note, a part and a row of its batch to the number of the example in the part's split.
+FindNumber = Callable[[Sequence[int], int, int], int]
+
+_OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
+
+
+class DecodeErrors:
+    """Finds the examples of a batch that do not decode.
+
+    Args:
+        parts: The plans of the parts of the batch.
+        find_number: A function that finds the number of an example.
+    """
+
+    def __init__(self, parts: Sequence[Plan], find_number: FindNumber) -> None:
+        self._decoders = [part.decoder for part in parts]
+        self._readers = [part.reader for part in parts]
+        self._find_number = find_number
+        self._bad: set[int] = set()  # hashes of records that were found before
+
+    def decode(self, packed: tf.Tensor, function: Callable[[tf.Tensor], Any]) -> Any:
+        """Decodes a packed batch, without the examples that do not decode if these are left out.
+
+        Raises:
+            ValueError, OSError: An example does not decode and is not left out, or none is left; or an error was packed.
+            tf.errors.InvalidArgumentError: Something else fails.
+        """
+        for is_good in (self._is_known_good, self._decodes):
+            try:
+                return function(packed)
+            except tf.errors.InvalidArgumentError:
+                packed = tf.constant(self._filter(packed.numpy(), is_good))
+        return function(packed)
+
+    def _filter(self, packed: np.ndarray, is_good: Callable[[Sequence[int], int, bytes, int], bool]) -> np.ndarray:
+        if not packed[-1]:
+            raise ValueError(packed[0].decode())
+        note, batch = take_apart(packed, [reader is None for reader in self._readers])
+        for part, (values, rows) in enumerate(batch):
+            if self._readers[part] is not None:
+                are_good = [is_good(note, part, record, row) for record, row in zip(values, rows.tolist())]
+                batch[part] = values[are_good], rows[are_good]
+        if not any(len(rows) for _, rows in batch):
+            raise ValueError("all examples of a batch are damaged: `skipped` of the dataset names them")
+        return pack(note, batch)
+
+    def _is_known_good(self, note: Sequence[int], part: int, record: bytes, row: int) -> bool:
+        return hash(record) not in self._bad
+
+    def _decodes(self, note: Sequence[int], part: int, record: bytes, row: int) -> bool:
+        decoder, records = self._decoders[part], tf.constant([record])
+        try:
+            decoder.decode(records, tf.constant(note, tf.int64), tf.constant([row], tf.int64))
+        except tf.errors.InvalidArgumentError as error:
+            reason = _OF_TENSORFLOW.sub("", error.message)
+        else:
+            return True
+        key = "an example without a key" if decoder.parse_keys is None else repr(decoder.parse_keys(records).numpy()[0].decode(errors="replace"))
+        self._readers[part].refuse(self._find_number(note, part, row), f"{key} does not decode: {reason}")
+        self._bad.add(hash(record))
+        return False
+
+
+def decode_with_errors(errors: DecodeErrors, decode: Callable[[tf.Tensor], Any]) -> Callable[[tf.Tensor], Any]:
+    """Returns a function like `decode`, from a packed batch to tensors, that reports examples which do not decode."""
+
+    def call(packed: tf.Tensor) -> Any:
+        with tf.device("CPU:0"):  # not where an eager call would put it
+            function = tf.function(decode, autograph=False).get_concrete_function(tf.TensorSpec(packed.shape, packed.dtype))
+        specs = tf.nest.map_structure(tf.type_spec_from_value, function.structured_outputs)
+        leaves = tf.nest.flatten(specs, expand_composites=True)
+
+        def run(packed: tf.Tensor) -> list[Any]:
+            try:
+                with tf.device("CPU:0"):
+                    return ["", *tf.nest.flatten(errors.decode(packed, function), expand_composites=True)]
+            except (tf.errors.OpError, ValueError, OSError) as error:  # which would come with a traceback
+                message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+                return [message, *(tf.zeros([size or 0 for size in leaf.shape], leaf.dtype) for leaf in leaves)]
+
+        message, *values = tf.py_function(run, [packed], [tf.string, *(leaf.dtype for leaf in leaves)])
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(message, ""), [message])]):
+            values = [tf.ensure_shape(tf.identity(value), leaf.shape) for value, leaf in zip(values, leaves)]
+        return tf.nest.pack_sequence_as(specs, values, expand_composites=True)
+
+    return call
