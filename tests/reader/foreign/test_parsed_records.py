@@ -61,7 +61,7 @@ def test_names_of_files_come_in_what_tensorflow_and_numpy_have(tmp_path):
     for wrong in (3, None, [3], {"train": paths}, tf.constant([1]), np.array([paths])):
         with pytest.raises(ValueError, match="pattern=.*names of files"):
             tf_input.open_tfrecords(wrong, parse=parser)
-    for files in (tf_input.open_tfrecords(paths, parse=parser), tf_input.open_tfrecords(paths[:1])):
+    for files in (tf_input.open_tfrecords(paths, parse=parser), tf_input.open_tfrecords(paths[:1], "values=ids,label=y")):
         with pytest.raises(ValueError, match="dataset=.*batches.*recordmill prepare --source tfrecord"):
             tf_input.Sequence(files, "train", batch_size=8)
 
