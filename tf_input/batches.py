@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
-from tf_input.mapped_batches import MappedBatches
+from tf_input.mapped_batches import note_function
 from tf_input.pipeline import ladder
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
@@ -102,10 +102,9 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
 
         def map(self, map_func: Callable[..., Any], *arguments: Any, **options: Any) -> tf.data.Dataset:
             """As `tf.data.Dataset.map`; remembered for `export_serving` and `predict`, as a model may be trained on the result."""
-            make = functools.partial(super().map, map_func, *arguments, **options)
-            if hasattr(self, "reading") and self.reading.split is not None:
-                self.reading.dataset.mapped.append(MappedBatches(self, make))
-            return make()
+            if hasattr(self, "reading"):
+                note_function("map", map_func, self)
+            return super().map(map_func, *arguments, **options)
 
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
             """As `tf.data.Dataset.repeat`; where there is an index, the next epoch is begun with while batches of the last are ahead."""

@@ -22,7 +22,7 @@ from tf_input.dataset_format import IMAGE, Feature, Manifest, default_channels, 
 from tf_input.decoding import class_weights
 from tf_input.folds import Fold, choose_fold, plain_fold
 from tf_input.forks import check_fork
-from tf_input.mapped_batches import MappedBatches
+from tf_input.mapped_batches import MappedBatches, note_function
 from tf_input.options import meant, named_options
 from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import keras
 
 
-_NUM_MAPPED = 4  # calls of `map` that are remembered
+_NUM_MAPPED = 4  # functions of batches that are remembered
 
 
 class PreparedDataset(Mapping[str, Examples]):
@@ -52,7 +52,7 @@ class PreparedDataset(Mapping[str, Examples]):
         manifest: The contents of `manifest.json`.
         fold: The (number of folds, number of the one that is the split `validation`); None: it is read with the splits that it has.
         files: The files of the data set.
-        mapped: The last calls of `map` on its batches.
+        mapped: The last calls of `map` on its batches, and the last batches with `map_example` or `map_batch`.
     """
 
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
@@ -310,6 +310,9 @@ class PreparedDataset(Mapping[str, Examples]):
             data = read_plan(plan, of_split.identify(config, plan))
             num_examples = plan.share.num_examples
         data.reading = Reading(self, split, config)
+        if config.has_functions:
+            name = "map_batch" if config.map_batch is not None else "map_example"
+            note_function(name, getattr(config, name), data)
         chosen = f" ({num_examples:,} examples, chosen from {self.num_examples(split):,})" if config.selects else ""
         return as_batches(data, f"{self.manifest.name}, {split}{chosen}", config.batch_size)
 
@@ -392,7 +395,7 @@ class PreparedDataset(Mapping[str, Examples]):
         config = predictions.prediction_config(make_config(config, options))
         predictions.check_output(model, output)
         batches, of_split = self.batches(split, config), self.split_reader(split)
-        found = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self.mapped)
+        found = predictions.predict(model, batches, of_split.make_decoder(config), of_split.catalog, self)
         return predictions.collect(found) if output is None else predictions.write(found, output)
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))

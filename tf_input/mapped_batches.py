@@ -1,10 +1,13 @@
 """Compares the inputs of batches with the inputs that `map` made of them, on which a model may have been trained instead."""
 
 import dataclasses
+import weakref
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from tf_input.read_config import ReadConfig
 
 OTHER_SCALE = 10  # the factor between two standard deviations from which on values are on another scale
 _USUAL = {  # (scale, offset) as a user would write them
@@ -16,15 +19,37 @@ _USUAL = {  # (scale, offset) as a user would write them
 
 
 class MappedBatches(NamedTuple):
-    """A call of `map` on batches.
+    """A function of batches: of `map`, or of the options `map_example` and `map_batch`. It has no reference to the dataset.
 
     Attributes:
-        batches: The batches, as `PreparedDataset.batches` returned them.
-        make: A function without arguments that returns the mapped dataset.
+        name: "map", or the name of the option.
+        function: The function.
+        split: The name of the split.
+        config: The options with which it is read.
+        source: A weak reference to the batches.
     """
 
-    batches: tf.data.Dataset
-    make: Callable[[], tf.data.Dataset]
+    name: str
+    function: Callable[..., Any]
+    split: str
+    config: ReadConfig
+    source: weakref.ref[tf.data.Dataset]
+
+    def difference(self, dataset: Any) -> "Difference | None":
+        """Compares the inputs of batches with and without the function, which are made for it; see `compare`."""
+        seeded = dataclasses.replace(self.config, seed=self.config.seed or 0)
+        before = dataset.batches(self.split, dataclasses.replace(seeded, map_example=None, map_batch=None))
+        if self.name != "map":
+            return compare(before, dataset.batches(self.split, seeded))
+        before = dataset.batches(self.split, seeded)
+        return compare(before, tf.data.Dataset.map(before, self.function))
+
+
+def note_function(name: str, function: Callable[..., Any], batches: tf.data.Dataset) -> None:
+    """Remembers a function of batches for `export_serving` and `predict`, as a model may be trained on its results."""
+    dataset, split, config = batches.reading
+    if split is not None and not any(one.function is function and one.source() is batches for one in dataset.mapped):
+        dataset.mapped.append(MappedBatches(name, function, split, config, weakref.ref(batches)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_input.dataset_format import KEY
 from tf_input.decoding import class_weights
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.mapped_batches import MappedBatches, compare, describe, is_other_scale
+from tf_input.mapped_batches import describe, is_other_scale
 from tf_input.model_outputs import predicts_logits, predicts_scores
 from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
@@ -49,7 +49,7 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
 
 
 def predict(
-    model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog, mapped: Sequence[MappedBatches] = ()
+    model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog, dataset: Any = None
 ) -> Iterator[Columns]:
     """Yields what `PreparedDataset.predict` returns, batch by batch.
 
@@ -58,7 +58,7 @@ def predict(
         batches: The batches of a split, in the order of its shards, with keys.
         decoder: The decoder that made them.
         catalog: The catalog of the split.
-        mapped: The calls of `map` on batches of the dataset, as the model may be trained on their results.
+        dataset: The `PreparedDataset`, which remembers functions of its batches: the model may be trained on their results.
     """
     call = getattr(model, "predict_on_batch", model)
     columns = catalog.row_columns()
@@ -71,7 +71,7 @@ def predict(
     for number, (batch, keys) in enumerate(batches):
         x = tf.nest.map_structure(_plain, batch[0] if isinstance(batch, tuple) else batch)
         if not number:
-            _check_inputs(model, x, mapped)
+            _check_inputs(model, x, dataset)
         outputs = _name_outputs(model, call(x), len(keys))
         for name, values in outputs.items():
             if values.shape[1:] != shapes.setdefault(name, values.shape[1:]):
@@ -203,7 +203,7 @@ def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
     return found
 
 
-def _check_inputs(model: Any, x: Any, mapped: Sequence[MappedBatches]) -> None:
+def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
     """Warns if a Keras model was trained on inputs of another range, as far as its layers and calls of `map` tell."""
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(model, keras.Model):
@@ -216,12 +216,13 @@ def _check_inputs(model: Any, x: Any, mapped: Sequence[MappedBatches]) -> None:
         return
     if scales_itself(model) or not isinstance(first, np.ndarray) or first.dtype.kind not in "iuf":
         return
-    for batches, make in mapped:
-        difference = compare(batches, make())
+    for one in [*getattr(dataset, "mapped", ())]:
+        difference = one.difference(dataset)
         if difference is not None and difference.is_other_scale and is_other_scale(difference.values, first):
-            message = "predict: `map` made %s for a training, and the model is fed with %s here. If it was "
-            message += "trained on the former, pass the function of `map` as map_batch=FUNCTION. %s"
-            _logger.warning(message, difference.found, describe(first), RESCALED)
+            option = "map_batch" if one.name == "map" else one.name
+            message = "predict: `%s` made %s of other batches, and the model is fed with %s here. If it was trained on the former, pass "
+            message += "the function of `%s` as %s=FUNCTION. %s"
+            _logger.warning(message, one.name, difference.found, describe(first), one.name, option, RESCALED)
             return
 
 

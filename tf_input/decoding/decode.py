@@ -104,7 +104,8 @@ def decode_boxes(
             must be of multiples of it. None: as stored.
         channels: The number of channels: 1, 3 or 4.
         dtype: The dtype of the pixels: uint8 or uint16.
-        antialias: Whether to average all pixels of a box, which takes a third longer, and not only the four next to each sample.
+        antialias: Whether to average all pixels of a box, and not only the four next to each sample. PNGs of 1,024 pixels take 1.2 times as
+            long to decode and resize, and JPEGs, which are decoded at a smaller size, twice as long.
 
     Returns:
         The boxes' pixels of that dtype, [batch, height, width, channels].

@@ -83,8 +83,9 @@ def check_unmapped(model: Any, train: Any) -> None:
     source = source_of(train)
     if source is None or source.reading.split is None or scales_itself(model):
         return
-    for batches, make in source.reading.dataset.mapped:
-        if batches is source and (difference := compare(batches, make())) is not None and difference.is_other_scale:
+    dataset = source.reading.dataset
+    for mapped in [one for one in dataset.mapped if one.name == "map" and one.source() is source]:
+        if (difference := mapped.difference(dataset)) is not None and difference.is_other_scale:
             layer = difference.layer or "PREPROCESSING LAYERS"
             raise ValueError(
                 f"train.map(...) made {difference.found}, and the served model would be fed with {difference.expected}. If the model was "

@@ -198,6 +198,12 @@ def test_a_model_trained_on_rescaled_batches_is_exported_by_the_advice(two_class
     assert found["predicted"].tolist() == [one.decode() for one in served["label"].numpy()] and not caplog.records
     two_classes.predict(model, "validation", batch_size=6)
     assert "map_batch" in caplog.text and "uint8" in caplog.text
+    for option in ("map_example", "map_batch"):
+        dataset = tf_input.open(two_classes.directory)
+        dataset.batches("train", batch_size=6, **{option: rescale})
+        caplog.clear()
+        dataset.predict(model, "validation", batch_size=6)
+        assert f"{option}=FUNCTION" in caplog.text
 
 
 @pytest.mark.slow
