@@ -181,14 +181,14 @@ class Backup:
         """Returns the variables of a training by name, without metrics, which start over in each epoch and may not exist yet."""
         metrics = {id(one) for one in self._model.metrics_variables}
         found = {id(one): one for one in (*self._model.variables, *self._optimizer.variables) if id(one) not in metrics}
-        return dict(zip(stable_names(self._model, self._optimizer, [*found.values()]), found.values()))
+        return dict(zip(stable_names(self._model, [*found.values()]), found.values()))
 
 
 def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int | str, keep: int) -> None:
     """Raises ValueError where one has a wrong value."""
     position = getattr(train, "position", None)
     if not hasattr(position, "go_to"):
-        expected = "expected what `batches` of a prepared dataset returns (without a service), or a Sequence"
+        expected = "expected what `batches` returns for a prepared dataset (without a service), or a Sequence"
         raise ValueError(f"train={train!r}: {expected}; `fit` may also be given what `map` makes of it")
     if position.identity is None:
         raise ValueError("seed=None: expected a seed; without one no epoch can be read again")

@@ -2,12 +2,12 @@
 
 import collections
 import re
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import keras
 
 
-def stable_names(model: keras.layers.Layer, optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> list[str]:
+def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[str]:
     """Returns a unique name for each variable: its path, in which the numbers of automatic names count from 0 within the model.
 
     Keras numbers automatic names, such as `dense_7`, through the whole process, so that a model that is built twice has other names the
@@ -15,25 +15,40 @@ def stable_names(model: keras.layers.Layer, optimizer: keras.optimizers.Optimize
 
     Args:
         model: The model.
-        optimizer: Its optimizer.
-        variables: Variables of both.
+        variables: Variables of the model and of its optimizer.
     """
-    classes = {type(one).__name__ for one in (*model._flatten_layers(), optimizer)} | {"SeedGenerator"}
-    bases = sorted(map(keras.src.utils.naming.to_snake_case, classes), key=len, reverse=True)  # the longest first: conv2d_transpose
-    automatic = re.compile(rf"(?<![^/_])({'|'.join(map(re.escape, bases))})(?:_(\d+))?(?![^/_])")
-    numbers: dict[str, set[int]] = collections.defaultdict(set)
-    for variable in variables:
-        for base, number in automatic.findall(variable.path):
-            numbers[base].add(int(number or 0))
-    ranks = {base: {number: rank for rank, number in enumerate(sorted(found))} for base, found in numbers.items()}
-
-    def renumber(match: re.Match[str]) -> str:
-        return f"{match[1]}_{ranks[match[1]][int(match[2] or 0)]}"
-
+    of_model = {id(one) for one in model.variables}
+    paths = dict.fromkeys(one.path for one in variables if id(one) in of_model)
+    stable = dict(zip(paths, _renumbered(model, [*paths])))
+    flat = {path.replace("/", "_"): name for path, name in stable.items()}
     seen: collections.Counter[str] = collections.Counter()
     names = []
     for variable in variables:
-        path = automatic.sub(renumber, variable.path)
-        names.append(f"{path}#{seen[path]}" if seen[path] else path)  # nested models may use a path twice
-        seen[path] += 1
+        name = stable[variable.path] if id(variable) in of_model else _of_optimizer(variable.path, flat)
+        names.append(f"{name}#{seen[name]}" if seen[name] else name)  # nested models may use a path twice
+        seen[name] += 1
     return names
+
+
+def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
+    """Paths of a model's variables, with the ranks of numbers in the place of the numbers of automatic names."""
+    classes = {type(one).__name__ for one in model._flatten_layers()} | {"SeedGenerator"}
+    automatic = re.compile(rf"({'|'.join(map(re.escape, map(keras.src.utils.naming.to_snake_case, classes)))})(?:_(\d+))?")
+    numbers: dict[str, set[int]] = collections.defaultdict(set)
+    for path in paths:
+        for match in filter(None, map(automatic.fullmatch, path.split("/")[:-1])):
+            numbers[match[1]].add(int(match[2] or 0))
+    ranks = {base: {number: rank for rank, number in enumerate(sorted(found))} for base, found in numbers.items()}
+
+    def renumber(layer: str) -> str:
+        match = automatic.fullmatch(layer)
+        return f"{match[1]}_{ranks[match[1]][int(match[2] or 0)]}" if match else layer
+
+    return ["/".join([*map(renumber, path.split("/")[:-1]), path.split("/")[-1]]) for path in paths]
+
+
+def _of_optimizer(path: str, flat: Mapping[str, str]) -> str:
+    """The name of an optimizer's variable, in whose path that of the model's variable stands with "_" in the place of "/"."""
+    optimizer, _, name = path.partition("/")
+    of_variable = max((one for one in flat if name.startswith(f"{one}_")), key=len, default="")
+    return f"{re.sub(r'_[0-9]+$', '', optimizer)}/{flat.get(of_variable, '')}{name.removeprefix(of_variable)}"

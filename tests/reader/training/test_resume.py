@@ -384,11 +384,11 @@ def test_the_backup_of_another_training_is_refused(dataset, begun):
 def two_towers(first: str | None, second: str | None, *between: str) -> keras.Model:
     """Two layers of one shape, in this order, whose names may be automatic; built after other layers of the process."""
     for _ in between:
-        keras.layers.Dense(4)
+        keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dropout(0.1)])
     image = keras.Input((*SIZE, 3))
     x = keras.layers.GlobalAveragePooling2D()(image)
     for name in (first, second):
-        x = keras.layers.Dense(3, name=name)(x)
+        x = keras.layers.Dropout(0.1)(keras.layers.Dense(3, name=name)(x))
     model = keras.Model(image, x)
     model.compile("adam", "mse", jit_compile=False)
     return model
