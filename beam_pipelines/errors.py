@@ -50,14 +50,17 @@ class _Told(Exception):
         self.path = path
 
 
-class UserError(_Told, ValueError):
-    """The command or its input is not fit to run: nothing is written."""
+class UserError(_Told):
+    """The command or its input is not fit to run: nothing is written.
+
+    It is no ValueError, so that handlers of values that cannot be read do not catch it, and it does not pass for one of them.
+    """
 
     exit_code, is_retryable, kind = 2, False, "usage"
 
 
-class Refusal(ValueError):
-    """An input, or a part of one, that is refused: it becomes a dead letter. One line: what was found against what was expected.
+class Refusal(Exception):
+    """An input, or a part of one, that is rejected: it becomes a dead letter. One line: the value found and the value expected.
 
     Attributes:
         reason: A short code, the same for like cases: `bad_label`, `bad_box`, `bad_image`, `outside`, …

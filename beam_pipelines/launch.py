@@ -18,7 +18,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import plain_options
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.estimate import describe_estimate, make_estimate
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts, progress
@@ -173,7 +173,7 @@ def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> bea
 def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
     try:
         return read_class_tables(output)
-    except ValueError as error:  # to replace a damaged one, or one of another version, is a good reason for --overwrite
+    except (ValueError, UserError) as error:  # to replace a damaged one, or one of another version, is a good reason for --overwrite
         say(f"whether classes keep their numbers is not known: {error}", "warning")
         return {}
 

@@ -55,7 +55,7 @@ class DatasetFiles:
         try:
             self.manifest.check_file(STATISTICS, data)
         except ValueError as error:
-            raise ValueError(f"{self.directory}: {error}") from None
+            raise ValueError(join(self.directory, str(error))) from None
         return data
 
     @functools.cached_property

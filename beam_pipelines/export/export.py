@@ -16,7 +16,7 @@ from apache_beam.pvalue import AsIter
 
 from beam_pipelines.config.export_config import ExportConfig
 from beam_pipelines.config.output_paths import PROGRESS
-from beam_pipelines.errors import DataError, RunError, StorageError, UserError, printable
+from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.export import image_folder, record_files
 from beam_pipelines.export.examples import read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob, make_job
@@ -188,8 +188,6 @@ def _metadata(job: ExportJob) -> Mapping[str, str]:
     path = f"{job.directory}/{STATISTICS}"
     try:
         return _make_metadata(job, read_object(job.directory, job.manifest, STATISTICS))
-    except UserError:
-        raise
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from None
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:

@@ -158,8 +158,6 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
     """Turns the errors that image libraries raise for corrupt bytes, when they decode and when they convert, into Refusals."""
     try:
         yield
-    except Refusal:
-        raise
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:
         raise Refusal("bad_image", f"{image_format.upper()}: {str(error) or type(error).__name__}") from None
 

@@ -86,7 +86,7 @@ def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: An
     except OSError as error:
         raise StorageError(f"{printable(str(error.filename or directory))} could not be read: {error.strerror or error}") from error
     except (ValueError, pa.ArrowException) as error:
-        raise error if isinstance(error, UserError) else UserError(printable(f"{directory}: {' '.join(str(error).split())}")) from None
+        raise UserError(printable(f"{directory}: {' '.join(str(error).split())}")) from None
 
 
 def _from_catalogs(directory: str) -> ImageTable | None:

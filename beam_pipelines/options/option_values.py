@@ -178,7 +178,7 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
     """
     try:
         tables = read_class_tables(directory)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, UserError) as error:
         reason = getattr(error, "strerror", None) or error
         told = f"--label_names_from={directory}: {reason}; expected a data set that was prepared earlier"
         raise listing_error(error, directory, told) from None

@@ -1,6 +1,6 @@
 """Writes the page of a data set."""
 
-from beam_pipelines.errors import StorageError, UserError, printable, reading_error
+from beam_pipelines.errors import Refusal, StorageError, UserError, printable, reading_error
 from beam_pipelines.report.contents import read_contents
 from beam_pipelines.report.page import render_page
 from beam_pipelines.report.sample import read_sample
@@ -59,11 +59,9 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
         _check_free(output)
     try:
         page = make_report(directory, manifest)
-    except UserError:
-        raise
     except OSError as error:
         raise reading_error(error, " (see `recordmill verify`)") from None
-    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # its files hold anything
+    except (ArithmeticError, AttributeError, IndexError, KeyError, Refusal, TypeError, ValueError) as error:  # its files hold anything
         found = f"its files are not such as are written ({error!r:.200})"
         raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None
     if output is None:

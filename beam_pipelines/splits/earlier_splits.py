@@ -57,7 +57,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
             yield from _read_data_set(path, with_keys)
         else:
             yield from _read_table(path)
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, UserError, pa.ArrowException) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         expected = "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"
         raise listing_error(error, path, f"--splits_from={printable(path)}: {printable(reason)}; {expected}") from None

@@ -19,10 +19,12 @@ def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]
     data = files_at(path).read(path)
     try:
         manifest.check_file(name, data)
+    except ValueError as error:
+        raise UserError(printable(f"{directory}/{error}"), path) from None
+    try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:  # also of UTF-8
-        reason = str(error) if name in str(error) else f"{name}: no JSON: {error}"
-        raise UserError(printable(f"{directory}: {reason}")) from None
+        raise UserError(printable(f"{path}: no JSON: {error}"), path) from None
     if not isinstance(fields, dict):
         raise UserError(f"{printable(path)}: a {type(fields).__name__}; expected an object")
     return fields

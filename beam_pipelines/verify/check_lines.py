@@ -7,6 +7,7 @@ import json
 from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES, DeadLetter
+from beam_pipelines.errors import Refusal
 from beam_pipelines.images.thumbnails import check_thumbnail
 from beam_pipelines.verify.damage import Damage
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS
@@ -44,7 +45,7 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
         seen[line.name()] = line
         try:
             check_thumbnail(base64.b64decode(line.fields["thumbnail"], validate=True))
-        except ValueError as error:  # a Refusal, too
+        except (ValueError, Refusal) as error:
             yield line.damage(f"no thumbnail: {error}")
     num = 0
     for num, line in enumerate(_read_lines(DEAD_LETTERS, dead_letters, _DEAD_LETTER), start=1):

@@ -34,6 +34,7 @@ from made_records import example
 from made_rich import analyzed_rich
 from made_shards import write_shard
 from object_stores import put, reached, shared_server
+from signed import sign
 from tf_input.dataset_format import CARD, MANIFEST, Feature, Manifest, read_manifest, stored_features
 
 # How each format that is a source is prepared again: below the export, and with which options.
@@ -450,7 +451,9 @@ def test_what_is_wrong_is_told_in_one_line_and_nothing_is_left(
     (damaged / MANIFEST).write_text((made / MANIFEST).read_text())
     shutil.copy(made / shard.name, shard)
     (damaged / "statistics.json").write_text('{"images": 5}')
-    assert "statistics.json" in refuse(capfd, damaged, folder, "--to=tfrecord")
+    assert "statistics.json has 13 bytes" in refuse(capfd, damaged, folder, "--to=tfrecord")
+    sign(damaged)
+    assert "statistics.json: its fields" in refuse(capfd, damaged, folder, "--to=tfrecord")
     text = (made / MANIFEST).read_text()
     (damaged / MANIFEST).write_text(text.replace('"pets-test.', '"../pets-test.'))
     assert "shard" in refuse(capfd, damaged, folder, "--to=parquet")

@@ -9,7 +9,7 @@ import traceback
 import pytest
 
 from beam_pipelines import log
-from beam_pipelines.errors import RunError, SilentStoreError, StorageError, UserError, find_full_disk, find_user_facing
+from beam_pipelines.errors import Refusal, RunError, SilentStoreError, StorageError, UserError, find_full_disk, find_user_facing
 
 MESSAGES = [
     ("one line", "--output=out exists; expected a new path, or --overwrite"),
@@ -137,8 +137,8 @@ def test_a_bug_while_an_error_of_ours_was_handled_stays_a_bug_where_its_raiser_s
         assert find_user_facing(caught) is None
 
 
-def test_both_are_builtin_kinds_of_error_and_cross_processes():
-    assert issubclass(UserError, ValueError) and issubclass(RunError, RuntimeError)
+def test_errors_cross_processes():
+    assert issubclass(RunError, RuntimeError)
     for cls in CLASSES:
         again = pickle.loads(pickle.dumps(cls("a message")))
         assert (type(again), str(again)) == (cls, "a message"), cls
@@ -148,3 +148,10 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once():
     error = ValueError("round and round")
     error.__cause__ = error
     assert find_user_facing(error) is None
+
+
+@pytest.mark.parametrize("error", [UserError("x"), Refusal("bad_row", "x")])
+def test_a_handler_of_bad_values_catches_no_error_that_is_already_worded(error):
+    """A programming error is no `UserError` either: `except ValueError` around code that checks its input hides neither of them."""
+    assert not isinstance(error, ValueError)
+    assert pickle.loads(pickle.dumps(raised(error) if isinstance(error, UserError) else UserError("x"))).args == ("x",)

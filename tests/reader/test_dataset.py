@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import forked_python
 import tf_input
+from signed import sign
 from prepared import CLASSES, prepare_images
 from tf_input.read_config import Augmentation
 
@@ -67,7 +68,7 @@ def test_what_is_no_data_set_is_refused(copy):
         tf_input.open(copy / "source")
     manifest = copy / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"format_version": 3', '"format_version": 7'))
-    with pytest.raises(ValueError, match="format version 7; this reader knows version 2"):
+    with pytest.raises(ValueError, match="format version 7; this reader knows version 3"):
         tf_input.open(copy)
 
 
@@ -244,7 +245,7 @@ def test_a_missing_or_truncated_shard_is_refused_by_name(copy):
 
 def test_damaged_statistics_are_refused_by_name(copy):
     (copy / "statistics.json").write_text("{")
-    with pytest.raises(ValueError, match="copy/statistics.json: "):
+    with pytest.raises(ValueError, match="copy/statistics.json has 1 bytes"):
         tf_input.open(copy).statistics
 
 
@@ -259,6 +260,9 @@ def test_class_weights_make_classes_count_the_same(mixed, copy):
     statistics = json.loads((copy / "statistics.json").read_text())
     statistics["splits"]["train"]["label_counts"] = {"ant": 30, "bee": 0, "cow": 10}
     (copy / "statistics.json").write_text(json.dumps(statistics))
+    with pytest.raises(ValueError, match="statistics.json has "):
+        tf_input.open(copy).class_weight()
+    sign(copy)
     assert tf_input.open(copy).class_weight() == {0: 40 / 60, 1: 0.0, 2: 2.0}
 
 

@@ -142,7 +142,7 @@ class Contents:
         try:
             self._manifest.check_file(name, data)
         except ValueError as error:
-            raise ValueError(f"{self._directory}: {error}") from None
+            raise ValueError(join(self._directory, str(error))) from None
         try:
             found = json.loads(data)
         except (ValueError, RecursionError) as error:

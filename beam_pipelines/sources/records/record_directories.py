@@ -75,8 +75,6 @@ def _read_manifest(folder: str) -> RecordDirectory:
         manifest = decode_manifest(files_at(folder).read(f"{folder}/{MANIFEST}"), f"{folder}/{MANIFEST}")
         shards = {shard.name: split for split, shards in manifest.splits.items() for shard in shards}
         return RecordDirectory(_layout_of_schema(manifest, folder), _check_files(folder, shards))
-    except UserError:
-        raise
     except OSError as error:
         told = f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}"
         raise listing_error(error, f"{folder}/{MANIFEST}", told) from error
@@ -139,8 +137,6 @@ def _read_tfds(folder: str) -> RecordDirectory:
     try:
         found = dict(flatten(fields))
         shards = {name: split for split in info["splits"] for name, split in _name_shards(info, split)}
-    except UserError:
-        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{folder}: {DATASET_INFO} and {FEATURES} are not those of TensorFlow Datasets ({error!r:.80})"

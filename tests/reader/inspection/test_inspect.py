@@ -17,6 +17,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import png, write_files
 from made_rich import analyzed_rich
+from signed import sign
 from tf_input.inspection.drawings import draw_annotations
 from tf_input.inspection.pictures import show_image
 
@@ -230,6 +231,7 @@ def test_nothing_hostile_reaches_the_terminal(out: pathlib.Path, tmp_path: pathl
     for name in ("manifest.json", "statistics.json", "run.json"):
         text = (copy / name).read_text()
         (copy / name).write_text(text.replace('"ant"', json.dumps(evil)).replace('"python": "', f'"python": "{json.dumps(evil)[1:-1]}'))
+    sign(copy)
     code, told, err = inspect(capfd, copy)
     assert code == 0 and not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", told) and "\\x1b]0;x" in told
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", inspect(capfd, copy, "--json")[1])
@@ -246,6 +248,7 @@ def test_damaged_statistics_are_told_in_one_line(
     copy = shutil.copytree(out, tmp_path / "copy")
     text = (copy / "statistics.json").read_text()
     (copy / "statistics.json").write_text("{" if change is None else json.dumps(json.loads(text) | change))
+    sign(copy)
     code, told, err = inspect(capfd, copy)
     assert (code, told, err.count("\n")) == (2, "", 1) and "statistics.json" in err
 
