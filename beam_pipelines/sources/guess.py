@@ -53,7 +53,7 @@ def guess_source(path: str) -> str:
     found = _look_into(path)
     for kind, patterns in _FOLDERS.items():
         if _any_match(found.files, patterns):
-            return kind
+            return "webdataset" if kind == "table" and _describes_tars(found.files) else kind
     if _CIFAR_100 <= set(found.files):
         return "arrays"
     named = {name.lower() for name in found.folders}
@@ -66,6 +66,12 @@ def guess_source(path: str) -> str:
     if named <= _IMAGES and found.are_tables:
         return "table"
     return _guess_split_folders(path, found.folders) or DEFAULT_SOURCE
+
+
+def _describes_tars(names: list[str]) -> bool:
+    """Whether each Parquet file is beside a tar file of its name, as img2dataset writes them."""
+    tables = [name for name in names if _any_match([name], _FOLDERS["table"])]
+    return all(name.endswith(".parquet") and f"{name.removesuffix('.parquet')}.tar" in names for name in tables)
 
 
 def _guess_file(path: str) -> str:

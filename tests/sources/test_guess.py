@@ -24,6 +24,7 @@ FOLDERS = {
     "table": [["metadata.csv", "1.jpg"], ["train/metadata.jsonl", "train/1.jpg", "test/metadata.jsonl"], ["metadata.parquet"],
         ["part-0.csv", "part-1.csv"],
         ["train.tsv", "test.tsv", "README.md"],
+        ["000.tar", "rows.parquet"],
         ["rows.jsonl.gz"],
         ["train/part-0.csv", "test/part-0.csv.gz"],
         ["images/1.jpg", "rows.csv"],
@@ -43,7 +44,7 @@ FOLDERS = {
         ["mnist.npz"],
     ],
     "tfrecord": [["train-00000-of-00002", "train-00001-of-00002"], ["a.tfrecord"], ["dataset_info.json", "x-train.tfrecord-00000-of-00001"], ["a.array_record"]],
-    "webdataset": [["000.tar", "001.tar"]],
+    "webdataset": [["000.tar", "001.tar"], ["000.tar", "000.parquet", "000_stats.json"]],
 }
 FILES = {
     "table": ["a.csv", "a.tsv", "a.jsonl", "a.parquet", "a.CSV", "a.csv.gz", "*.csv", "**/*.parquet", "part-{0..9}.jsonl"],
