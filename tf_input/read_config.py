@@ -133,8 +133,8 @@ class ReadConfig:
             again.
         start_epoch: The epoch that the first pass is; each further pass is the next one.
         start_step: The batch with which the first pass begins: the rest of an epoch that was interrupted. All passes are as long.
-        on_error: What becomes of a damaged record: `raise` an error that names its shard and place, or `skip` it, which leaves
-            its batch short, is logged, and counted in `PreparedDataset.skipped`. A shard that is not there is damage, too. What can't
+        on_error: Handling of a corrupt record, or an image that does not decode: `raise` an error that names its shard, place and key, or
+            `skip` it, which leaves its batch short, is logged, and counted in `PreparedDataset.skipped`. A shard that is not there is damage, too. What can't
             be read is an error with both: a disk or a store that is busy costs no record.
         hosts: The (number of hosts, this one's index, from 0): each reads an equal part of every batch, so that all together have the
             batches that one host would have, whatever their number. A last batch that does not divide is filled up with examples that weigh

@@ -185,7 +185,7 @@ def rgb(image: "Image.Image") -> np.ndarray:
         return np.repeat(_cut_to_8_bits(image)[..., np.newaxis], 3, axis=-1)
     if image.has_transparency_data:
         image = image.convert("RGBA")
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))  # `convert` copies in any case
 
 
 def drop_alpha(image: "Image.Image") -> "Image.Image":

@@ -67,10 +67,11 @@ from beam_pipelines.images.image_headers import (
     identify,
     read_jpeg_header,
 )
-from beam_pipelines.images.png_files import read_png
+from beam_pipelines.images.png_files import PngFile, read_png
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size, turned
 from beam_pipelines.images.tensor_values import describe_tensor, image_tensor
+from beam_pipelines.images.turns import in_turn
 from tf_input.dataset_format import Feature
 
 if TYPE_CHECKING:
@@ -206,12 +207,15 @@ def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images
     geometry = _plan((header.height, header.width), exif_orientation(header.exif) if header.exif else 1, images)
     if header.num_components == 4 or not _fits("jpeg", geometry, images):
         reduction = jpeg_reduction(geometry.upright, geometry.stored)
-        decoded = decode_jpeg(data, header, "GRAY" if is_grey else "RGB", strict, reduction)
-        reason = "exif_orientation" if geometry.orientation != 1 else "cmyk"
-        stored = _store("jpeg", to_image(decoded.pixels), geometry, reason, images, full_scale and check != "header", reduction)
+        with in_turn(header.height * header.width // reduction**2):
+            decoded = decode_jpeg(data, header, "GRAY" if is_grey else "RGB", strict, reduction)
+            reason = "exif_orientation" if geometry.orientation != 1 else "cmyk"
+            stored = _store("jpeg", to_image(decoded.pixels), geometry, reason, images, full_scale and check != "header", reduction)
         return stored._replace(is_odd=decoded.is_odd)
     if decodes:
-        decoded = decode_jpeg(data, header, "RGB" if full_scale else "GRAY", strict, 1 if full_scale else 8)
+        reduction = 1 if full_scale else 8
+        with in_turn(header.height * header.width // reduction**2):
+            decoded = decode_jpeg(data, header, "RGB" if full_scale else "GRAY", strict, reduction)
     pixels = decoded.pixels if full_scale else None
     return CheckedImage("jpeg", *geometry.stored, None, "", pixels, geometry, header.num_components, is_odd=decoded.is_odd)
 
@@ -225,6 +229,13 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
         if decodes:
             png.check_rows()
         return kept
+    with in_turn(png.height * png.width):
+        return _convert_png(png, kept, fits, images, wants_pixels)
+
+
+def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
+    """Decodes a PNG: for its pixels alone, or to store it otherwise."""
+    geometry, is_deep = kept.geometry, kept.is_deep
     image = decode_with_pillow("png", png.to_stored())
     if fits:
         return kept._replace(pixels=rgb(image))
@@ -245,13 +256,14 @@ def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full
     orientation = exif_orientation(image.info.get("exif", b"").removeprefix(EXIF))
     geometry = _plan((image.height, image.width), orientation, images)
     fits, wants_pixels = _fits(image_format, geometry, images), full_scale and check != "header"
-    if not fits or decodes:
-        load(image_format, image)
-    if fits:
-        pixels = rgb(image) if wants_pixels else None
-        return CheckedImage(image_format, *geometry.stored, None, "", pixels, geometry, _num_channels(image))
-    reason = "exif_orientation" if image_format == images.format else image_format
-    return _store(image_format, expand(image), geometry, reason, images, wants_pixels)
+    with in_turn(image.height * image.width):
+        if not fits or decodes:
+            load(image_format, image)
+        if fits:
+            pixels = rgb(image) if wants_pixels else None
+            return CheckedImage(image_format, *geometry.stored, None, "", pixels, geometry, _num_channels(image))
+        reason = "exif_orientation" if image_format == images.format else image_format
+        return _store(image_format, expand(image), geometry, reason, images, wants_pixels)
 
 
 def _plan(found: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:

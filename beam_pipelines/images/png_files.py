@@ -11,6 +11,7 @@ from typing import Iterator, Mapping, NamedTuple
 
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
+from beam_pipelines.images.turns import LARGE_PIXELS
 
 # Color type -> number of channels of the image, and of a stored pixel; the bit depths that it may have.
 _COLOR_TYPES = {
@@ -65,11 +66,14 @@ class PngFile(NamedTuple):
             pass
 
     def to_stored(self) -> bytes:
-        """Returns the same image with its pixels inflated, so that a decoder need not inflate them again.
+        """Returns the same image with its rows checked, and if it is small inflated, so that a decoder need not inflate them again.
 
         Raises:
             Refusal: As in `check_rows`.
         """
+        if self.height * self.width > LARGE_PIXELS:  # of which the rows would be in memory twice
+            self.check_rows()
+            return b"".join([self.head, *(_make_chunk(b"IDAT", part) for part in self.pixels), _make_chunk(b"IEND", b"")])
         rows = zlib.compress(b"".join(self._inflate()), 0)
         return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
 
@@ -184,5 +188,5 @@ def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
         raise Refusal("bad_image", "PNG: truncated: the compressed pixels have no end")
 
 
-def _make_chunk(kind: bytes, body: bytes) -> bytes:
+def _make_chunk(kind: bytes, body: bytes | memoryview) -> bytes:
     return b"".join([struct.pack(">I", len(body)), kind, body, zlib.crc32(body, zlib.crc32(kind)).to_bytes(4)])

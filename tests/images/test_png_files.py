@@ -1,7 +1,10 @@
 """png_files: which PNGs are accepted, and that TensorFlow decodes these."""
 
+import concurrent.futures
 import io
 import struct
+import time
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -13,6 +16,7 @@ from beam_pipelines.errors import Refusal
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.png_files import read_png
+from beam_pipelines.images.turns import LARGE_PIXELS, in_turn
 from images.test_images import SEEDS, encode, make_png, noisy
 
 SIDE = 8
@@ -112,3 +116,31 @@ def test_pixels_are_those_of_pillow():
         if "PNG" in case and "APNG" not in case or case == "large":
             stored, found = (np.asarray(Image.open(io.BytesIO(one))) for one in (read_png(data, True).to_stored(), data))
             np.testing.assert_array_equal(stored, found, err_msg=case)
+
+
+def test_rows_are_checked_in_constant_memory():
+    side = 4096
+    large = make_png(struct.pack(">IIBBBBB", side, side, 16, 0, 0, 0, 0), pixels(bytes(side * (1 + 2 * side))), END)
+    tracemalloc.start()
+    try:
+        assert check_image(large, "strict").is_deep
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20, "decoded it has 32 MiB"
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_images_are_decoded_one_at_a_time():
+    now, most = [0], [0]
+
+    def work(num_pixels: int) -> None:
+        with in_turn(num_pixels):
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+            time.sleep(0.02)
+            now[0] -= 1
+
+    for num_pixels, expected in ((LARGE_PIXELS + 1, 1), (LARGE_PIXELS, 4)):
+        most[0] = 0
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, [num_pixels] * 4))
+        assert most[0] == expected
