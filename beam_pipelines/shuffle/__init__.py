@@ -1,5 +1,5 @@
-"""The global shuffle: which shard each input goes to, and at which place.
+"""Global shuffle: assigns each input to a shard and to an index within the shard.
 
-What comes in are sorted runs of references; what goes out is the plan: for each shard its references in the order of their shuffle keys.
-Nobody holds all keys, and no image is read, but for a sample that says whether the inputs are worth a run.
+The input is sorted runs of references. The output is the plan: the references of each shard, ordered by shuffle key. No
+worker needs all keys in memory. No image is read, except for a small sample that shows whether the inputs are usable.
 """

@@ -1,4 +1,4 @@
-"""Each key belongs to one input of the data set, in whatever split it is: what the listing alone can tell."""
+"""Checks that every key in the dataset is unique, across all splits."""
 
 import dataclasses
 import unicodedata
@@ -14,18 +14,18 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import UserError, printable
 
-# Keys that are shown.
+# Maximum number of duplicate keys that an error message lists.
 NUM_SHOWN = 100
 
 _NUM_INPUTS_SHOWN = 2
 
 
 class NamedInput(NamedTuple):
-    """An input whose key is another's too.
+    """An input whose key also belongs to another input.
 
     Attributes:
-        path: The file where it lies.
-        split: The one that its source puts it in, or nothing.
+        path: The file that contains the input.
+        split: The split that the source gives the input, or an empty string.
     """
 
     path: str
@@ -34,12 +34,12 @@ class NamedInput(NamedTuple):
 
 @dataclasses.dataclass
 class Collisions:
-    """Keys that several inputs have: the first `NUM_SHOWN` of them, in order.
+    """Duplicate keys and the inputs that share them. At most `NUM_SHOWN` keys are kept, in sorted order.
 
     Attributes:
-        num: The number of all keys that several inputs have.
-        counts: Key -> the number of inputs that have it.
-        inputs: Key -> the first few of them, in order.
+        num: The total number of duplicate keys.
+        counts: A mapping from each key to the number of its inputs.
+        inputs: A mapping from each key to its first few inputs, in sorted order.
     """
 
     num: int = 0
@@ -48,7 +48,7 @@ class Collisions:
 
     @classmethod
     def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
-        """The collisions of several parts that have different keys, since all inputs with one key are found together."""
+        """Merges collisions from parts with disjoint keys. Inputs with equal keys are always in the same part."""
         num = 0
         counts: dict[str, int] = defaultdict(int)
         inputs: dict[str, list[NamedInput]] = defaultdict(list)
@@ -62,20 +62,26 @@ class Collisions:
 
 
 def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
-    """The first inputs with one key; they are of two splits, if there are inputs of two, for that is what is worst of a key."""
+    """Returns the first inputs with one key, from two different splits if possible, because that is the worst case."""
     ordered = sorted(inputs)
     others = [one for one in ordered if one.split != ordered[0].split]
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
 
 
 def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
-    """Some of the references, split after split, each in rank order; and what keys came more than once, in one split or in two."""
+    """Sorts the selected references by split and rank, and reports duplicate keys.
+
+    Returns:
+        The selected references, grouped by split and in rank order, and the keys that occur more than once in any
+        split.
+    """
     orders = references.rows["order"][members]
     by_order = np.argsort(orders)
     orders = orders[by_order]
     is_tied = orders[1:] == orders[:-1]
     positions, collisions = members[by_order], Collisions()
-    if is_tied.any():  # equal in 64 bits: the other 64 decide, or it is one key
+    # Equal in the stored 64 bits. The full 128-bit shuffle key decides the order, unless the keys are equal too.
+    if is_tied.any():
         keys, paths = list(references.keys), list(references.paths)
         tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
         named = sorted(
@@ -98,10 +104,10 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
 
 
 def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
-    """Says which inputs have one key.
+    """Checks that no two inputs have the same key.
 
     Raises:
-        UserError: Some have.
+        UserError: At least two inputs have the same key. The message lists them.
     """
     if not collisions.num:
         return
@@ -118,18 +124,18 @@ def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listi
 
 
 def _other_columns(source: SourceConfig) -> str:
-    """The columns of other images, each with a comma before it."""
+    """Returns the names of the other image columns, each preceded by a comma."""
     return "".join(f",{printable(column.names[0])}" for column in (*(source.labels or ()), *source.features) if column.kind == "image")
 
 
 def _advice(source: SourceConfig, collisions: Collisions) -> str:
     key_column, others = source.key_column, _other_columns(source)
     paths = {key: [unicodedata.normalize("NFC", one.path) for one in inputs] for key, inputs in collisions.inputs.items()}
-    # The path of an image is no better key if rows name one image twice.
+    # The image path is no better as a key if several rows name the same image.
     has_places = not source.can.rows_name_images or all(len(set(some)) == len(some) and set(some) != {key} for key, some in paths.items())
     if not source.can.has_key_column:
         return "expected each input once, and so each file under one name"
-    if source.can.rows_name_images and key_column is None and others:  # an image has its place in many pairs
+    if source.can.rows_name_images and key_column is None and others:  # The same image can occur in many pairs.
         image = printable(source.image_column or "IMAGE")
         return (
             f"expected each image once, or --key_column={image}{others}, by which a key is made of all images of a row, "
@@ -155,7 +161,8 @@ def _describe(key: str, collisions: Collisions, shows_splits: bool) -> str:
     more = collisions.counts[key] - len(inputs)
     paths = {one.path for one in inputs}
     is_one_name = len(paths) > 1 and len({unicodedata.normalize("NFC", path) for path in paths}) == 1
-    show = ascii if is_one_name else repr  # else they would look alike
+    # Without escapes, names that differ only in Unicode normalization look the same.
+    show = ascii if is_one_name else repr
     if inputs[0] == inputs[1]:
         places = f"{show(inputs[0].path)} is listed {collisions.counts[key]:,} times"
     else:

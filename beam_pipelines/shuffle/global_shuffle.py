@@ -1,8 +1,8 @@
-"""GlobalShuffle: gives every reference its exact rank in its split, and so its shard and its place in it: the plan.
+"""Beam transform that computes the exact rank of every reference in its split, and so its shard.
 
-Beam's Reshuffle and a GroupByKey on random keys shuffle nothing on the local runner. Here the order comes from the shuffle keys
-alone (`ranks`). What goes through the runner are pointers to sorted pieces in the spool, some for each block of keys; whoever has a
-block merges its pieces, and whoever has a shard joins what the blocks have for it into one file below `plan/`.
+Beam's Reshuffle and a GroupByKey on random keys do not shuffle on the local runner. Instead, the order is computed from
+the shuffle keys alone (see `ranks`). The runner only moves pointers to sorted chunks in the spool. One worker merges
+the chunks of each block of keys. Another step joins the chunks of each shard into one file in `plan/`.
 """
 
 import dataclasses
@@ -33,12 +33,12 @@ from beam_pipelines.storage.spool import SpoolReader
 
 @dataclasses.dataclass
 class GlobalShuffle(beam.PTransform):
-    """`Run`s -> (name, `PlannedShard`)s, in place, once the plan is whole.
+    """Turns sorted runs into (shard name, `PlannedShard`) pairs and emits them when the plan is complete.
 
     Attributes:
         config: The job of the run.
-        listed: The runs' counts and the listing, as they come with the runs.
-        measure: How inputs are tried before anything is written: see `sample`.
+        listed: The listing, with the key counts and dead letters of the runs.
+        measure: The function that reads and encodes the sample before anything is written. See `sample`.
     """
 
     config: PrepareJob
@@ -66,7 +66,8 @@ class GlobalShuffle(beam.PTransform):
             | "WritePlan" >> beam.Map(join_shard, plan, config)
         )
         found = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
-        version = own_version()  # of who begins the run, whatever its workers know of theirs
+        # Record the version of the process that starts the run. Workers may have another version.
+        version = own_version()
         finished = (
             runs.pipeline
             | "AfterPlanning" >> beam.Impulse()
@@ -83,7 +84,7 @@ def make_plan(
     config: PrepareJob,
     measure: Measure,
 ) -> ShufflePlan:
-    """Decides which shards there are; here the run fails, before it writes, if the inputs do not make a data set."""
+    """Chooses the number of shards and the blocks. Fails before anything is written if the inputs are unusable."""
     by_split = merge_counts(counts)
     stopwatch = Stopwatch("plan")
     num_shards = check_sample(take_sample(smallest), listing, by_split, config, measure)
@@ -93,15 +94,15 @@ def make_plan(
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolStretch]]:
-    """A run -> (block, the stretch of the run that belongs to it) for each block that has one."""
+    """Yields (block, byte range of the run in that block) for each block that contains references of the run."""
     return run.cut(plan.order_bounds())
 
 
 def cut_shards(element: tuple[int, Iterable[SpoolStretch]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
-    """One block's references -> what each shard gets of them, in rank order.
+    """Sorts the references of one block and yields the part for each shard, in rank order.
 
     Raises:
-        RunError: References were lost or repeated on the way.
+        RunError: The runner lost or repeated references.
     """
     block, stretches = element
     stopwatch = Stopwatch("plan")
@@ -143,10 +144,10 @@ def _read_all(stretches: list[SpoolStretch], spool: SpoolReader, config: Prepare
 def join_shard(
     element: tuple[tuple[str, int], Iterable[tuple[int, int, SpoolStretch]]], plan: ShufflePlan, config: PrepareJob
 ) -> PlannedShard:
-    """What the blocks have for a shard -> its file in the plan.
+    """Joins the parts of a shard from all blocks and writes the shard's file in the plan.
 
     Raises:
-        RunError: References were lost or repeated on the way.
+        RunError: The runner lost or repeated references.
     """
     (split, shard_index), pieces = element
     pieces = sorted(pieces)
@@ -173,11 +174,11 @@ def finish(
     config: PrepareJob,
     version: str,
 ) -> None:
-    """Writes what makes the plan whole.
+    """Checks that keys are unique and that all shards are planned, and then writes the plan's summary.
 
     Raises:
-        UserError: Two inputs have one key.
-        RunError: Not every shard is planned.
+        UserError: Two inputs have the same key.
+        RunError: The runner lost or repeated shards.
     """
     refuse_collisions(Collisions.merge(collisions), config, listing)
     splits = {split: SplitShards(one.num_inputs, one.num_shards) for split, one in plan.splits.items()}

@@ -1,8 +1,8 @@
-"""The arithmetic of the global shuffle: exact ranks, shards, blocks.
+"""Arithmetic of the global shuffle: exact ranks, shards and blocks.
 
-An example's rank is its place in the order of its split (`shuffle_keys`), and decides its shard. Nobody holds all keys. A histogram
-of the keys' first bits says how many examples come before each bucket of keys; the references of one block, which is a range of
-buckets, sorted, then have exact ranks.
+The rank of an example is its index in the order of its split (see `shuffle_keys`). The rank decides the shard. No
+worker needs all keys in memory. A histogram of the first bits of the keys gives the number of examples before each
+bucket. A block is a range of buckets, so sorting the references of one block gives their exact ranks.
 """
 
 import dataclasses
@@ -15,14 +15,15 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.shuffle_keys import BUCKET_BITS, NUM_BUCKETS
 from beam_pipelines.errors import UserError
 
-# References that are sorted at once, about, and their bytes.
+# Approximate number of references to sort in memory at a time, and their size in bytes.
 BLOCK_REFERENCES = 1 << 19
 BLOCK_BYTES = 96 << 20
 
-# Of fewer there are so many blocks all the same, as far as each has some: what sorts them then needs little memory beside the engine's own.
+# Small inputs are still divided into a few blocks. Sorting then needs little memory in addition to the engine's own.
 FEW_BLOCKS, SMALL_BLOCK_REFERENCES = 4, 1 << 14
 
-# Readers interleave shards, so a small data set gets several; a large one gets files that copy and cache well.
+# Readers interleave shards, so a small dataset gets several. A large dataset gets shards of a size that copies and
+# caches well.
 PREFERRED_SHARDS = 16
 MIN_SHARD_BYTES = 1 << 20
 MAX_SHARD_BYTES = 128 << 20
@@ -30,13 +31,14 @@ MAX_SHARD_BYTES = 128 << 20
 
 @dataclasses.dataclass(frozen=True)
 class SplitRanks:
-    """Where the inputs of one split go.
+    """Ranks and shards of the inputs of one split.
 
     Attributes:
         split: The name of the split.
         num_inputs: The number of inputs of the split.
-        num_shards: The number of shards of the split, which have equal numbers of inputs, give or take one.
-        before: The number of inputs in lower buckets, hence the rank of a bucket's first one: int64 [NUM_BUCKETS + 1].
+        num_shards: The number of shards of the split. Their numbers of inputs differ by at most one.
+        before: The number of inputs in lower buckets, which is the rank of the bucket's first input. int64
+            [NUM_BUCKETS + 1].
     """
 
     split: str
@@ -45,11 +47,11 @@ class SplitRanks:
     before: np.ndarray
 
     def first_rank(self, shard_index: int) -> int:
-        """The rank of a shard's first input; of shard `num_shards`: the number of inputs."""
+        """Returns the rank of the first input of a shard. For `num_shards`, returns the number of inputs."""
         return shard_index * self.num_inputs // self.num_shards
 
     def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """(shard index, rank at which its part begins, rank behind it) for each shard that has some of the ranks from `first` to `stop`."""
+        """Yields (shard index, first rank, end rank) for each shard that overlaps the ranks from `first` to `stop`."""
         shard = ((first + 1) * self.num_shards - 1) // self.num_inputs
         while first < stop:
             end = min(stop, self.first_rank(shard + 1))
@@ -59,27 +61,27 @@ class SplitRanks:
 
 @dataclasses.dataclass(frozen=True)
 class ShufflePlan:
-    """Where the shuffle puts all inputs: the shards of each split, and the blocks of keys that workers order.
+    """Result of the shuffle: the shards of each split, and the blocks of keys that workers sort.
 
     Attributes:
-        splits: Split name -> its shards.
-        block_bounds: int64 [num_blocks + 1]: the bucket at which each block begins, and the end.
+        splits: A mapping from split name to the ranks and shards of the split.
+        block_bounds: The first bucket of each block, followed by the number of buckets. int64 [num_blocks + 1].
     """
 
     splits: Mapping[str, SplitRanks]
     block_bounds: np.ndarray
 
     def order_bounds(self) -> np.ndarray:
-        """Returns the smallest key that each block may have: uint64 [num_blocks]."""
+        """Returns the smallest possible shuffle key of each block, uint64 [num_blocks]."""
         return self.block_bounds[:-1].astype(np.uint64) << np.uint64(64 - BUCKET_BITS)
 
 
 def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int], reference_bytes: int = 0) -> ShufflePlan:
-    """Turns each split's histogram of keys, int64 [NUM_BUCKETS], into the plan.
+    """Computes the ranks and the blocks from the histogram of the keys of each split.
 
     Args:
-        counts: Split -> its histogram of keys, int64 [NUM_BUCKETS].
-        num_shards: Split -> the number of its shards.
+        counts: A mapping from split to the histogram of its keys, int64 [NUM_BUCKETS].
+        num_shards: A mapping from split to its number of shards.
         reference_bytes: The size of all references in memory, in bytes.
     """
     splits = {}
@@ -100,8 +102,9 @@ def choose_num_shards(
 ) -> dict[str, int]:
     """Chooses the number of shards of each split.
 
-    `--num_shards N` is shared out by examples, each split getting at least one; `--shard_size` bounds a shard's size;
-    without either a split gets up to `PREFERRED_SHARDS` shards of `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
+    `--num_shards N` is divided in proportion to the examples, with at least one shard for each split. `--shard_size`
+    limits the size of a shard. Without these options, a split gets up to `PREFERRED_SHARDS` shards of `MIN_SHARD_BYTES`
+    to `MAX_SHARD_BYTES` each.
     """
     if isinstance(config.num_shards, Mapping):
         return _by_name(config.num_shards, num_examples)
@@ -129,7 +132,10 @@ def _by_name(num_shards: Mapping[str, int], num_examples: Mapping[str, int]) -> 
 
 
 def share_out(num_shards: int, num_examples: Mapping[str, int]) -> dict[str, int]:
-    """Splits `num_shards` in proportion to the examples: by largest remainder, at least one each."""
+    """Divides `num_shards` among the splits in proportion to their examples, with at least one shard each.
+
+    Rounding uses the largest-remainder method.
+    """
     total = sum(num_examples.values())
     if not len(num_examples) <= num_shards <= total:
         raise UserError(

@@ -1,7 +1,7 @@
-"""A look at a few inputs before anything is written: the same ones in every run, those with the smallest shuffle keys.
+"""Tests a few inputs before anything is written. Every run takes the same sample: the smallest shuffle keys.
 
-What they come to says how many shards there will be, where the listing does not; and where nearly all of them are refused, the folder
-is a wrong one, which is told within seconds.
+The sizes of the encoded images determine the number of shards if the listing has no sizes. If nearly all inputs of the
+sample are rejected, the run fails within seconds, because the input folder is probably wrong.
 """
 
 import contextlib
@@ -19,19 +19,21 @@ from beam_pipelines.errors import DataError, UserError
 from beam_pipelines.shuffle.ranks import choose_num_shards
 from beam_pipelines.storage.spool import SpoolReader
 
-# One of so many inputs is looked at, but some of a small data set, and of a large one no more than say what its images are like.
+# One in 50 inputs is sampled, within the limits below. The upper limit is enough to estimate the image sizes of a large
+# dataset.
 _ONE_OF = 50
 MIN_SAMPLE, MAX_SAMPLE = 16, 64
 
-# From inputs to the size of each as it would be stored, or why it would not be.
+# Function that returns the encoded size of each input in bytes, or the dead letter of a rejected input.
 Measure = Callable[[References, Listing, PrepareJob], Iterable[int | DeadLetter]]
 
-# So unlikely must it be that a data set, of which as many inputs are bad as may be, shows so many bad ones in the sample.
+# The run fails early if a dataset within `--max_bad_fraction` would show this many rejected inputs with a lower
+# probability.
 _IMPROBABLE = 1e-9
 
 
 def sample_size(listing: Listing, config: PrepareJob) -> int:
-    """How many inputs are looked at: where sizes are known and images stay as they are, only to see whether they are images."""
+    """Returns the number of inputs to sample. The minimum is enough if image sizes are known without encoding."""
     wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, config) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
@@ -41,17 +43,17 @@ def _has_sizes(listing: Listing, config: PrepareJob) -> bool:
 
 
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
-    """Those references of a run that may be of the sample, packed."""
+    """Yields the packed references of a run that can be in the sample."""
     num = sample_size(listing, config)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)
-    # Four times as many as there should be: of one run of many it is then a few.
+    # Take four times the expected number. A run is usually one of many, so few references are left.
     below = min(2**64 - 1, 2**66 * num // max(listing.num_inputs, 1))
     yield references.slice(0, min(num, int(np.searchsorted(references.rows["order"], np.uint64(below))))).pack()
 
 
 def take_sample(parts: Iterable[bytes]) -> References:
-    """The `MAX_SAMPLE` with the smallest keys."""
+    """Returns the `MAX_SAMPLE` references with the smallest shuffle keys."""
     sample = References.concatenate([])
     for part in parts:
         sample = References.concatenate([sample, References.unpack(part)])
@@ -62,18 +64,18 @@ def take_sample(parts: Iterable[bytes]) -> References:
 def check_sample(
     sample: References, listing: Listing, counts: Mapping[str, np.ndarray], config: PrepareJob, measure: Measure
 ) -> dict[str, int]:
-    """Reads, checks and encodes the sample, and says how many shards each split gets.
+    """Reads, checks and encodes the sample, and returns the number of shards of each split.
 
     Args:
-        sample: The references of the inputs with the smallest shuffle keys, as `take_sample` gives them.
+        sample: The references with the smallest shuffle keys, from `take_sample`.
         listing: The listing of all inputs.
-        counts: Split -> the histogram of its keys, as `merge_counts` gives it.
+        counts: A mapping from split to the histogram of its keys, from `merge_counts`.
         config: The job of the run.
-        measure: The function that reads, checks and encodes inputs: see `shards.measure`.
+        measure: The function that reads, checks and encodes inputs. See `shards.measure`.
 
     Raises:
-        UserError: None of it makes an example, or a split is empty, or the number of shards does not fit.
-        DataError: So many are bad that the run cannot end well.
+        UserError: Every input of the sample was rejected, a split is empty, or the number of shards is invalid.
+        DataError: So many inputs were rejected that the run cannot stay within `--max_bad_fraction`.
     """
     num_inputs = {split: int(of_split.sum()) for split, of_split in counts.items()}
     for split in listing.splits:
@@ -94,7 +96,8 @@ def check_sample(
 def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareJob) -> None:
     limit = config.max_bad_fraction
     is_all = num == listing.num_listed
-    if is_all and bad.num < num:  # then all of them are told of at the end, with those of the listing
+    # The sample has all inputs, so the end of the run reports the dead letters with those of the listing.
+    if is_all and bad.num < num:
         return
     if not is_all and _tail(bad.num, num, limit) > _IMPROBABLE:
         return
@@ -109,5 +112,5 @@ def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: Prepar
 
 
 def _tail(bad: int, num: int, fraction: float) -> float:
-    """How likely at least so many bad ones are among some, where that fraction of all is bad."""
+    """Returns the probability of at least `bad` rejected inputs among `num` if `fraction` of all inputs are bad."""
     return sum(math.comb(num, count) * fraction**count * (1 - fraction) ** (num - count) for count in range(bad, num + 1))
