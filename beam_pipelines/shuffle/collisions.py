@@ -132,7 +132,9 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
     key_column, others = source.key_column, _other_columns(source)
     paths = {key: [unicodedata.normalize("NFC", one.path) for one in inputs] for key, inputs in collisions.inputs.items()}
     # The image path is no better as a key if several rows name the same image.
-    has_places = not source.can.rows_name_images or all(len(set(some)) == len(some) and set(some) != {key} for key, some in paths.items())
+    has_places = not source.can.rows_name_images or all(
+        len(set(some)) == len(some) and set(some) != {key} for key, some in paths.items()
+    )
     if not source.can.has_key_column:
         return "expected each input once, and so each file under one name"
     if source.can.rows_name_images and key_column is None and others:  # The same image can occur in many pairs.
@@ -150,8 +152,8 @@ def _advice(source: SourceConfig, collisions: Collisions) -> str:
         return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"
     if source.can.rows_name_images:
         return (
-            "expected one row for each image, with all of its classes (multi_label) or boxes (a column objects), or --key_column: a column of "
-            "unique keys, by which each row is an example"
+            "expected one row for each image, with all of its classes (multi_label) or boxes (a column objects), "
+            "or --key_column: a column of unique keys, by which each row is an example"
         )
     return "expected each input once, or --key_column: a column of unique keys"
 

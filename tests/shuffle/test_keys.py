@@ -146,8 +146,7 @@ def test_the_same_keys_in_two_splits_are_refused_whatever_the_source(kind, tmp_p
     command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]
     assert main(command) == 2
     message = capsys.readouterr().err
-    once = "sample once in its file" if kind == "webdataset" else "input once"
-    assert f": 6 keys are each of more than one input; expected each {once}, or --key_column" in message
+    assert ": 6 keys are each of more than one input" in message and "--key_column" in message
     assert message.count(" in split 'train'") == message.count(" in split 'test'") == 6 and "Traceback" not in message
     if kind != "table":  # one image is one image there, and its own place the same in both
         assert main([*command, "--key_column="]) == 0

@@ -158,7 +158,10 @@ def test_boxes_that_contradict_their_form_end_the_run_with_the_option(tmp_path: 
     assert part in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-BOX_COLUMNS = ["xmin,ymin,xmax,ymax", "XMin,XMax,YMin,YMax", "x1,y1,x2,y2", "bbox_x,bbox_y,bbox_w,bbox_h", "left,top,width,height", "bbox"]
+BOX_COLUMNS = [
+    *("xmin,ymin,xmax,ymax", "XMin,XMax,YMin,YMax", "x1,y1,x2,y2"),
+    *("bbox_x,bbox_y,bbox_w,bbox_h", "left,top,width,height", "bbox"),
+]
 
 
 @pytest.mark.parametrize("names", BOX_COLUMNS)
@@ -235,7 +238,8 @@ def test_an_image_in_two_rows_is_not_to_be_cured_by_an_empty_key_column(tmp_path
 
 @pytest.mark.parametrize("name", ["labels.csv", "list.txt"])
 def test_a_missing_image_says_where_it_was_looked_for(tmp_path: pathlib.Path, capsys, name: str) -> None:
-    lines = ["file_name,label"] * (name == "labels.csv") + [f"{index}.png{',' if name == 'labels.csv' else ' '}{index % 2}" for index in range(NUM)]
+    header, separator = (["file_name,label"], ",") if name == "labels.csv" else ([], " ")
+    lines = header + [f"{index}.png{separator}{index % 2}" for index in range(NUM)]
     write_files(tmp_path / "tables", {name: "\n".join(lines).encode()})
     write_pictures(tmp_path / "pictures")
     assert prepare(tmp_path, f"tables/{name}") == 2
@@ -270,7 +274,8 @@ def test_csv_in_a_file_named_txt(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("on_disk, in_table", [("NFD", "NFC"), ("NFC", "NFD")])
 def test_names_in_the_other_unicode_normal_form(tmp_path: pathlib.Path, on_disk: str, in_table: str) -> None:
     names = [f"\u00fcber/\u00e9{index}.png" for index in range(NUM)]
-    write_files(tmp_path, {unicodedata.normalize(on_disk, name): encode(picture(index, (16, 24)), "PNG") for index, name in enumerate(names)})
+    pictures = [encode(picture(index, (16, 24)), "PNG") for index in range(NUM)]
+    write_files(tmp_path, {unicodedata.normalize(on_disk, name): data for name, data in zip(names, pictures)})
     array = io.BytesIO()
     np.save(array, np.zeros((2, 3), np.float32))
     write_files(tmp_path, {unicodedata.normalize(on_disk, f"{name}.npy"): array.getvalue() for name in names})
@@ -319,7 +324,8 @@ def test_a_default_stands_in_place_of_missing_cells(tmp_path: pathlib.Path, suff
     elif suffix == "jsonl":
         (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     else:
-        pq.write_table(pa.table({"file_name": [row["file_name"] for row in rows], column: [row[column] for row in rows]}), tmp_path / "rows.parquet")
+        table = {name: [row[name] for row in rows] for name in ("file_name", column)}
+        pq.write_table(pa.table(table), tmp_path / "rows.parquet")
     assert prepare(tmp_path, f"rows.{suffix}", *options) == 0
     assert labels(tmp_path) == {index: [index % 2] if index % 4 else expected for index in range(NUM)}
 
@@ -349,7 +355,8 @@ def test_a_default_in_the_layout_of_foreign_records(tmp_path: pathlib.Path, valu
     expected = {index: [int(index % 3 == 0)] if names else [1 if index % 3 else 7] for index in range(NUM)}
     assert {int(one["key"][0].rpartition(b"#")[2]): one["label"] for one in stored(tmp_path)} == expected
     options = {"label_names": names} if names else {}
-    read = tf_input.open_tfrecords(str(path), layout=layout, **options).batches("train", batch_size=NUM, shuffle=False, image_size=(16, 24))
+    opened = tf_input.open_tfrecords(str(path), layout=layout, **options)
+    read = opened.batches("train", batch_size=NUM, shuffle=False, image_size=(16, 24))
     assert next(iter(read))[1].numpy().tolist() == [expected[index][0] for index in range(NUM)]
 
 

@@ -155,7 +155,8 @@ class _FirstRecords:
         if feature.is_ragged:
             return Column(feature, parts, convert)
         message = f"{item.name}: expected {math.prod(feature.shape)} of it in each record, as in the first ones; "
-        message += f"a layout with {feature.name}={item.name}[] is for any number of it, {feature.name}={item.name}?VALUE for records without it"
+        message += f"a layout with {feature.name}={item.name}[] is for any number of it, "
+        message += f"{feature.name}={item.name}?VALUE for records without it"
         if not item.default:
             return Column(feature, parts, lambda values: convert(record_columns.fold(values, feature.shape, message)))
         default = _default_of(kind, item)
@@ -175,7 +176,8 @@ class _FirstRecords:
         return Column(feature, tuple(Feature(item.name, "float", (None,)) for item in items), record_columns.stack_sides)
 
     def _label(self, feature: Feature, item: Item) -> Column:
-        names, seen = self.label_names, self._with_default(feature.name, item, self._of(item)) if item.default else self._of(item)
+        names, seen = self.label_names, self._of(item)
+        seen = self._with_default(feature.name, item, seen) if item.default else seen
         if feature.name == LABEL and seen.is_multi_hot and not item.is_list:
             names = names or tuple(map(str, range(*seen.counts)))
             if {len(names)} != seen.counts:

@@ -34,7 +34,7 @@ class BoxForms:
     Attributes:
         num: The number of boxes.
         num_relative: The number of boxes whose numbers are all in 0..1.
-        num_corners: The number of boxes that may be corners, because the third and fourth number exceed the first and second.
+        num_corners: The number of boxes that may be corners: the third and fourth number exceed the first and second.
     """
 
     num: int = 0
@@ -69,18 +69,19 @@ class BoxForms:
             return
         if source.box_unit is None and self.num_relative == self.num:
             raise UserError(
-                f"the numbers of all {self.num:,} boxes are in 0..1, which are no pixels. Pass --box_unit relative, and --box_format "
-                f"{', '.join(NUMBERS)}, or --box_unit pixels if they are pixels all the same"
+                f"the numbers of all {self.num:,} boxes are in 0..1, which are no pixels. Pass --box_unit relative, and "
+                f"--box_format {', '.join(NUMBERS)}, or --box_unit pixels if they are pixels all the same"
             )
         if source.box_unit == "relative" and not self.num_relative:
-            raise UserError(f"--box_unit=relative: the numbers of none of the {self.num:,} boxes are in 0..1. Pass --box_unit pixels")
+            found = f"the numbers of none of the {self.num:,} boxes are in 0..1"
+            raise UserError(f"--box_unit=relative: {found}. Pass --box_unit pixels")
 
     def warnings(self, source: SourceConfig) -> Iterator[str]:
         """Yields a line for each way in which boxes may be of another form."""
         if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
             yield (
-                f"all {self.num:,} boxes may be corners, {NUMBERS['xyxy']}, and are read as {NUMBERS['xywh']}. Pass --box_format xyxy if "
-                "they are corners, or --box_format xywh"
+                f"all {self.num:,} boxes may be corners, {NUMBERS['xyxy']}, and are read as {NUMBERS['xywh']}. "
+                "Pass --box_format xyxy if they are corners, or --box_format xywh"
             )
         if source.box_unit == "pixels" and self.num and self.num_relative == self.num:
             yield f"the numbers of all {self.num:,} boxes are in 0..1, and are read as pixels (--box_unit)"

@@ -29,4 +29,5 @@ def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
     for name in defaults:
         if name not in used:
             expected = f"one of {', '.join(map(printable, sorted(used)[:20]))}{did_you_mean(name, used)}"
-            raise UserError(f"--default={printable(name)}=…: no label, feature or role uses this column; expected {expected}")
+            option = f"--default={printable(name)}=…"
+            raise UserError(f"{option}: no label, feature or role uses this column; expected {expected}")

@@ -100,8 +100,10 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str])
         if (list_bytes := sizes.list_bytes(group)) > MAX_LIST_BYTES:  # decoding one row may decode them all
             yield from itertools.repeat(_too_large(list_bytes), parquet.metadata.row_group(group).num_rows)
             continue
-        for batch in parquet.iter_batches(sizes.batch_rows(group, most), row_groups=[group], columns=columns, use_threads=False):
-            yield from _read_in_pieces(pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names), lists)
+        num_rows = sizes.batch_rows(group, most)
+        for batch in parquet.iter_batches(num_rows, row_groups=[group], columns=columns, use_threads=False):
+            exact = pa.RecordBatch.from_arrays([*map(_exact, batch.columns)], batch.schema.names)
+            yield from _read_in_pieces(exact, lists)
 
 
 def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | Refusal]:

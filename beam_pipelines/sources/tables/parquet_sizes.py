@@ -13,7 +13,7 @@ from beam_pipelines.storage.files import open_file
 _BATCH_BYTES = 128 << 20  # decoded at a time, unless a single row has more
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
-# The header of a dictionary's page, in Thrift's compact protocol: its type, which is 2, and its size once it is unpacked.
+# The header of a dictionary's page, in Thrift's compact protocol: its type, which is 2, and its unpacked size.
 _PAGE_HEADER = re.compile(rb"\x15\x04\x15([\x80-\xff]*[\x00-\x7f])", re.DOTALL)
 
 # Numbers in lists become objects of Python, eight times as large.
@@ -41,7 +41,7 @@ class RowSizes:
         return max(1, min(most, _BATCH_BYTES // max(row_bytes, 1)))
 
     def list_bytes(self, group: int) -> int:
-        """Returns the mean size of the numbers that a row of a row group has in one of its columns: of the largest one."""
+        """Returns the mean size of the numbers that a row of a row group has in its largest column."""
         return max((self._number_bytes(group, at) for at in self._stored), default=0)
 
     def _number_bytes(self, group: int, at: int) -> int:

@@ -158,9 +158,10 @@ class _Chooser:
         if columns:
             many = "columns" if len(columns) > 1 else "column"
             raise UserError(
-                f"{printable(self._table)}: each row seems to be one box: {many} {show_columns(columns)}. For boxes, write a row for each "
-                f'image in JSON Lines or Parquet, with a column {OBJECTS}: {{"bbox": [[…], …], "category": [name, …]}} (--box_format '
-                f"says what the numbers are). For one class for each image, without boxes, pass --label {printable(label)}"
+                f"{printable(self._table)}: each row seems to be one box: {many} {show_columns(columns)}. "
+                f"For boxes, write a row for each image in JSON Lines or Parquet, with a column {OBJECTS}: "
+                '{"bbox": [[…], …], "category": [name, …]} (--box_format says what the numbers are). '
+                f"For one class for each image, without boxes, pass --label {printable(label)}"
             )
 
     def error(self, problem: str, expected: str) -> UserError:
