@@ -21,6 +21,7 @@ OPTION_OF = {
     "shard_bytes": "shard_size",
     "descriptions": "describe",
     "source.kind": "source",
+    "source.defaults": "default",
     "source.labels": "label",
     "source.features": "feature",
     "source.has_images": "image",

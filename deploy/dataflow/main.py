@@ -12,7 +12,7 @@ from beam_pipelines.errors import UserError
 # Options of `recordmill prepare` that are no parameters: a launch does not wait, does not only estimate, and has no local paths and no log of its own.
 NO_PARAMETERS = ("error_json", "estimate", "follow_links", "log_format", "progress", "quiet", "shared_filesystem", "wait")
 SWITCHES = ("exact_only", "keep_depth", "masks", "no_report", "overwrite", "restart", "resume")
-LISTS = {"about": ";", "describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
+LISTS = {"about": ";", "default": ";", "describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
 
 
 def to_options(parameters: list[str], image: str) -> list[str]:
