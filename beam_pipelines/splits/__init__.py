@@ -1,15 +1,17 @@
-"""The split of each input, where more than a hash of its group decides: strata, divided splits, an earlier data set, images that are alike.
+"""Assigns splits to inputs in cases where a hash of the group is not enough.
 
-What comes in are runs of references with their groups, their strata and the splits that their source says; what goes out are the same
-references with settled splits. No image is read, and nobody holds all keys: a plan is made of counts, and of the hashes near its bounds.
+These cases are stratified splits, divided source splits, splits of an earlier dataset, and near-duplicates. The input
+is sorted runs of references with their groups, strata and source splits. The output is the same references with their
+final splits. No image is read, and no worker needs all keys in memory. The plan is computed from counts, and from the
+hashes close to the split bounds.
 
-    twin_clusters       hashes of images that are near -> clusters, with a bound
-    settle_twins        what becomes of these: groups, and what is left out
-    find_twins          the stage before the others, where that is asked for
-    run_facts           a run of references -> what the plan has to know of it
-    earlier_splits      the splits of a data set that is there, or of a table
-    group_placement     groups that are larger than one input, by their strata
-    apportion           how many of each stratum's other inputs each split gets
-    split_plan          all of it together, and the bounds
-    assign_splits       the stage
+    twin_clusters       clusters near-duplicate images by their hashes
+    settle_twins        chooses the group of each near-duplicate, or drops it
+    find_twins          optional first stage: finds near-duplicates
+    run_facts           counts the references of a run for the plan
+    earlier_splits      reads splits from an earlier dataset or a table
+    group_placement     places groups of several inputs by their strata
+    apportion           divides the other inputs of each stratum among the splits
+    split_plan          combines these steps and finds the bounds of the splits
+    assign_splits       the Beam stage
 """

@@ -1,27 +1,29 @@
-"""How many inputs of each stratum each split gets: whole numbers, as near to the shares as whole numbers can be.
+"""Computes how many inputs of each stratum each split gets, as whole numbers close to the shares.
 
-Each number is less than one from its share, and so is each split's sum over all strata: cells, rows and columns of a table can always be
-rounded together (Bacharach, Matrix Rounding Problems, 1966). Where fractions lie on a circle of rows and columns, as much is taken from
-every second of them as the others get, until one of them is whole; where there is no circle, there is no fraction left.
+Each count, and each split's total over all strata, differs from its exact share by less than one. Such a controlled
+rounding of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966). The
+algorithm looks for a cycle of fractional cells. It moves the same amount from every second cell to the others until a
+cell becomes whole. When no cycle is left, no fraction is left either.
 """
 
 from typing import Sequence
 
-# Row -> column -> a fraction above 0 and below 1, in units of 1/scale.
+# A mapping from row to column to a fraction between 0 and 1 (exclusive), in units of 1/scale.
 _Cells = dict[int, dict[int, int]]
 
 
 def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -> list[list[int]]:
-    """Deals out the inputs of each stratum among splits.
+    """Divides the inputs of each stratum among the splits.
 
     Args:
         nums: The number of inputs of each stratum.
-        needs: For each stratum what each split lacks of its share, in units of 1/scale of an input. They add up to `nums`; below 0 where a
-            split has more than its share already, and then the others get less than they lack, in proportion.
-        scale: The number of units that an input has in `needs`.
+        needs: For each stratum, the number of inputs that each split lacks, in units of 1/scale. Each row sums to the
+            number in `nums`. A negative value means that the split exceeds its share. The other splits then get
+            proportionally fewer inputs.
+        scale: The number of units in `needs` that equal one input.
 
     Returns:
-        The number of inputs that each split gets, for each stratum.
+        For each stratum, the number of inputs that each split gets.
     """
     dealt, cells = [], _Circles(scale)
     sums = [0] * (len(needs[0]) if needs else 0)
@@ -33,7 +35,8 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
         rests = [need % scale for need in of_row]
         sums = [(total + rest) % scale for total, rest in zip(sums, rests)]
         cells.add_row(row, rests)
-    cells.add_row(len(needs), [-total % scale for total in sums])  # so that columns have whole sums too
+    # The last row makes the column sums whole numbers too.
+    cells.add_row(len(needs), [-total % scale for total in sums])
     for row, column in cells.rounded_up:
         if row < len(needs):
             dealt[row][column] += 1
@@ -41,7 +44,7 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
 
 
 def _deal(num: int, needs: Sequence[int]) -> list[int]:
-    """In proportion to what is lacked, by largest remainder."""
+    """Divides `num` in proportion to the positive needs, by the largest-remainder method."""
     lacks = [max(need, 0) for need in needs]
     total = sum(lacks) or 1
     counts = [num * lack // total for lack in lacks]
@@ -52,10 +55,10 @@ def _deal(num: int, needs: Sequence[int]) -> list[int]:
 
 
 class _Circles:
-    """Rounds the fractions of a table, row after row. Those that wait to be rounded lie on no circle, so that few rows have any.
+    """Rounds the fractions of a table, one row at a time. Cycles are removed at once, so few rows are kept in memory.
 
     Attributes:
-        rounded_up: (row, column) of the cells that became 1.
+        rounded_up: (row, column) of each cell that was rounded up to 1.
     """
 
     def __init__(self, scale: int) -> None:
@@ -65,13 +68,14 @@ class _Circles:
         self._columns: dict[int, set[int]] = {}
 
     def add_row(self, row: int, rests: Sequence[int]) -> None:
-        """Takes in a row of fractions, whose sum is whole."""
+        """Adds a row of fractions that sum to a whole number, and rounds cells until no cycle is left."""
         self._rows[row] = {column: rest for column, rest in enumerate(rests) if rest}
         for column in self._rows[row]:
             self._columns.setdefault(column, set()).add(row)
         while circle := self._find_circle(row):
             rests = [self._rows[r][c] for r, c in circle]
-            rising = rests.index(max(rests)) % 2  # the one that is nearest to the next whole number comes nearer to it
+            # Move the largest fraction of the cycle closer to the next whole number.
+            rising = rests.index(max(rests)) % 2
             amount = min(self._scale - rest if place % 2 == rising else rest for place, rest in enumerate(rests))
             for place, (r, c) in enumerate(circle):
                 self._shift(r, c, amount if place % 2 == rising else -amount)
@@ -88,9 +92,9 @@ class _Circles:
                 self.rounded_up.append((row, column))
 
     def _find_circle(self, row: int) -> list[tuple[int, int]]:
-        """The cells of a circle through a row, one after the other; empty if there is none."""
+        """Returns the cells of a cycle through the row, in order, or an empty list if there is none."""
         for start in self._rows[row]:
-            paths = {start: [(row, start)]}  # column -> how it is reached
+            paths = {start: [(row, start)]}  # Maps each column to the path of cells that leads there.
             waiting = [start]
             for column in waiting:
                 for other in sorted(self._columns[column] - {row}):

@@ -1,6 +1,6 @@
-"""AssignSplits: settles the split of each input, once all of them are listed.
+"""Beam stage that assigns the final split to each input, after all inputs are listed.
 
-What goes through the runner are pointers to runs in the spool, counts, and the few inputs that lie near a bound.
+The runner only moves pointers to runs in the spool, counts, and the few inputs close to a split bound.
 """
 
 import dataclasses
@@ -23,9 +23,7 @@ from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits
 
 
 class Assigned(NamedTuple):
-    """The outputs that take the place of their namesakes in `Listed`: runs of references with their splits, the counts of these, and one
-    `Listing`.
-    """
+    """Outputs that replace the same fields of `Listed`: runs with final splits, their key counts, and one listing."""
 
     runs: beam.PCollection
     counts: beam.PCollection
@@ -34,17 +32,17 @@ class Assigned(NamedTuple):
 
 @dataclasses.dataclass
 class AssignSplits(beam.PTransform):
-    """`Run`s -> `Assigned`: the same references, each with its split.
+    """Assigns a split to each reference: turns sorted runs into `Assigned`.
 
     Attributes:
         config: The job of the run.
-        listed: The runs' counts and the listing, as they come with the runs.
+        listed: The listing and the counts of the runs.
     """
 
     config: PrepareJob
     listed: Listed
 
-    @no_annotations  # Beam takes no tuple of PCollections for an output type
+    @no_annotations  # Beam does not support a tuple of PCollections as an output type.
     def expand(self, runs: beam.PCollection) -> Assigned:
         config, root = self.config, runs.pipeline
         moved = frozenset() if self.listed.moved is None else AsSingleton(self.listed.moved)
@@ -64,7 +62,7 @@ class AssignSplits(beam.PTransform):
 
 
 class Mark(beam.DoFn):
-    """A run -> the same, marked; and what the plan has to know of it. Earlier splits are read once, not for each run."""
+    """Emits each run with the splits known so far, and counts for the plan. Reads earlier splits only once."""
 
     def __init__(self, config: PrepareJob) -> None:
         self._config, self._earlier = config, None
@@ -80,25 +78,25 @@ class Mark(beam.DoFn):
 
 
 def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
-    """The one plan; the listing comes first, since what is wrong with it is told before."""
+    """Makes the plan. It depends on the listing, so errors in the listing are reported first."""
     plan = plan_splits(merge_facts(parts), config)
     check_names(plan, listing, config)
     return plan
 
 
 def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:
-    """A run -> those of its inputs that a bound may be."""
+    """Yields the inputs of a run that can be split bounds."""
     if plan.bounds:
         yield find_bound_candidates(read_marked(run, config), plan)
 
 
 def settle_found_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds:
-    """The bounds of all splits."""
+    """Returns the bounds of all splits."""
     return settle_bounds(parts, plan)
 
 
 def assign(run: MarkedRun, plan: SplitPlan, bounds: SettledBounds, config: PrepareJob) -> Iterator[Any]:
-    """A run -> the same with settled splits; and the counts of its keys."""
+    """Yields a run with the final splits, and the tagged counts of its keys."""
     stopwatch = Stopwatch("split")
     references = place(read_marked(run, config), plan, bounds)
     counts = KeyCounts()

@@ -1,4 +1,4 @@
-"""The splits of inputs that were placed earlier, by their keys: of a data set that is there, or as a table says."""
+"""Reads the splits of inputs by their keys from an earlier dataset or a table."""
 
 import hashlib
 from typing import Iterator
@@ -21,10 +21,10 @@ _FORMATS = (".csv", ".parquet")
 
 
 def check_earlier_splits(config: PrepareConfig) -> None:
-    """Looks at what `--splits_from` names, before any work.
+    """Checks the file or dataset of `--splits_from` before any work starts.
 
     Raises:
-        UserError: There is no such thing, or its splits do not go with those that are asked for.
+        UserError: It does not exist, or its splits do not match the requested splits.
     """
     names: set[str] = set()
     for _, splits in read_earlier_splits(config.splits_from, with_keys=False):
@@ -34,7 +34,8 @@ def check_earlier_splits(config: PrepareConfig) -> None:
         if name is None or not NAME_PATTERN.fullmatch(name):
             raise UserError(f"{shown}: has split {name!r}; expected names of letters, digits and '_', a letter first")
     others = sorted(names.difference(config.shares))
-    if others and not config.source.divide:  # else the inputs may name them, as is seen later
+    # With divided splits, the inputs can name more splits. They are checked later.
+    if others and not config.source.divide:
         expected = f"expected --splits with a share for each, such as {others[0]}=…, or other names there"
         raise UserError(
             f"{shown}: has the splits {', '.join(sorted(names))}, and new inputs would come into {', '.join(config.shares)}; {expected}"
@@ -42,15 +43,15 @@ def check_earlier_splits(config: PrepareConfig) -> None:
 
 
 def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Reads keys, as large_binary, and the split of each, as text, some at a time.
+    """Reads keys (large_binary) and their splits (strings), in batches.
 
     Args:
-        path: A data set of ours, or a CSV or Parquet file with the columns `key` and `split`.
-        with_keys: Else keys are left out where that is cheaper.
+        path: A prepared dataset, or a CSV or Parquet file with the columns `key` and `split`.
+        with_keys: Whether to read the keys. Keys are omitted only if that saves work.
 
     Raises:
-        UserError: It is none of these.
-        StorageError: A disk or a store is in trouble, which says nothing of it.
+        UserError: The path is neither a dataset nor a suitable table.
+        StorageError: The disk or store failed, so the content is unknown.
     """
     try:
         if files_at(path).exists(f"{path}/{MANIFEST}"):
@@ -64,20 +65,22 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
 
 
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
-    """All of them, as `digest_keys` gives the keys, with the split of each as a dictionary has it: 20 bytes for each; of no path none.
+    """Loads all earlier splits as (key digests, dictionary-encoded splits) batches: 20 bytes per key.
+
+    Returns an empty list if `path` is None.
 
     Raises:
-        UserError: As `read_earlier_splits`.
+        UserError: See `read_earlier_splits`.
     """
     parts = () if path is None else read_earlier_splits(path)
     return [(digest_keys(keys), splits.dictionary_encode()) for keys, splits in parts]
 
 
 def find_earlier_splits(path: str | None, keys: Texts) -> list[str]:
-    """The split that each of a few keys has there, empty where it has none: little is held, however much is there.
+    """Returns the earlier split of each key, or an empty string. Memory does not grow with the earlier dataset.
 
     Raises:
-        UserError: As `read_earlier_splits`.
+        UserError: See `read_earlier_splits`.
     """
     found = [""] * len(keys)
     for of_keys, splits in () if path is None or not found else read_earlier_splits(path):
@@ -88,7 +91,7 @@ def find_earlier_splits(path: str | None, keys: Texts) -> list[str]:
 
 
 def digest_keys(keys: pa.Array) -> pa.Array:
-    """BLAKE2b-128 of each key, fixed_size_binary(16): no two keys have the same."""
+    """Returns the BLAKE2b-128 digest of each key, fixed_size_binary(16). Collisions are negligible."""
     found = digests(hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"recordmill split"), keys.to_pylist())
     return pa.Array.from_buffers(pa.binary(_DIGEST_BYTES), len(keys), [None, pa.py_buffer(found)])
 

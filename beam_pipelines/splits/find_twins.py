@@ -1,7 +1,8 @@
-"""FindTwins: finds images that are alike among all that were hashed, and brings them into one group, or leaves all but one out.
+"""Beam stage that finds near-duplicates and either puts them into one group or drops all but one.
 
-What goes through the runner are pointers to runs in the spool and parts of a search; hashes, 33 bytes an image, are read from the spool
-by whoever has such a part. One worker puts together what was found: it holds hashes, and the keys of images that are alike.
+The runner only moves pointers to runs in the spool and descriptions of search tasks. The worker of a search task reads
+the hashes from the spool, 33 bytes per image. One worker merges the results. It needs memory for the hashes and for the
+keys of near-duplicates.
 """
 
 import contextlib
@@ -35,11 +36,11 @@ from beam_pipelines.storage.spool import SpoolReader, own_spool
 
 
 class WrittenLooks(NamedTuple):
-    """The hashes that there are, in the spool.
+    """Distinct image hashes in the spool.
 
     Attributes:
-        stretch: The stretch of the spool with `Looks.hashes`, uint64 [num, HASH_WORDS].
-        num: The number of looks.
+        stretch: The byte range of the spool that contains `Looks.hashes`, uint64 [num, HASH_WORDS].
+        num: The number of hashes.
     """
 
     stretch: SpoolStretch
@@ -47,11 +48,11 @@ class WrittenLooks(NamedTuple):
 
 
 class WrittenEdges(NamedTuple):
-    """What `find_edges` has found, in the spool.
+    """Pairs of similar hashes in the spool, found by `find_edges`.
 
     Attributes:
-        stretch: The stretch of the spool with `Edges.pairs`, uint64 [num_edges].
-        are_all: Whether all pairs are there: `Edges.are_all`.
+        stretch: The byte range of the spool that contains `Edges.pairs`, uint64 [num_edges].
+        are_all: Whether the pairs are complete. See `Edges.are_all`.
     """
 
     stretch: SpoolStretch
@@ -59,7 +60,7 @@ class WrittenEdges(NamedTuple):
 
 
 class ChangedRun(NamedTuple):
-    """A run, and what happens to its images."""
+    """A sorted run of references and the changes to its images."""
 
     run: Run
     changes: Changes
@@ -67,19 +68,19 @@ class ChangedRun(NamedTuple):
 
 @dataclasses.dataclass
 class FindTwins(beam.PTransform):
-    """`HashedRun`s -> `Listed`: the references that go on, and what is known of all.
+    """Finds near-duplicates in `HashedRun`s and returns `Listed` with the remaining references.
 
     Attributes:
         config: The job of the run.
-        listed: The runs, counts and dead letters that the listing gave.
-        dead_letters: The dead letters of hashing, as `Listed` has those of the listing.
+        listed: The runs, counts and dead letters of the listing.
+        dead_letters: The dead letters of the hashing stage, in the same form as in `Listed`.
     """
 
     config: PrepareJob
     listed: Listed
     dead_letters: beam.PCollection
 
-    @no_annotations  # Beam takes no tuple of PCollections for an output type
+    @no_annotations  # Beam does not support a tuple of PCollections as an output type.
     def expand(self, runs: beam.PCollection) -> Listed:
         config, root = self.config, runs.pipeline
         looks = root | "AfterHashing" >> beam.Impulse() | "FindLooks" >> beam.Map(write_looks, AsIter(runs), config)
@@ -99,7 +100,8 @@ class FindTwins(beam.PTransform):
         )
         changed = (
             settled.runs
-            | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))  # Beam's integers have 64 bits with a sign
+            # The key is a string because Beam's integers have 64 bits with a sign.
+            | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))
             | "SpreadChanges" >> beam.GroupByKey()
             | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(settled.renames), config).with_outputs("counts", main="runs")
         )
@@ -109,12 +111,12 @@ class FindTwins(beam.PTransform):
 
 
 def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
-    """`HASH_ROW` of all images, run after run."""
+    """Returns the `HASH_ROW` of each image, in the order of the runs."""
     return np.frombuffer(b"".join(read_stretch(run.rows, spool) for run in runs), HASH_ROW)
 
 
 def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -> WrittenLooks:
-    """The hashes that there are, each once."""
+    """Writes the distinct image hashes to the spool."""
     stopwatch = Stopwatch("twins")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         looks = find_looks(_read_rows(list(runs), spool))
@@ -126,13 +128,13 @@ def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) ->
 
 
 def cut_search(looks: WrittenLooks) -> Iterator[tuple[tuple[int, int], tuple[SearchPart, WrittenLooks]]]:
-    """Parts of the search for what is near."""
+    """Yields the tasks of the search for similar hashes."""
     for part in search_parts(looks.num) if looks.num else ():
         yield (part.band, part.part), (part, looks)
 
 
 def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLooks]]], config: PrepareJob) -> WrittenEdges:
-    """One part of it -> the edges that it finds."""
+    """Runs one search task and writes the pairs that it finds to the spool."""
     _, ((part, looks),) = element
     stopwatch = Stopwatch("twins")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
@@ -147,15 +149,17 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLoo
 def settle_found(
     unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob
 ) -> Iterator[Any]:
-    """What becomes of each image that is alike to another one: a `ChangedRun` for each run; and, tagged, the `Twins`, the
-    renames and the groups that are moved.
+    """Decides what happens to each near-duplicate.
+
+    Yields a `ChangedRun` for each run, and tagged outputs: the `Twins`, the renamed groups, and the moved groups.
 
     Raises:
-        UserError: No image can be read, or those that are alike are in different splits already.
-        DataError: Too many cannot be read.
+        UserError: No image is readable, or near-duplicates already belong to different splits.
+        DataError: Too many images are unreadable.
     """
     stopwatch = Stopwatch("twins")
-    runs = sorted(runs, key=lambda run: run.run.spool)  # for places; what comes of it does not depend on their order
+    # Sorted only to compute image indices. The result does not depend on the order of the runs.
+    runs = sorted(runs, key=lambda run: run.run.spool)
     dead_letters = DeadLetterCount()
     for run in runs:
         dead_letters.merge(run.dead_letters)
@@ -204,7 +208,7 @@ def _read_some(run: Run, places: np.ndarray, spool: SpoolReader) -> References:
 
 
 def _changes_of(settled: SettledTwins, members: np.ndarray, start: int, stop: int) -> Changes:
-    """The changes of the members of a run that has the images from `start` to `stop`."""
+    """Returns the changes for the run that contains the images from `start` to `stop`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[settled.is_dropped[mine]]
@@ -213,7 +217,7 @@ def _changes_of(settled: SettledTwins, members: np.ndarray, start: int, stop: in
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
-    """A run -> the same as it goes on; and the counts of its keys."""
+    """Applies the changes to a run, and yields it with the tagged counts of its keys."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
@@ -229,7 +233,7 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
 
 
 def take_twins(listing: Listing, found: tuple[Twins, DeadLetterCount]) -> Listing:
-    """What is known of the inputs, once their images were compared."""
+    """Returns the listing with the near-duplicates and the dead letters of the hashing stage."""
     twins, refused = found
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)

@@ -1,23 +1,23 @@
-"""Puts whole groups into splits so that each split gets its share of each stratum, as near as the groups allow.
+"""Places whole groups into splits so that each split gets close to its share of each stratum.
 
-The largest groups come first, each into the split where it lowers most the sum of squares of what the splits are away from their shares of
-its strata and of all inputs, in parts of the stratum: as scikit-learn's StratifiedGroupKFold does it. As there, a large group or a stratum
-in few groups can stand in the way of the shares, and the best of all divisions is not looked for. Numbers are whole, so that the same
-groups give the same splits everywhere.
+Groups are placed from largest to smallest, as in scikit-learn's StratifiedGroupKFold. Each group goes to the split that
+most reduces the sum of squared deviations from the shares, over all strata and the total. Deviations are relative to
+the size of the stratum. The method is greedy, so a large group, or a stratum with few groups, can prevent exact shares.
+All arithmetic uses integers, so the same groups get the same splits on every machine.
 """
 
 from typing import Iterable, NamedTuple, Sequence
 
-# What the weight of a stratum is a fraction of: those of strata of 2**32 inputs still differ.
+# Numerator of the stratum weights. It is large enough to distinguish strata of 2**32 inputs.
 _WEIGHT = 1 << 96
 
 
 class WaitingGroup(NamedTuple):
-    """A group that is to be placed.
+    """A group that is not yet placed.
 
     Attributes:
         name: The name of the group.
-        nums: The (stratum, number of inputs) for each of the group's strata.
+        nums: The (stratum, number of inputs) pairs of the group.
     """
 
     name: bytes
@@ -25,16 +25,18 @@ class WaitingGroup(NamedTuple):
 
 
 class Needs:
-    """What each split lacks of its share of each stratum, and of all inputs, while groups are placed.
+    """Tracks how far each split is below its share of each stratum and of all inputs while groups are placed.
 
     Args:
-        totals: The number of inputs of each stratum, with those that have a split.
+        totals: The number of inputs of each stratum, including inputs that already have a split.
         shares: The share of each split, in units of 1/scale.
         scale: The sum of the shares.
 
     Attributes:
-        of_strata: For each stratum what each split lacks, in units of 1/scale of an input; below 0 where it has more than its share.
-        crossings: (stratum, split) -> the group with which the split came above its share, and how many inputs of the stratum that has.
+        of_strata: For each stratum, the number of inputs that each split lacks, in units of 1/scale. Negative values
+            mean that the split exceeds its share.
+        crossings: A mapping from (stratum, split) to the group that made the split exceed its share, and the group's
+            number of inputs in the stratum.
     """
 
     def __init__(self, totals: Sequence[int], shares: Sequence[int], scale: int) -> None:
@@ -47,12 +49,12 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Notes inputs that are in a split."""
+        """Subtracts inputs that belong to a split from the split's needs."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
     def place(self, group: WaitingGroup) -> int:
-        """Finds the split that gains most by a group, of equal ones that with the smallest share, and puts it there."""
+        """Places a group into the split that gains most, and returns the split. Ties go to the smallest share."""
         size, gains = 0, [0] * len(self._of_all)
         for stratum, num in group.nums:
             size += num
@@ -71,13 +73,13 @@ class Needs:
 
 
 def place_groups(groups: Iterable[WaitingGroup], needs: Needs) -> list[int]:
-    """Places groups one after the other.
+    """Places groups in the given order.
 
     Args:
-        groups: The largest first, and in an order that depends on nothing but themselves.
-        needs: What splits lack before; afterwards, what they still lack.
+        groups: The groups, sorted from largest to smallest. Ties must be ordered by the groups alone.
+        needs: The needs of the splits. The method updates them.
 
     Returns:
-        The split of each.
+        The split of each group.
     """
     return [needs.place(group) for group in groups]

@@ -1,4 +1,4 @@
-"""What the plan of the splits has to know of a run of references: counts, in which no key is."""
+"""Counts the references of a run for the split plan. The counts contain no keys."""
 
 import contextlib
 import dataclasses
@@ -17,21 +17,23 @@ from beam_pipelines.elements.texts import Texts
 from beam_pipelines.splits.earlier_splits import digest_keys
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
-# The first bits of hashes by which inputs of a stratum are counted: fewer where there are many strata, so that counts stay small.
+# Number of leading hash bits for counting the inputs of a stratum. Many strata use fewer bits, so that counts stay
+# small.
 _MAX_BITS, _MIN_BITS, _CELL_BITS = 10, 4, 17
 
-# Of a reference: the hash of its group, and the place of its split among `MarkedRun.splits`; `OPEN`: nobody has said it.
+# For each reference: the hash of its group, and the index of its split in `MarkedRun.splits`. `OPEN` means not assigned
+# yet.
 _MARK = np.dtype([("hash", "<u8"), ("split", "<u2")])
 OPEN = 0xFFFF
 
 
 class MarkedRun(NamedTuple):
-    """A run of references, and what was found out about them.
+    """A sorted run of references with the splits known so far.
 
     Attributes:
         run: The run of references.
-        marks: The stretch of the spool with a row for each reference, in their order.
-        splits: The names of the splits that are settled.
+        marks: The byte range of the spool with one row for each reference, in the same order.
+        splits: The names of the splits that are already assigned.
     """
 
     run: Run
@@ -40,13 +42,13 @@ class MarkedRun(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """References with what was found out about them.
+    """References in memory with the splits known so far.
 
     Attributes:
         references: The references of one run.
         hashes: The hash of each reference's group, uint64 [num_references].
-        settled: The place of the split of each among `splits`, or `OPEN`: uint16 [num_references].
-        splits: The names of the splits that are settled.
+        settled: The index of each reference's split in `splits`, or `OPEN`. uint16 [num_references].
+        splits: The names of the splits that are already assigned.
     """
 
     references: References
@@ -56,26 +58,29 @@ class Marked(NamedTuple):
 
     @property
     def is_single(self) -> np.ndarray:
-        """Whether each reference is to be placed and is no part of a larger group: bool [num_references]."""
+        """Returns a bool [num_references] mask of the unassigned references without a group."""
         return (self.settled == OPEN) & (self.references.groups.lengths == 0)
 
 
 @dataclasses.dataclass
 class SplitFacts:
-    """The facts of some runs, or of all. The first columns of tables are places in `strata`, `splits` and `groups`; the last is a number of
+    """Counts of the references of one or more runs.
+
+    The leading columns of the tables are indices into `strata`, `splits` and `groups`. The last column is a number of
     inputs.
 
     Attributes:
         strata: The names of the strata.
-        splits: The names of the splits: settled, or to be divided, or empty where nobody has said any.
+        splits: The names of the splits: assigned, to be divided, or empty for inputs without a split.
         groups: The names of the groups, large_binary.
-        singles: [:, 3]: stratum, first `bits` bits of the hash: inputs that are to be placed, each for itself.
-        settled: [:, 3]: stratum, split: inputs whose split is settled.
-        grouped: [:, 5]: group, stratum, split, whether that is settled: inputs with a group.
-        bits: The number of bits of the hash in `singles`.
-        num_kept: The number of inputs whose split was settled earlier.
-        num_moved: The number of inputs that had a split, and came from there to that of `--move_to`.
-        in_two_splits: Inputs whose split was settled earlier and that have another one, by what their source says, or by another row.
+        singles: Unassigned inputs without a group, [:, 3]: stratum, first `bits` bits of the hash, number.
+        settled: Inputs with an assigned split, [:, 3]: stratum, split, number.
+        grouped: Inputs with a group, [:, 5]: group, stratum, split, whether the split is assigned, number.
+        bits: The number of hash bits in `singles`.
+        num_kept: The number of inputs that keep the split of an earlier dataset.
+        num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
+        in_two_splits: The keys of inputs whose earlier split conflicts with the split of their source or of another
+            row.
     """
 
     strata: list[bytes]
@@ -91,7 +96,7 @@ class SplitFacts:
 
 
 class _Settled(NamedTuple):
-    """What is settled of a run: for the others see `SplitFacts`."""
+    """References with assigned splits, and counts. For the counts, see `SplitFacts`."""
 
     marked: Marked
     num_kept: int
@@ -102,13 +107,13 @@ class _Settled(NamedTuple):
 def mark_run(
     run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = (), moved: frozenset[bytes] = frozenset()
 ) -> tuple[MarkedRun, SplitFacts]:
-    """Reads references, finds out what is settled of them, and counts the rest.
+    """Reads the references of a run, assigns the splits known so far, and counts the references.
 
     Args:
-        run: The run that has the references.
+        run: The run of references.
         config: The job of the run.
-        earlier: See `earlier_splits.load_earlier_splits`.
-        moved: Groups whose inputs come to the split of `--move_to`.
+        earlier: The earlier splits from `earlier_splits.load_earlier_splits`.
+        moved: The groups whose inputs move to the split of `--move_to`.
     """
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = _read_all(run, spool)
@@ -122,7 +127,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads the references of a run again, with what was found out about them."""
+    """Reads the references of a run again, with the splits known so far."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_stretch(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
@@ -133,7 +138,7 @@ def _read_all(run: Run, spool: SpoolReader) -> References:
 
 
 def codes_of(texts: Texts) -> tuple[list[bytes], np.ndarray]:
-    """The texts that occur, and the place of each among them."""
+    """Returns the distinct texts, and the index of each text among them."""
     if not texts.blob:
         return [b""], np.zeros(len(texts), np.int64)
     encoded = texts.to_arrow().dictionary_encode()
@@ -141,7 +146,7 @@ def codes_of(texts: Texts) -> tuple[list[bytes], np.ndarray]:
 
 
 def _settle(references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]], moved: frozenset[bytes]) -> _Settled:
-    """What is settled: by the source, by earlier splits, and by `--move_to`, which goes before both."""
+    """Assigns the splits given by the source or by earlier splits. `--move_to` overrides both."""
     names = [name for name in references.splits if name and name not in config.source.divide]
     places = [names.index(name) if name in names else OPEN for name in references.splits]
     settled = np.array(places, np.uint16)[references.rows["split"]]
@@ -157,7 +162,8 @@ def _settle(references: References, config: PrepareJob, earlier: Sequence[tuple[
         ]
         before = settled[positions]
         settled[positions] = theirs
-        differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)  # the second of a key that comes twice at once
+        # The second condition finds a key that occurs twice in one batch.
+        differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)
         in_two_splits.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
         is_kept[positions] = True
     num_moved = 0
@@ -208,16 +214,18 @@ def _count(found: _Settled) -> SplitFacts:
 
 
 def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """The first bits of each hash, int64."""
+    """Returns the first bits of each hash, int64."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) -> np.ndarray:
-    """How often each combination of values occurs, or the sum of its numbers: int64 [num_combinations, num_columns + 1], ascending.
+    """Counts each distinct combination of values, or sums its numbers.
+
+    Returns int64 [num_combinations, num_columns + 1] in ascending order. The last column is the count.
 
     Args:
-        columns: Integers from 0, all of one length.
-        nums: The number of each row; None: 1.
+        columns: Non-negative integer arrays of equal length.
+        nums: The number of each row. None counts each row once.
     """
     columns = [column.astype(np.int64) for column in columns]
     if not len(columns[0]):
@@ -234,10 +242,7 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
 
 
 def merge_facts(parts: Iterable[SplitFacts]) -> SplitFacts:
-    """What is known of several runs, in whatever order they come: names and rows are ascending.
-
-    Few are held at a time.
-    """
+    """Merges the counts of several runs, few at a time to save memory. The result does not depend on their order."""
     waiting, num_waiting = [], 0
     for part in parts:
         waiting.append(part)
@@ -270,7 +275,7 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 
 
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
-    """All names, ascending, and the place of each part's among them."""
+    """Returns all names in ascending order, and the index of each part's names among them."""
     names = sorted({name for part in parts for name in part})
     places = {name: place for place, name in enumerate(names)}
     return names, [np.array([places[name] for name in part], np.int64) for part in parts]

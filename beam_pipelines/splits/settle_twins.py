@@ -1,4 +1,4 @@
-"""What becomes of images that are alike: which are left out, and which group they come into."""
+"""Chooses the group of each near-duplicate image, or drops the image."""
 
 import contextlib
 import dataclasses
@@ -26,12 +26,12 @@ from beam_pipelines.storage.spool import SpoolReader, own_spool
 
 
 class Changes(NamedTuple):
-    """What happens to the images of one run.
+    """Changes to the images of one run.
 
     Attributes:
-        dropped: Places of those that are left out, ascending, int64.
-        grouped: Places of those that come into a group, ascending, int64.
-        groups: The group of each of these.
+        dropped: The ascending indices of the dropped images, int64.
+        grouped: The ascending indices of the images that get a new group, int64.
+        groups: The new group of each image in `grouped`.
     """
 
     dropped: np.ndarray
@@ -40,12 +40,12 @@ class Changes(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A split that an image has already.
+    """A split that an image already has.
 
     Attributes:
-        name: Empty: none.
-        is_settled: Whether it stays there; else that split is divided.
-        is_earlier: Whether it had it earlier; else its source says it.
+        name: The name of the split, or an empty string.
+        is_settled: Whether the image stays in the split. If False, the split is divided later.
+        is_earlier: Whether an earlier dataset gives the split. If False, the source gives it.
     """
 
     name: str
@@ -54,8 +54,9 @@ class _Split(NamedTuple):
 
 
 def apply_changes(references: References, changes: Changes, renames: Mapping[bytes, bytes]) -> References:
-    """A run's references as they go on. Of groups that become part of others the names of these are given."""
-    if not references.groups.blob and len(changes.grouped):  # only those that come into a group have one
+    """Applies the changes to the references of a run. Merged groups get the name of the group that they join."""
+    # Without earlier groups, only the changed references have a group.
+    if not references.groups.blob and len(changes.grouped):
         lengths = np.zeros(len(references), np.uint32)
         lengths[changes.grouped] = changes.groups.lengths
         references = dataclasses.replace(references, groups=Texts(lengths, changes.groups.blob))
@@ -70,25 +71,25 @@ def apply_changes(references: References, changes: Changes, renames: Mapping[byt
 
 
 class SettledTwins:
-    """Settles what becomes of the images of clusters.
+    """Decides what happens to the images of near-duplicate clusters.
 
     Args:
-        candidates: The references of the images that may be in a cluster.
+        candidates: The references of the images that can be in a cluster.
         clusters: The clusters of these images.
         config: The job of the run.
         listing: The listing of all inputs.
-        earlier: The split that each candidate had earlier; empty where it had none.
+        earlier: The earlier split of each candidate, or an empty string.
 
     Attributes:
-        members: Places among the candidates of those that are in a cluster with another one, cluster after cluster, by their keys.
-        is_dropped: Whether each member is left out, bool [num_members]: all but the first that was placed earlier, or, where none was, but
-            the first.
-        groups: The group of each member; none where they are not grouped.
-        renames: The groups that become part of others: the group's name -> that of the other.
-        moved: The names of groups whose images come to the split that was asked for.
+        members: The indices of the candidates that share a cluster, ordered by cluster and key.
+        is_dropped: Whether each member is dropped, bool [num_members]. Each cluster keeps its first image with an
+            earlier split, or else its first image.
+        groups: The group of each member. Empty unless images are grouped.
+        renames: A mapping from merged groups to the groups that they join.
+        moved: The names of the groups whose images move to the split of `--move_to`.
 
     Raises:
-        UserError: Some are in different splits already.
+        UserError: Images of one cluster already belong to different splits.
     """
 
     def __init__(self, candidates: References, clusters: Clusters, config: PrepareJob, listing: Listing, earlier: Sequence[str]) -> None:
@@ -104,7 +105,8 @@ class SettledTwins:
         if config.duplicates == "drop":
             is_new = [not split for split in self._earlier]
             self.is_dropped[:] = True
-            self.is_dropped[np.lexsort((is_new, self._numbers))[self._starts]] = False  # of equal ones the first stays the first
+            # The sort is stable, so ties keep their order.
+            self.is_dropped[np.lexsort((is_new, self._numbers))[self._starts]] = False
         if config.duplicates == "group":
             names, self.renames = self._unite()
             self.groups = [names[number] for number in self._numbers.tolist()]
@@ -112,11 +114,11 @@ class SettledTwins:
 
     @property
     def _names(self) -> list[bytes]:
-        """The smallest key of each cluster."""
+        """Returns the smallest key of each cluster."""
         return [self._keys[start] for start in self._starts.tolist()]
 
     def _unite(self) -> tuple[list[bytes], dict[bytes, bytes]]:
-        """The group of each cluster, and what groups become part of others: whatever a cluster connects is one."""
+        """Returns the group of each cluster, and the renamed groups. Groups that share a cluster become one group."""
         names, codes = codes_of(self._candidates.groups.take(self.members))
         num = len(self._starts)
         has_group = np.array([bool(name) for name in names], bool)[codes]
@@ -129,7 +131,7 @@ class SettledTwins:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Groups whose images are in different splits already, of which one at least is not divided."""
+        """Returns the groups whose images belong to different splits of which at least one is not divided."""
         config = self._config
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})
@@ -155,7 +157,7 @@ class SettledTwins:
         return frozenset(names[number] for number in torn)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
-        """The splits that members have already, by their source or earlier, and the place of each member's among them, int64."""
+        """Returns the splits that members already have, and the index of each member's split among them, int64."""
         earlier = sorted({*self._earlier} - {""})
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
         places = self._candidates.rows["split"][self.members].astype(np.int64)
@@ -165,7 +167,7 @@ class SettledTwins:
         return [*of_source, *(_Split(name, True, True) for name in earlier)], places
 
     def _describe_torn(self, torn: Sequence[int], splits: Sequence[_Split]) -> str:
-        """What to say of clusters that are in different splits; of the first of them there is the split of each member."""
+        """Formats an error about clusters in different splits. `splits` belong to the members of the first cluster."""
         of_splits: dict[str, str] = {}
         for split, place in zip(splits, np.flatnonzero(self._numbers == torn[0]).tolist()):
             if split.name:
@@ -180,7 +182,7 @@ class SettledTwins:
         )
 
     def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> Twins:
-        """What there is to tell of them; each one's line is in the spool from now on. The arguments are `Twins`'."""
+        """Writes one line for each member to the spool, and returns the summary. For the arguments, see `Twins`."""
         config, clusters = self._config, self._clusters
         members = self._candidates.take(self.members)
         with contextlib.closing(SpoolReader(config.spool_directory)) as reader:
@@ -208,7 +210,7 @@ class SettledTwins:
         )
 
     def _lines(self, own: Texts, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:
-        """Yields lines of JSON, put together by hand: one of each image in a cluster, of which there may be as many as images."""
+        """Yields one JSON line for each image in a cluster. The lines are formatted by hand for speed."""
         names, shown = list(map(_to_json, self._names)), zip(*labels.values()) if labels else itertools.repeat(())
         rows = zip(self._numbers.tolist(), self._keys, shown, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
         for number, key, of_features, is_dropped, group, own_group in rows:
@@ -223,5 +225,5 @@ def _to_json(text: bytes) -> str:
 
 
 def key_ranks(keys: Texts) -> np.ndarray:
-    """The place of each key in their order, int64."""
+    """Returns the rank of each key in sorted order, int64."""
     return pc.rank(keys.to_arrow(), tiebreaker="first").to_numpy().astype(np.int64) - 1

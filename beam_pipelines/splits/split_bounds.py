@@ -1,4 +1,4 @@
-"""At which input the stretch of each split begins, and so the split of every input."""
+"""Finds the input at which the range of each split begins, and assigns a split to every input."""
 
 import dataclasses
 from typing import Iterable, NamedTuple
@@ -12,15 +12,15 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.splits.run_facts import OPEN, Marked, bucket_of, codes_of
 from beam_pipelines.splits.split_plan import SplitPlan
 
-# A hash and a key behind those of all inputs: no UTF-8 has such a byte.
+# Sorts after the hash and key of every input. The byte does not occur in UTF-8.
 _BEHIND_ALL = (2**64 - 1, b"\xff")
 
 
 class Candidates(NamedTuple):
-    """The inputs of one run that lie in a bucket in which a stretch begins.
+    """The inputs of one run that belong to a bucket in which the range of a split begins.
 
     Attributes:
-        cells: The stratum and the bucket of each as one number, int64 [num_inputs].
+        cells: The stratum and the bucket of each input, combined into one number, int64 [num_inputs].
         hashes: The hash of each input, uint64 [num_inputs].
         keys: The key of each input.
     """
@@ -32,11 +32,11 @@ class Candidates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SettledBounds:
-    """Where the stretch of each split begins, by hash and, where hashes are equal, by key.
+    """The start of each split's range, by hash and then by key.
 
     Attributes:
-        hashes: The hash at which the stretch of each split but the first begins, uint64 [num_shares - 1, num_strata].
-        keys: The key at which it begins, where hashes are equal, in the same order.
+        hashes: The hash at which each split except the first begins, uint64 [num_shares - 1, num_strata].
+        keys: The key at which each split begins if hashes are equal, in the same order.
     """
 
     hashes: np.ndarray
@@ -44,7 +44,7 @@ class SettledBounds:
 
 
 def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
-    """The inputs that a bound may be."""
+    """Returns the inputs that can be the first input of a split."""
     cells = np.where(marked.is_single, _strata(marked, plan) << plan.bits | bucket_of(marked.hashes, plan.bits), -1)
     found = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
     return Candidates(cells[found], marked.hashes[found], marked.references.keys.take(found))
@@ -54,7 +54,7 @@ def settle_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds
     """Chooses the bounds among the candidates of all runs.
 
     Raises:
-        RunError: Some of them have not arrived.
+        RunError: The runner lost or repeated candidates.
     """
     shape = plan.num_shares - 1, len(plan.strata)
     if plan.hash_bounds is not None:
@@ -79,7 +79,7 @@ def settle_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds
 
 
 def place(marked: Marked, plan: SplitPlan, bounds: SettledBounds) -> References:
-    """The references, each with the split that it is to have."""
+    """Returns the references with their final splits."""
     references = marked.references
     strata = _strata(marked, plan)
     splits = np.zeros(len(references), np.uint16)
@@ -94,7 +94,7 @@ def place(marked: Marked, plan: SplitPlan, bounds: SettledBounds) -> References:
         has_one = found.is_valid().to_numpy(zero_copy_only=False)
         splits[has_one] = plan.group_splits[found.drop_null().to_numpy()]
     is_settled = marked.settled != OPEN
-    # Of a split without an input the plan does not know: all were moved to another one.
+    # The plan does not contain a split whose inputs were all moved to another split.
     places = np.array([plan.names.index(name) if name in plan.names else 0 for name in marked.splits] or [0], np.uint16)
     splits[is_settled] = places[marked.settled[is_settled]]
     rows = references.rows.copy()
@@ -103,7 +103,7 @@ def place(marked: Marked, plan: SplitPlan, bounds: SettledBounds) -> References:
 
 
 def _strata(marked: Marked, plan: SplitPlan) -> np.ndarray:
-    """The place of the stratum of each among the plan's, int64 [num_references]."""
+    """Returns the index of each reference's stratum in the plan, int64 [num_references]."""
     names, codes = codes_of(marked.references.strata)
     places = {name: number for number, name in enumerate(plan.strata)}
     return np.array([places[name] for name in names], np.int64)[codes]

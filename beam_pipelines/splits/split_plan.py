@@ -1,7 +1,8 @@
-"""The plan of the splits: where groups go, and how many of the other inputs of each stratum go where.
+"""Split plan: where groups go, and how many of the other inputs of each stratum go to each split.
 
-The other inputs of a stratum are in the order of a hash of their keys, which knows no seed, and each split has a stretch of it. How long
-that is follows from counts; at which input it begins, from the few inputs of the bucket of hashes in which it begins (see `split_bounds`).
+The other inputs of a stratum are ordered by a hash of their keys that does not depend on the seed. Each split gets a
+contiguous range of this order. Counts determine the length of each range. Its first input is found among the few inputs
+of one hash bucket (see `split_bounds`).
 """
 
 import dataclasses
@@ -25,13 +26,13 @@ from beam_pipelines.splits.run_facts import SplitFacts, count_rows
 
 
 class Bound(NamedTuple):
-    """The input at which the stretch of a split begins.
+    """The input at which the range of a split begins.
 
     Attributes:
-        stratum: The place of the stratum among the plan's strata.
-        split: The place of the split among those with shares.
-        bucket: The bucket of hashes that the input lies in, as `bucket_of` gives it.
-        position: The place of the input in the order of hashes and keys within the bucket.
+        stratum: The index of the stratum in the plan.
+        split: The index of the split among the splits with shares.
+        bucket: The hash bucket of the input, from `bucket_of`.
+        position: The index of the input within the bucket, in the order of hashes and keys.
     """
 
     stratum: int
@@ -42,19 +43,19 @@ class Bound(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SplitPlan:
-    """Where inputs go that are to be placed.
+    """Plan that decides the split of every unassigned input.
 
     Attributes:
-        names: The names of all splits that inputs come into, those with shares first.
+        names: The names of all splits, beginning with the splits that have shares.
         num_shares: The number of splits that have shares.
         strata: The names of the strata, ascending.
-        bits: The number of bits of a hash that make its bucket, as in `SplitFacts`.
-        bounds: The bounds of stretches that some inputs of a stratum lie in; those that are missing lie behind all inputs.
-        hash_bounds: The hashes at which splits begin by the hash alone, uint64 [num_shares - 1]; None where they are stratified.
-        groups: The names of groups that go elsewhere than their hash says, large_binary, ascending.
-        group_splits: The place of the split of each, uint16 [num_groups].
-        division: The division of the inputs that comes of it.
-        num_moved: The number of inputs that had a split, and came from there to that of `--move_to`.
+        bits: The number of hash bits that form a bucket, as in `SplitFacts`.
+        bounds: The first inputs of the ranges. Missing bounds are after all inputs of the stratum.
+        hash_bounds: The hashes at which splits begin, uint64 [num_shares - 1]. None for stratified splits.
+        groups: The names of the groups that are not placed by their hash, large_binary, ascending.
+        group_splits: The index of each of these groups' split, uint16 [num_groups].
+        division: The resulting numbers of inputs.
+        num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
     """
 
     names: tuple[str, ...]
@@ -70,14 +71,14 @@ class SplitPlan:
 
 
 def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
-    """Decides what follows from counts.
+    """Makes the split plan from counts.
 
     Args:
-        facts: The facts of all runs.
+        facts: The counts of all runs.
         config: The job of the run.
 
     Raises:
-        UserError: The inputs cannot be divided so.
+        UserError: The inputs cannot be divided as requested.
     """
     _check_earlier(facts, config)
     planner = _Planner(facts, config)
@@ -85,14 +86,14 @@ def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
 
 
 def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
-    """UserError where an earlier data set has inputs in splits that neither the source nor the options name."""
+    """Raises UserError if an earlier dataset uses splits that neither the source nor the options name."""
     if others := sorted(set(plan.names[plan.num_shares :]).difference(listing.splits)):
         expected = "expected a share for each in --splits, or these splits there"
         raise UserError(f"{_shown(config)}: has inputs in {', '.join(others)}, and the splits are {', '.join(listing.splits)}; {expected}")
 
 
 def settled_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """What is known of the inputs, once each has a split."""
+    """Returns the listing with the numbers of the split plan."""
     twins = listing.twins and dataclasses.replace(listing.twins, num_moved=plan.num_moved)
     return dataclasses.replace(listing, division=plan.division, twins=twins)
 
@@ -111,11 +112,12 @@ def _check_earlier(facts: SplitFacts, config: PrepareJob) -> None:
 
 
 class _Planner:
-    """Makes the plan of some facts.
+    """Makes the split plan from the counts of all runs.
 
     Attributes:
-        names: The names of all splits, those with shares first.
-        followers: Group -> the split that some of its inputs have, which all others follow.
+        names: The names of all splits, beginning with the splits that have shares.
+        followers: A mapping from group to the split that some of its inputs already have. Its other inputs get the same
+            split.
     """
 
     def __init__(self, facts: SplitFacts, config: PrepareJob) -> None:
@@ -128,10 +130,10 @@ class _Planner:
         self.followers = self._find_followers()
         self._scale = math.lcm(*(share.denominator for share in self._shares.values()))
         open_rows = facts.grouped[(facts.grouped[:, 3] == 0) & ~np.isin(facts.grouped[:, 0], [*self.followers])]
-        self._open = count_rows([open_rows[:, 0], open_rows[:, 1]], open_rows[:, 4])  # [:, 3]: group, stratum, number
+        self._open = count_rows([open_rows[:, 0], open_rows[:, 1]], open_rows[:, 4])  # Columns: group, stratum, number.
 
     def plan_hashes(self) -> SplitPlan:
-        """Where each group goes by its hash, but for those with inputs that have a split."""
+        """Plans splits by the hash of each group. Groups with an assigned input follow that input."""
         facts, bounds = self._facts, hash_bounds(self._shares)
         division = Division((), self._shares, {}, facts.num_kept)
         if len(facts.groups) and (len(facts.singles) or len(self._open)):
@@ -142,7 +144,7 @@ class _Planner:
         return self._make_plan(self.followers, (), bounds, division)
 
     def plan_strata(self) -> SplitPlan:
-        """Where each split gets its share of each stratum."""
+        """Plans stratified splits, so that each split gets its share of each stratum."""
         parts = [int(share * self._scale) for share in self._shares.values()]
         placed = [row for row in self._placed() if row[1] < len(parts)]
         totals = self._singles + np.bincount(self._open[:, 1], self._open[:, 2], len(self._facts.strata)).astype(np.int64)
@@ -170,7 +172,7 @@ class _Planner:
 
     @functools.cached_property
     def _singles(self) -> np.ndarray:
-        """The number of inputs of each stratum that are placed each for itself, int64 [num_strata]."""
+        """Returns the number of ungrouped, unassigned inputs of each stratum, int64 [num_strata]."""
         singles = self._facts.singles
         return np.bincount(singles[:, 0], singles[:, 2], len(self._facts.strata)).astype(np.int64)
 
@@ -184,7 +186,8 @@ class _Planner:
                 torn.setdefault(group, {names[followers[group]]}).add(names[split])
         divided = facts.grouped[(facts.grouped[:, 3] == 0) & np.isin(facts.grouped[:, 0], [*followers])]
         for group, place in np.unique(divided[:, [0, 2]], axis=0).tolist():
-            if facts.splits[place] and followers[group] >= len(self._shares):  # which would go where no divided one goes
+            # Divided inputs can only go to splits with shares.
+            if facts.splits[place] and followers[group] >= len(self._shares):
                 torn.setdefault(group, {names[followers[group]]}).add(facts.splits[place])
         if torn:
             first = min(torn)
@@ -192,7 +195,7 @@ class _Planner:
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
-        """(stratum, split, number) of inputs that have a split, or follow those that have one."""
+        """Yields (stratum, split, number) of inputs with an assigned split and of inputs that follow them."""
         facts = self._facts
         for stratum, place, num in facts.settled.tolist():
             yield stratum, self.names.index(facts.splits[place]), num
@@ -201,12 +204,12 @@ class _Planner:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
-        """Numbers of groups, the largest first, and the groups."""
+        """Returns the numbers of the unplaced groups, from largest to smallest, and the groups."""
         numbers, starts = np.unique(self._open[:, 0], return_index=True)
         stops = np.append(starts[1:], len(self._open))
         names = self._facts.groups.take(pa.array(numbers, pa.int64())).to_pylist()
         sizes = np.add.reduceat(self._open[:, 2], starts) if len(starts) else starts
-        order = np.lexsort((numbers, split_hashes(names), -sizes)).tolist()  # numbers are in the order of names
+        order = np.lexsort((numbers, split_hashes(names), -sizes)).tolist()  # The numbers are in the order of names.
         rows = self._open[:, 1:]
         groups = (WaitingGroup(names[place], rows[starts[place] : stops[place]].tolist()) for place in order)
         return numbers[order].tolist(), groups
@@ -223,10 +226,10 @@ class _Planner:
                     yield Bound(stratum, split, int(rows[place, 1]), rank - int(behind[place] - rows[place, 2]))
 
     def _describe(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Division:
-        """What has come of it.
+        """Returns a summary of the resulting splits.
 
         Raises:
-            UserError: A split has nothing.
+            UserError: A split is empty.
         """
         facts, shares = self._facts, self._shares
         num_groups = len(np.unique(self._open[:, 0]))

@@ -1,9 +1,10 @@
-"""Clusters of images that are alike.
+"""Clusters near-duplicate images.
 
-Images are alike if their hashes are near, and a cluster is what such pairs connect, with a bound: else a chain of pictures, each a little
-different from the last, would make one cluster of half a class. A cluster that has more than 1 % of all images (and more than a hundred),
-or in which two images differ in more than twice the distance, is cut into stars, each with all that is alike to its centre; what is still
-too large, into images of one hash, and these into images of the same bytes, which are never parted.
+Two images are near-duplicates if their hashes differ in few bits. A cluster is a connected component of such pairs, but
+its size is limited. Otherwise, a long chain of slightly different images would join half of a class. A cluster is cut
+if it has more than 1 % of all images (and more than 100), or if two of its images differ by more than twice the
+distance. It is first cut into stars: a center with its near-duplicates. A star that is still too large is cut into
+images with equal hashes, and these into images with equal bytes. Images with equal bytes always stay together.
 """
 
 from typing import Iterator, NamedTuple
@@ -12,19 +13,19 @@ import numpy as np
 
 from beam_pipelines.images.look_alikes import Looks, components, look_distance
 
-_MAX_SHARE, _MIN_BOUND = 100, 100  # one part of so many of all images; and so many in any case
+_MAX_SHARE, _MIN_BOUND = 100, 100  # A cluster has at most 1/100 of all images, or 100 images if that is more.
 
 _BLOCK_PAIRS = 1 << 22
 
 
 class Clusters(NamedTuple):
-    """The clusters of the images that may be in one.
+    """Clusters of the candidate images.
 
     Attributes:
-        of_images: The number of each candidate's cluster, int64 [num_candidates].
-        num_pairs: The number of pairs of images that are alike.
-        num_pairs_cut: The number of these pairs whose images are in two clusters.
-        cut: Places among the candidates: an image of each cluster that was cut, the largest first.
+        of_images: The cluster number of each candidate, int64 [num_candidates].
+        num_pairs: The number of pairs of near-duplicates.
+        num_pairs_cut: The number of these pairs whose images are in different clusters.
+        cut: The index of one candidate for each cluster that was cut, largest cluster first.
     """
 
     of_images: np.ndarray
@@ -34,7 +35,7 @@ class Clusters(NamedTuple):
 
 
 def find_alike(looks: Looks, edges: np.ndarray) -> np.ndarray:
-    """Images that are alike to another one: their places, ascending, int64."""
+    """Returns the ascending indices of images that have a near-duplicate, int64."""
     sizes = np.bincount(looks.of_images, minlength=looks.num)
     is_candidate = sizes > 1
     is_candidate[edges.ravel()] = True
@@ -44,14 +45,14 @@ def find_alike(looks: Looks, edges: np.ndarray) -> np.ndarray:
 def cluster_candidates(
     looks: Looks, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray
 ) -> Clusters:
-    """Puts candidates that are alike together.
+    """Clusters the candidates that are near-duplicates.
 
     Args:
-        looks: The looks of all images.
-        edges: The pairs of looks that are near, int64 [num_edges, 2].
-        distance: The number of bits in which images differ at most that are alike.
-        candidates: The places of the images that are alike to another one, as `find_alike` gives them.
-        ranks: The rank of each candidate's key among all their keys, int64 [num_candidates].
+        looks: The distinct hashes of all images.
+        edges: The pairs of similar hashes, int64 [num_edges, 2].
+        distance: The maximum number of differing bits between near-duplicates.
+        candidates: The indices of images that have a near-duplicate, from `find_alike`.
+        ranks: The rank of each candidate's key among the keys of all candidates, int64 [num_candidates].
         contents: The hash of each candidate's bytes, uint64 [num_candidates, 2].
     """
     sizes = np.bincount(looks.of_images, minlength=looks.num)
@@ -69,7 +70,7 @@ def cluster_candidates(
     num_pairs_cut = int((sizes[torn[:, 0]] * sizes[torn[:, 1]]).sum())
     of_clusters = labels[of_images]
     is_large = (sizes[of_images] > bound) & (of_images < len(looks.hashes))
-    if is_large.any():  # images of one hash, and not all of the same bytes
+    if is_large.any():  # Images with equal hashes but different bytes.
         rows = np.column_stack([of_images[is_large].astype(np.uint64), contents[is_large]])
         kinds, of_kinds, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         of_clusters = of_clusters.copy()
@@ -87,7 +88,10 @@ def _num_pairs(sizes: np.ndarray) -> np.ndarray:
 
 
 def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields each component that may have to be cut, two looks never being too far apart: (label, its looks, edges between them)."""
+    """Yields (label, its hashes, edges between them) for each component that may have to be cut.
+
+    Components of two hashes are skipped unless they have too many images, because their hashes are always near.
+    """
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
@@ -106,7 +110,7 @@ def _is_wide(looks: Looks, members: np.ndarray, limit: int) -> bool:
 
 
 def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int) -> None:
-    """Gives each star the label of its centre. Centres are those with most neighbours; of equal ones that with the smallest key."""
+    """Labels each star with its center. Hashes with the most neighbors become centers first, then the smallest key."""
     both = np.concatenate([edges, edges[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]
     starts = np.searchsorted(both[:, 0], members)
@@ -117,5 +121,5 @@ def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, 
             continue
         neighbours = both[starts[place] : stops[place], 1]
         star = np.append(neighbours[labels[neighbours] < 0], members[place])
-        # What is too large all the same falls apart into single looks.
+        # A star that is still too large is cut into single hashes.
         labels[star] = members[place] if sizes[star].sum() <= bound else star
