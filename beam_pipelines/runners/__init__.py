@@ -1,5 +1,5 @@
-"""What each engine needs, and what suits it: the DirectRunner, Prism, Flink, Dataflow.
+"""Support for each Beam runner: the DirectRunner, Prism, Flink, Dataflow and other portable runners.
 
-What comes in are a configuration and Beam's options; what goes out are options that are fit to run, a runner, and how its job is waited
-for and stopped. An engine that cannot do what is asked of it is refused here, before a job starts.
+These modules set the runner's default options, create the runner, wait for its job and stop the job. They check
+the options and raise an error before a job starts if the runner cannot run the job.
 """

@@ -1,4 +1,4 @@
-"""Dataflow, `--runner=DataflowRunner`: what it needs, what suits our jobs there, and what it says of one."""
+"""The Dataflow engine (`--runner=DataflowRunner`): required options, default options, job messages and errors."""
 
 import contextlib
 import functools
@@ -14,12 +14,12 @@ from beam_pipelines.errors import BusyError, EngineError, RunError, UserError
 from beam_pipelines.runners.engine import Engine, Job, JobOptions, job_name
 from beam_pipelines.runners.job_servers import TidyRunner
 
-# A worker process for each of its 4 virtual CPUs, with 4 GB each: the least that is in every region.
+# The smallest machine type that every region offers: 4 virtual CPUs, each with a worker process and 4 GB of memory.
 _MACHINE_TYPE = "e2-standard-4"
 
 
 class Dataflow(Engine):
-    """The service of Google's cloud."""
+    """The Dataflow service of Google Cloud."""
 
     poll_seconds = 5.0
     takes_jobs = True
@@ -32,7 +32,7 @@ class Dataflow(Engine):
 
     def _check_needs(self, wait: bool) -> None:
         cloud, workers = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions).max_num_workers
-        in_launch = bool(cloud.template_location)  # of the template, which says these two
+        in_launch = bool(cloud.template_location)  # a launch of the template sets these two options
         for option, value, expected in (
             ("--project", cloud.project, "a project's id"),
             ("--region", cloud.region, "a region, such as europe-west1: best the buckets' own"),
@@ -55,11 +55,11 @@ class Dataflow(Engine):
             _check_credentials()
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Beam and the service do the rest well: a worker process for each CPU, one bundle at a time in each, Dataflow Shuffle,
-        as many workers as keep up.
+        """Sets the machine type, the job name and the service's time limit.
 
-        A job's name has no part of its run: of two active jobs with one name, in one region, the service refuses the second. The name that
-        comes with a template stays as it is: its launcher looks for the job by it.
+        The defaults of Beam and Dataflow suit all other options. The job name does not contain the run ID, so that
+        Dataflow rejects a second active job for the same output in the same region. The job name of a template stays
+        unchanged, because the launcher of the template looks for the job by that name.
         """
         cloud, worker = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions)
         if not worker.machine_type:
@@ -67,7 +67,7 @@ class Dataflow(Engine):
         if not (cloud.job_name and cloud.template_location):
             name = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-")
             cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output)
-        if limit := self.options.view_as(JobOptions).job_timeout:  # the service's own, which holds where nobody waits
+        if limit := self.options.view_as(JobOptions).job_timeout:  # Dataflow enforces its limit even if no client waits
             services = cloud.dataflow_service_options or []
             cloud.dataflow_service_options = [*services, f"max_workflow_runtime_walltime_seconds={limit}"]
 
@@ -77,9 +77,9 @@ class Dataflow(Engine):
         cloud = self.options.view_as(GoogleCloudOptions)
         request = api.ListJobsRequest(filter=api.ListJobsRequest.Filter.ACTIVE, project_id=cloud.project, location=cloud.region)
         try:
-            # Beam's client looks a job up by its whole name alone; where it asks, and as whom, is what it is good for here.
+            # Beam's client cannot list jobs, but its API client has the endpoint and the credentials for the request.
             jobs = list(self._client._jobs_client.list_jobs(request))
-        except Exception as error:  # of whatever class: Google's of the answer, gRPC's and requests' of the way there
+        except Exception as error:  # the Google API, gRPC and requests each raise their own classes
             raise EngineError(f"Dataflow does not tell of its jobs: {_first_line(error)}") from None
         return [Job(job.id, job.name, job.current_state.name.removeprefix("JOB_STATE_"), self._page(job.id)) for job in jobs]
 
@@ -96,12 +96,13 @@ class Dataflow(Engine):
         return _DataflowRunner()
 
     def describe_job(self, result: PipelineResult, output: str, *, may_renumber: bool) -> str:
-        """What to tell of a job that was submitted, or of the template that was made of it.
+        """Returns the message to print for a submitted job, or for a template that was created.
 
         Args:
             result: The result of the job's submission.
-            output: The directory that becomes the data set.
-            may_renumber: Whether it replaces a data set that has class tables, and nothing says that classes keep their numbers.
+            output: The output directory of the dataset.
+            may_renumber: Whether the job replaces a dataset with class tables and no option preserves the class
+                numbers.
         """
         if result.has_job:
             lines = [
@@ -128,7 +129,7 @@ class Dataflow(Engine):
         names = {cls.__name__ for cls in type(error).__mro__}
         if names & {"AlreadyExists", "DataflowJobAlreadyExistsError"}:
             name = self.options.view_as(GoogleCloudOptions).job_name
-            found = re.search(r"with id: (\S+)\. ", str(error))  # as Beam tells it; the service's own refusal has none
+            found = re.search(r"with id: (\S+)\. ", str(error))  # the service's own error has no ID
             page = f"; see {self._page(found[1])}" if found else ""
             return BusyError(f"already running: Dataflow has an active job {name}, and takes no second one of that name{page}")
         if names & {"ServerError", "TooManyRequests"}:
@@ -142,12 +143,12 @@ class Dataflow(Engine):
 
 class _DataflowRunner(TidyRunner, DataflowRunner):
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
-        with contextlib.closing(self):  # what was staged is in the bucket
+        with contextlib.closing(self):  # the staged files are in the bucket by then
             return super().run_pipeline(pipeline, options)
 
 
 def _check_credentials() -> None:
-    """Beam itself would look for them for 20 seconds, and go on without."""
+    """Checks that Google credentials exist. Without them, Beam searches for 20 seconds and then continues."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

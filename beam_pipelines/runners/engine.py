@@ -1,4 +1,4 @@
-"""What is asked of every engine; each runner's module answers it for one."""
+"""The base class of the engines that run Beam jobs. The module of each runner defines a subclass."""
 
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ _DIGEST_LENGTH = 8  # hex digits
 
 
 class JobOptions(PipelineOptions):
-    """Options of ours that hold for every engine."""
+    """Recordmill's own pipeline options that apply to every engine."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -43,13 +43,13 @@ def _parse_seconds(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A job that has not ended, as its engine tells of it.
+    """An active job, as reported by its engine.
 
     Attributes:
-        id: The id of the job, as the engine gives it.
-        name: The name of the job, as `Engine.set_defaults` gives it.
-        state: The state of the job in the engine's words, such as RUNNING.
-        page: URL of the engine's page of it.
+        id: The job ID that the engine assigned.
+        name: The job name that `Engine.set_defaults` assigned.
+        state: The state of the job as the engine names it, such as RUNNING.
+        page: The URL of the engine's web page for the job.
     """
 
     id: str
@@ -60,16 +60,18 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """The engine of a job. What is written here holds for a cluster of whatever kind; modules of runners say what differs.
+    """The engine that runs a job. The defaults of this base class suit a cluster of any kind.
 
     Attributes:
-        name: The name of the engine, as `--runner` says it.
+        name: The name of the engine, as in `--runner`.
         options: The options of the Beam pipeline.
-        runs_tensorflow: Whether `recordmill analyze` and `recordmill transform` have been seen to run there.
-        takes_jobs: Whether it is a service that takes jobs: nobody need wait for one, and `describe_job` says what to tell of it.
-        start_seconds: The time that it needs before the first image is read, in seconds.
-        num_processes: The number of light processes beside one of its workers; 0 where it starts workers enough.
-        poll_seconds: The time between two looks at a job's state, in seconds.
+        runs_tensorflow: Whether `recordmill analyze` and `recordmill transform` have been tested on the engine.
+        takes_jobs: Whether the engine is a service that runs jobs without a waiting client. If so, the engine has a
+            `describe_job` method, which returns the message for a submitted job.
+        start_seconds: The expected time before the first image is read, in seconds.
+        num_processes: The number of extra worker processes beside each Beam worker. It is 0 if the engine starts
+            enough workers of its own.
+        poll_seconds: The interval between two polls of a job's state, in seconds.
     """
 
     name: str
@@ -82,24 +84,24 @@ class Engine:
 
     @property
     def environment(self) -> str | None:
-        """How its workers are started, as `--environment_type` says."""
+        """The way to start the engine's workers, as given by `--environment_type`."""
         return self.options.view_as(PortableOptions).environment_type
 
     @property
     def runs_here(self) -> bool:
-        """Whether every worker is on this machine."""
+        """Whether all workers run on this machine."""
         return self.environment == "LOOPBACK"
 
     def check(self, paths: Sequence[tuple[str, str]], *, shared_filesystem: bool, wait: bool) -> None:
-        """Fails where a job could not run as it is asked for.
+        """Checks that the engine can run the job with the given options.
 
         Args:
-            paths: The paths that its workers are to see, each with the option that names it.
-            shared_filesystem: Whether workers see the local paths that are given.
-            wait: Whether the command waits for the job's end.
+            paths: Pairs of an option's name and a path that the workers must be able to read or write.
+            shared_filesystem: Whether the workers can access the given local paths.
+            wait: Whether the command waits for the end of the job.
 
         Raises:
-            UserError: Something that the engine needs is missing or does not answer.
+            UserError: A path is not accessible to the workers, or a service or option that the engine needs is missing.
         """
         if not self.runs_here:
             for option, path in paths:
@@ -114,7 +116,11 @@ class Engine:
             )
 
     def _check_needs(self, wait: bool) -> None:
-        """Beam's own image has no recordmill in it; and installed from its source alone, recordmill is the trainer's half."""
+        """Checks the options that the engine needs.
+
+        Docker workers need an image or package with recordmill and its dependencies. Beam's own image lacks recordmill,
+        and a source installation without a requirements file lacks the dependencies of `beam_pipelines`.
+        """
         if self.environment not in (None, "DOCKER") or self.runs_here:
             return
         setup = self.options.view_as(SetupOptions)
@@ -127,39 +133,42 @@ class Engine:
             )
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """What suits our jobs there, where the user did not choose: changes the options.
+        """Sets suitable defaults in `options` for options that the user did not set.
 
         Args:
-            name: The name of the data set.
-            output: The directory of the data set: an engine whose jobs outlive this process names them so that `find_jobs` finds them.
-            run_id: The id of the run, in hex digits.
-            has_tensorflow: Whether the job's workers import TensorFlow, which takes seconds.
+            name: The name of the dataset.
+            output: The output directory of the dataset. If jobs of this engine can outlive this process, their names
+                contain a digest of the directory, by which `find_jobs` finds them.
+            run_id: The ID of the run, in hex digits.
+            has_tensorflow: Whether the workers of the job import TensorFlow, which takes seconds.
         """
 
     def find_jobs(self, output: str) -> list[Job]:
-        """Jobs of ours to an output that have not ended, whoever started them; none where they live and die with their client.
+        """Returns the active recordmill jobs that write to an output directory, no matter which process started them.
+
+        The list is always empty for an engine whose jobs end with their client.
 
         Raises:
-            RunError: The engine does not tell.
+            RunError: The engine does not list its jobs.
         """
         is_ours = re.compile(rf"-{output_digest(output)}(-[0-9a-f]{{{_DIGEST_LENGTH}}})?$")
         return [job for job in self._list_jobs() if is_ours.search(job.name)]
 
     def cancel_jobs(self, jobs: Sequence[Job]) -> None:
-        """Cancels jobs and waits for their end.
+        """Cancels jobs and waits until they have ended.
 
         Raises:
-            StillRunningError: The end of one was not seen.
+            StillRunningError: It is unknown whether all jobs have ended.
         """
         ids = {job.id for job in jobs}
         try:
             self._cancel_until_none(lambda job: job.id in ids)
-        except Exception as error:  # whatever: all that matters is that the end was not seen
+        except Exception as error:  # after any error it is unknown whether the jobs have ended
             told = "; ".join(f"{job.name}, {job.page}" for job in jobs)
             raise StillRunningError(f"a job of an earlier run could not be cancelled ({_one_line(error)}): {told}") from error
 
     def _cancel_until_none(self, is_meant: Callable[[Job], bool]) -> None:
-        """TimeoutError where one of them goes on."""
+        """Cancels the jobs for which `is_meant` is true until none is left, or raises `TimeoutError`."""
         deadline = time.monotonic() + _STOP_SECONDS
         while going_on := [job for job in self._list_jobs() if is_meant(job)]:
             if time.monotonic() > deadline:
@@ -170,22 +179,23 @@ class Engine:
             time.sleep(self.poll_seconds)
 
     def _list_jobs(self) -> list[Job]:
-        """All jobs of the engine that have not ended, of others too; RunError where it does not tell."""
+        """Returns all active jobs of the engine, including jobs of other users, or raises `RunError`."""
         return []
 
     def _cancel_job(self, job_id: str) -> None:
-        """Asks for a job's end, and does not wait for it."""
+        """Requests that a job be cancelled, without waiting for its end."""
         raise NotImplementedError(self.name)
 
     def make_runner(self) -> PipelineRunner | None:
-        """The runner; None lets Beam construct it."""
+        """Creates the Beam runner. Returns None if Beam should construct the runner itself."""
         return None
 
     def make_pipeline(self) -> beam.Pipeline:
-        """A job without any step. The folder that Beam makes for files of steps in other languages is removed at once: it would be left
-        behind by a job that is never run, or whose process is killed.
+        """Creates an empty pipeline.
 
-        Nor is pip asked what is installed here, half a second each time, where workers come from no image of Beam's, which logs that.
+        The temporary folder that Beam creates for cross-language transforms is removed immediately. Otherwise, a
+        pipeline that never runs or a killed process would leave the folder behind. If the workers do not use Beam's
+        image, an experiment stops Beam from listing the installed packages with pip, which takes half a second.
         """
         if self.environment in ("LOOPBACK", "PROCESS"):
             self.options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
@@ -195,7 +205,7 @@ class Engine:
 
     @contextlib.contextmanager
     def closing(self, runner: PipelineRunner) -> Iterator[None]:
-        """At the end, what the runner has started for a job ends, and its temporary files go."""
+        """On exit, stops the job server that the runner started and deletes the runner's temporary files."""
         try:
             yield
         finally:
@@ -204,24 +214,24 @@ class Engine:
 
     @contextlib.contextmanager
     def watching(self, interrupt: Callable[[UserError | RunError], None]) -> Iterator[None]:
-        """Around a job, of which the user is told what its client does not say.
+        """Context manager that monitors a running job and logs problems that the Beam client does not report.
 
         Args:
-            interrupt: Ends the waiting for a job whose end nobody will ever tell of.
+            interrupt: A function that stops the wait for a job whose end the client would never report.
         """
         yield
 
     def stop(self, result: PipelineResult | None) -> None:
-        """Stops a job and waits for its end; raises whatever where that was not seen.
+        """Stops a job and waits for its end. Raises an exception of any class if it cannot confirm the end.
 
         Args:
-            result: The result of the job's submission; None where that came to no end.
+            result: The result of the job's submission, or None if the submission did not complete.
         """
-        if result and not self.runs_here:  # else the engine is this process's child, and has ended with Beam's waiting
+        if result and not self.runs_here:  # a local engine is a child process, which ends when Beam's wait ends
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
-        """What is behind an error of the engine's own; None for any other."""
+        """Converts an exception of the engine to an error for the user. Returns None for all other exceptions."""
         if isinstance(error, grpc.RpcError):
             told = error.details() if isinstance(error, grpc.Call) else error
             return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(told)})")
@@ -231,18 +241,18 @@ class Engine:
 
 
 def output_digest(output: str) -> str:
-    """What stands for an output in the names of its jobs: hex digits, the same wherever it is called from."""
+    """Returns the hex digest that identifies an output directory in job names, independent of the working directory."""
     path = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:_DIGEST_LENGTH]
 
 
 def job_name(prefix: str, output: str, run_id: str = "") -> str:
-    """The name of a job; without an output, or a run, it has no part of that."""
+    """Returns a job name made of the prefix, the digest of the output and the start of the run ID, if given."""
     return "-".join([prefix, *([output_digest(output)] if output else []), *([run_id[:_DIGEST_LENGTH]] if run_id else [])])
 
 
 def cancel(result: PipelineResult) -> None:
-    """Cancels a job and waits for its end; TimeoutError where that was not seen."""
+    """Cancels a job and waits for its end, or raises `TimeoutError` after 300 seconds."""
     if PipelineState.is_terminal(result.state):
         return
     result.cancel()
@@ -258,13 +268,13 @@ def _one_line(error: object) -> str:
 
 
 def check_program(name: str, option: str, location: str | None, download: Callable[[], str], hint: str = "") -> None:
-    """A program that is given by a path must be there; one that is not is downloaded now, and then not again."""
+    """Checks that a program exists at a local path, or downloads the program to Beam's cache."""
     if location and not is_remote(location):
         if not os.path.isfile(location):
             raise UserError(f"{option}={location} does not exist; expected the path or URL of {name}")
         return
     try:
         download()
-    except Exception as error:  # of whatever class: it is all the download's
+    except Exception as error:  # a download can fail with exceptions of many classes
         reason = str(error).partition(". ")[0].partition("\n")[0]
         raise UserError(f"{name} could not be downloaded ({reason}); expected its path or URL: {option}{hint}") from None

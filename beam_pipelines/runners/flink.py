@@ -1,7 +1,7 @@
-"""Flink, `--runner=FlinkRunner`: a cluster, or without one the job server's own.
+"""The Flink engine (`--runner=FlinkRunner`), for a Flink cluster or for the Flink inside Beam's job server.
 
-A job is found and stopped by a name of its own, through the cluster's REST interface: the job server that submits it is this process's
-child. Ctrl-C ends that one too, and Beam takes it down before it could be asked.
+Each job on a cluster has a unique name, by which the cluster's REST interface finds and cancels the job. The job server
+cannot do this: it is a child of this process, so Ctrl-C ends the job server before Beam can send it a request.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from beam_pipelines.runners.engine import Engine, Job, check_program, job_name
 from beam_pipelines.runners.flink_watch import JobWatch
 from beam_pipelines.runners.job_servers import JobServerRunner
 
-_KEPT_MILLISECONDS = 1000  # of workers without work; with TensorFlow:
+_KEPT_MILLISECONDS = 1000  # time after which an idle worker process ends
 _KEPT_WITH_TENSORFLOW = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 _SECONDS_TO_ANSWER = 10
@@ -33,7 +33,7 @@ _JAVA_ERROR = re.compile(r"\b(java|org\.apache)\.[\w.$]+(Exception|Error)\b.*")
 
 
 class FlinkExchangeOptions(PipelineOptions):
-    """An option of Flink's that Beam passes on, and that its Python does not know."""
+    """A Flink option that Beam passes on to the job server, but that Beam's Python SDK does not define."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ class FlinkExchangeOptions(PipelineOptions):
 
 
 class Flink(Engine):
-    """Runs pipelines on a Flink cluster, or in Flink within its job server where no cluster is named."""
+    """Runs pipelines on a Flink cluster, or inside Beam's Flink job server if no cluster is given."""
 
     runs_tensorflow = True
     poll_seconds = 0.2
@@ -56,7 +56,7 @@ class Flink(Engine):
 
     @property
     def _has_master(self) -> bool:
-        """Whether the job goes to a cluster; without one it runs within the job server."""
+        """Whether the job runs on a cluster. Otherwise, it runs inside the job server."""
         return self._master not in MAGIC_HOST_NAMES
 
     @property
@@ -81,16 +81,18 @@ class Flink(Engine):
         )
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Gives the job a name that no other one has, and lets stages run side by side.
+        """Sets a unique job name, parallel stages and the lifetime of idle workers.
 
-        Who loses a TaskManager then lists and plans again, and writes the shards that were not finished; those that were are found by what
-        lies beside them. BATCH_FORCED would keep the plan too, and takes half as long again, since each stage waits for the one before.
+        By default, stages run in parallel (PIPELINED). After the loss of a TaskManager, the job lists and plans again
+        and writes only the unfinished shards. It recognizes finished shards by the files beside them. BATCH_FORCED also
+        preserves the plan, but takes 50 % longer because each stage waits for the previous stage.
 
-        A job's workers live on from stage to stage, unless the user says for how long: each would import Beam anew, and TensorFlow. One
-        that is killed is replaced only when its time is over. It needs a cluster that has Beam's job server on its class path, as that of
-        `deploy/flink/cluster.py`; others end them at each stage.
+        By default, idle workers stay alive between stages, so that each stage does not import Beam and TensorFlow
+        again. A killed worker is replaced only when its lifetime is over. This needs a cluster with Beam's job server
+        on its class path, such as the cluster of `deploy/flink/cluster.py`. Other clusters end the workers after each
+        stage.
         """
-        cloud = self.options.view_as(GoogleCloudOptions)  # Flink takes the same option
+        cloud = self.options.view_as(GoogleCloudOptions)  # Flink uses the same --job_name option
         cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)
         exchange = self.options.view_as(FlinkExchangeOptions)
         exchange.execution_mode_for_batch = exchange.execution_mode_for_batch or "PIPELINED"
@@ -117,7 +119,7 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """Where it stands why a Python worker does not start: Flink hears nothing of that."""
+        """The location of the logs that show why a Python worker does not start. Flink does not know the reason."""
         if self.environment == "EXTERNAL":
             return f"the log of the pool of workers there (--environment_config={self.options.view_as(PortableOptions).environment_config})"
         return "the log of the program in --environment_config" if self.environment == "PROCESS" else "the log of its container there"
@@ -125,13 +127,16 @@ class Flink(Engine):
     def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:
             return super().stop(result)
-        with contextlib.suppress(Exception):  # Ctrl-C has ended the job server; without it, it must not submit from now on
+        with contextlib.suppress(Exception):  # a job server that Ctrl-C has not ended must not submit the job later
             result.cancel()
         name = self.options.view_as(GoogleCloudOptions).job_name
         self._cancel_until_none(lambda job: job.name == name)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
-        """What Java tells of the cluster; what Python tells is of the job, and a fault of ours keeps its traceback."""
+        """Converts Java exceptions of the cluster to an `EngineError`.
+
+        Errors with a Python traceback come from the job's own code and keep their traceback.
+        """
         told = _JAVA_ERROR.search(str(error))
         if told and "Traceback (most recent call last)" not in str(error):
             return EngineError(f"--flink_master={self._master}: Flink gave up the job ({' '.join(told[0].split())[:300]})")
@@ -155,7 +160,12 @@ class Flink(Engine):
         return FlinkRunner.add_http_scheme(self._master)
 
     def _ask(self, path: str, method: str = "GET") -> Any:
-        """What the cluster's REST interface answers; EngineError where it does not, UserError where it is none."""
+        """Returns the JSON response of the cluster's REST interface to a request.
+
+        Raises:
+            EngineError: The cluster does not respond.
+            UserError: The response is not valid, so `--flink_master` is probably not a Flink REST interface.
+        """
         try:
             request = urllib.request.Request(f"{self._url}/{path}", method=method)
             with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as response:

@@ -1,7 +1,8 @@
-"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots or workers, starts the job again, is gone.
+"""Monitors a Flink job through the REST interface, because the Beam client reports nothing but the state RUNNING.
 
-A job that would fail again, for what its input is, is ended where Flink starts it again. A Python worker that cannot start hangs a job for
-ever, of which neither its state nor its exceptions tell: the stacks of the TaskManagers' threads do.
+The monitor logs waits for slots or workers, restarts of the job and the loss of the cluster. If a job restarts after an
+error in its input, the monitor ends the job, because the job would fail again. A Python worker that cannot start blocks
+its job forever. Only the thread stacks of the TaskManagers show this; the job's state and exceptions do not.
 """
 
 import contextlib
@@ -15,28 +16,29 @@ from beam_pipelines.log import say
 from beam_pipelines.parallel.progress import count_restart
 
 POLL_SECONDS = 5.0
-_PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
-_SECONDS_TO_COME_BACK = 120  # of a JobManager that another one takes over from, or that is started again
-_SECONDS_TO_ANSWER = 600  # of one that may be there, and has no time or no way
-_SECONDS_TO_START = 600  # of a worker, which may have packages to install
+_PATIENCE = 10.0  # short waits are normal when a job starts or restarts
+_SECONDS_TO_COME_BACK = 120  # for a JobManager that is restarted or replaced by a standby
+_SECONDS_TO_ANSWER = 600  # for a JobManager that may be overloaded or unreachable
+_SECONDS_TO_START = 600  # for a worker, which may have to install packages
 _SECONDS_TO_END = 1.0
-_MAX_SECONDS_BETWEEN_STACKS = 300.0  # while nothing changes; each look stops a TaskManager for some milliseconds
-_WAITS_FOR_WORKER = re.compile(r"(MapControlClientPool\.getClient|EnvironmentFactory\.createEnvironment)\(")  # Beam's, in a Java stack
-_DIED = re.compile(r"Process died with exit code -?\d+")  # Beam's, of a worker that is a process and has not said that it is there
-_MAX_DIED = 3  # Flink would go on as long as its restart strategy says
+_MAX_SECONDS_BETWEEN_STACKS = 300.0  # upper bound, because each thread dump stops a TaskManager for milliseconds
+_WAITS_FOR_WORKER = re.compile(r"(MapControlClientPool\.getClient|EnvironmentFactory\.createEnvironment)\(")
+_DIED = re.compile(r"Process died with exit code -?\d+")  # Beam's message if a worker process ends before it connects
+_MAX_DIED = 3  # Flink's restart strategy may allow more attempts
 _MAX_NAMES = 3
 _LOST = ("FAILING", "FAILED", "CANCELLING", "CANCELED")
 
 
 class JobWatch(threading.Thread):
-    """Tells of a job, as `log.say` does.
+    """A thread that monitors a Flink job and logs its problems.
 
     Args:
-        ask: A function from a path to what the cluster's REST interface answers to it; EngineError where it does not.
-        name: The name of the job, which no other job has.
-        place: The name of what `ask` asks, for messages.
-        worker_logs: The place where it says why a Python worker does not start, for a message.
-        interrupt: A function that ends the waiting for the job.
+        ask: A function that takes a path of the cluster's REST interface and returns the response. It raises
+            `EngineError` if the cluster does not respond.
+        name: The unique name of the job.
+        place: The name of the cluster, for messages.
+        worker_logs: The location of the logs of Python workers that do not start, for messages.
+        interrupt: A function that stops the wait for the job with an error.
     """
 
     def __init__(
@@ -57,12 +59,12 @@ class JobWatch(threading.Thread):
         self._told_starting: list[str] = []
 
     def stop(self) -> None:
-        """From now on nothing is said."""
+        """Stops the monitor, which then logs nothing more."""
         self._over.set()
         self.join(_SECONDS_TO_END)
 
     def finish(self) -> None:
-        """Ends the watch once the job is done, and says what has come since the last look."""
+        """Stops the monitor after the job is done, and logs the events since the last poll."""
         self.stop()
         with contextlib.suppress(EngineError):
             self._look()
@@ -79,7 +81,7 @@ class JobWatch(threading.Thread):
                 self._heard, self._is_silent = time.monotonic(), False
 
     def _look(self) -> None:
-        """What is new since the last time."""
+        """Polls the cluster once and logs the changes since the last poll."""
         jobs = {job["name"]: job for job in self._ask("jobs/overview")["jobs"]}
         job = jobs.get(self._name)
         if job:
@@ -115,7 +117,7 @@ class JobWatch(threading.Thread):
             if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
                 self._last_failure = failure["timestamp"]
                 known = find_user_facing(RuntimeError(failure["stacktrace"]))
-                if known and known.exit_code == 2 and not self._over.is_set():  # however often Flink would try again
+                if known and known.exit_code == 2 and not self._over.is_set():  # retries cannot fix a user error
                     return self._end(known)
                 told = _one_line(known or _first_line(failure))
                 died = _DIED.search(told)
@@ -127,7 +129,7 @@ class JobWatch(threading.Thread):
 
     def _look_for_workers(self, job: dict[str, Any]) -> None:
         now = time.monotonic()
-        if job["tasks"] != self._tasks:  # something goes on
+        if job["tasks"] != self._tasks:  # the job makes progress
             self._tasks, self._seconds_between_stacks = job["tasks"], _PATIENCE
             self._next_stacks, self._starting_since = now + _PATIENCE, None
         if now < self._next_stacks:
@@ -136,7 +138,7 @@ class JobWatch(threading.Thread):
         try:
             num_tasks, places = self._find_starting() if job["state"] == "RUNNING" else (0, [])
         except (UserError, EngineError):
-            # A TaskManager is gone since it was listed, or hangs: whether the JobManager answers is seen elsewhere.
+            # A TaskManager was lost after it was listed, or hangs. `run` checks whether the JobManager responds.
             return
         self._seconds_between_stacks = _PATIENCE if places else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
         self._next_stacks = now + self._seconds_between_stacks
@@ -157,7 +159,7 @@ class JobWatch(threading.Thread):
             self._say(f"{told}; if it does not, {self._worker_logs} says why")
 
     def _find_starting(self) -> tuple[int, list[str]]:
-        """How many threads of the job wait for a worker that starts, and the TaskManagers of these."""
+        """Returns the number of threads that wait for a worker to start, and the IDs of their TaskManagers."""
         names = tuple(vertex["name"] for vertex in self._ask(f"jobs/{self._job_id}")["vertices"])
         num_threads, places = 0, []
         for manager in self._ask("taskmanagers")["taskmanagers"]:
@@ -188,7 +190,7 @@ class JobWatch(threading.Thread):
 
 
 def _first_line(failure: dict[str, Any]) -> str:
-    """The first line of what may be a traceback of Java's around one of Python's, without the name of the exception."""
+    """Returns the first line of a failure's stack trace, without the name of the Java exception."""
     return failure["stacktrace"].partition("\n")[0].removeprefix(f"{failure['exceptionName']}: ")
 
 

@@ -1,9 +1,9 @@
-"""Runners that submit a job through a job server, which is a process of its own: at a port that nobody takes before it listens there.
+"""Runners that submit a job through a job server process, which listens at a reserved port.
 
-Beam chooses a port that is free, and the server listens there when its Java has come up, seconds later. A worker, a cluster or another
-run may have been given that port by then; Beam would send the job to whoever that is.
+Beam itself chooses a free port, but the Java server listens at the port only seconds later. By then, another process
+may use the port, and Beam would send the job to that process. A reserved port prevents this.
 
-The server ends with this process, however that ends, and so do the files that Beam leaves for both.
+The job server ends when this process ends, even if this process is killed. The temporary files are then deleted.
 """
 
 import contextlib
@@ -25,10 +25,11 @@ _UNTIL_CLIENT_ENDS = pathlib.Path(__file__).with_name("until_client_ends.py")
 
 
 def reserve_port() -> int:
-    """A port of this machine at which a server can listen that is told of it.
+    """Reserves a TCP port of this machine and returns its number.
 
-    Its last connection was closed on its side, so the system keeps it for a while (RFC 9293, TIME-WAIT: a minute on Linux): it gives it
-    to nobody who asks for any port. Who asks for this one gets it, with SO_REUSEADDR, as servers do.
+    The function closes a connection from the port's side, which puts the port into the TIME-WAIT state (RFC 9293) for
+    a minute on Linux. In this time, the system does not assign the port to processes that ask for any free port. A
+    server that binds this port by its number with SO_REUSEADDR succeeds.
     """
     with socket.create_server(("localhost", 0)) as listener:
         with socket.create_connection(listener.getsockname()):
@@ -37,7 +38,7 @@ def reserve_port() -> int:
 
 
 class TidyRunner(PipelineRunner):
-    """A runner whose temporary files are gone once it is closed: what Beam makes for a submission, it would leave for ever."""
+    """A runner that deletes the temporary files of the job submission when it is closed. Beam itself never does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,20 +46,20 @@ class TidyRunner(PipelineRunner):
 
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
         setup = options.view_as(SetupOptions)
-        if setup.requirements_cache is None:  # packages that the next submission needs too, where Beam keeps them
+        if setup.requirements_cache is None:  # Beam's usual folder, which the next submission reuses
             setup.requirements_cache = os.path.join(tempfile.gettempdir(), "beam-requirements-cache")
         self.folder = tempfile.mkdtemp(prefix="recordmill-job-")
         with _temporary_files_in(self.folder):
             return super().run_pipeline(pipeline, options)
 
     def close(self) -> None:
-        """After the job's end; one that goes on without this process goes on without these files."""
+        """Deletes the temporary files. A job that continues without this process does not need them."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class JobServerRunner(TidyRunner):
-    """A runner whose job server listens at a port that is reserved for it, unless the user chose one, and ends with this process."""
+    """A runner whose job server ends with this process and listens at a reserved port or at the user's port."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,11 +68,11 @@ class JobServerRunner(TidyRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         server = options.view_as(JobServerOptions)
         server.job_port = server.job_port or reserve_port()
-        if server.job_server_java_launcher == "java":  # by default it is looked for in PATH alone
+        if server.job_server_java_launcher == "java":  # Beam's default is found only through PATH
             server.job_server_java_launcher = JavaHelper.get_java()
-        server.job_server_jvm_properties = [f"-Djava.io.tmpdir={self.folder}", *server.job_server_jvm_properties]  # of Java's libraries
+        server.job_server_jvm_properties = [f"-Djava.io.tmpdir={self.folder}", *server.job_server_jvm_properties]
         self._server = super().default_job_server(options)
-        if isinstance(self._server, StopOnExitJobServer):  # else it is none of its own
+        if isinstance(self._server, StopOnExitJobServer):  # otherwise, it is an external server
             _end_with_client(self._server._job_server, self.folder)
         return self._server
 
@@ -93,7 +94,7 @@ def _end_with_client(server: SubprocessJobServer, folder: str) -> None:
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
-    """Beam asks for no other place than the process's."""
+    """Redirects all temporary files of this process to a folder, because Beam has no option for its own files."""
     saved, tempfile.tempdir = tempfile.tempdir, folder
     try:
         yield

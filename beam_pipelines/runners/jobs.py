@@ -1,4 +1,4 @@
-"""One Beam job: its options, its engine, and whose fault a failure is."""
+"""Parses the pipeline options of a Beam job, chooses its engine and converts its exceptions to errors for the user."""
 
 import argparse
 import contextlib
@@ -22,10 +22,10 @@ from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.signatures import remember_signatures
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 
-# Name -> the module that has it, and its class there: each imports clients and servers of its own, which no other engine needs.
+# From each runner's name to its module and class. Modules are imported on demand, because each imports its own clients.
 ENGINES: Mapping[str, tuple[str, str]] = {
     "DirectRunner": ("local", "Local"),  # the default
-    "FnApiRunner": ("local", "Local"),  # the same by Beam's name
+    "FnApiRunner": ("local", "Local"),  # Beam's own name for the same runner
     "PrismRunner": ("prism", "Prism"),
     "FlinkRunner": ("flink", "Flink"),
     "PortableRunner": ("portable", "Portable"),
@@ -34,10 +34,10 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 
 class RunOptions(PipelineOptions):
-    """Beam's options, whose flags have been checked. Each view is made once: Beam asks for a hundred in a small run, and parses the flags
-    for each.
+    """Pipeline options that cache their views and skip the warnings about unknown flags.
 
-    Views share the values, so one that is kept is the one that would be made.
+    Beam requests about a hundred views in a small run and parses the flags again for each view. Views share their
+    values, so a cached view equals a new view.
     """
 
     def view_as(self, cls: type[PipelineOptions]) -> PipelineOptions:
@@ -47,27 +47,33 @@ class RunOptions(PipelineOptions):
         return views[cls]
 
     def get_all_options(self, *args: Any, display_warnings: bool = False, **options: Any) -> dict[str, Any]:
-        """Without warnings of unknown flags, for which Beam asks each run once more: these were refused."""
+        """Returns all options, or no options if called only for warnings about unknown flags.
+
+        Unknown flags were already rejected, so Beam's second call in each run is skipped.
+        """
         return {} if display_warnings else super().get_all_options(*args, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy makes views of its own: those of this one would share no values with it."""
+        """Excludes the cached views from copies, because the views share no values with a copy."""
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
 class EngineJobs:
-    """What an engine knows of jobs that write to an output, and that nobody waits for: see `publish.output_directory.Jobs`."""
+    """Finds and cancels an engine's jobs that write to an output directory without a waiting command.
+
+    It implements `publish.output_directory.Jobs`.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
 
     def is_at_work(self, job: str, output: str) -> bool:
-        """Whether a job of this name that writes to the output is at work."""
+        """Returns whether a job with this name that writes to the output is active."""
         return any(found.name == job for found in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
-        """Cancels the jobs that write to the output and were left by a command that was killed."""
+        """Cancels the active jobs that write to the output, which killed commands left behind."""
         if jobs := self._engine.find_jobs(output):
             say(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
             self._engine.cancel_jobs(jobs)
@@ -75,12 +81,15 @@ class EngineJobs:
 
 @contextlib.contextmanager
 def explained_errors(engine: Engine) -> Iterator[None]:
-    """Around a job: what it raises is an error of ours, or KeyboardInterrupt, wherever one of them is behind it."""
+    """Context manager that converts a job's exceptions to errors for the user, or to `KeyboardInterrupt`.
+
+    Exceptions that are not caused by the user, the engine or an interrupt are raised unchanged.
+    """
     try:
         yield
     except StillRunningError:
         raise
-    except Exception as error:  # whatever wrapper the runner put around an error of ours
+    except Exception as error:  # runners wrap errors in exceptions of their own classes
         if is_interrupt(error):
             raise KeyboardInterrupt from None
         explained = find_user_facing(error) or engine.explain(error)
@@ -90,10 +99,10 @@ def explained_errors(engine: Engine) -> Iterator[None]:
 
 
 def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_tensorflow: bool = False) -> Engine:
-    """The engine that `--runner` names.
+    """Returns the engine that `--runner` names.
 
     Raises:
-        UserError: It is not known; or the command needs TensorFlow on its workers, and has not been seen to run there.
+        UserError: The runner is unknown, or the job needs TensorFlow and has not been tested on this runner.
     """
     name = options.view_as(StandardOptions).runner or "DirectRunner"
     if name not in ENGINES:
@@ -111,10 +120,10 @@ def _engine_class(name: str) -> type[Engine]:
 
 
 def parse_pipeline_options(flags: list[str], command: str = "prepare") -> PipelineOptions:
-    """Beam's options, beside those of one of our commands.
+    """Parses the flags of a command that are Beam's pipeline options.
 
     Raises:
-        UserError: One of them is unknown, or has a wrong value; Beam itself would run without it.
+        UserError: An option is unknown or has an invalid value. Beam itself would ignore an unknown option.
     """
 
     def refuse(message: str) -> None:
@@ -129,7 +138,7 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
     options = RunOptions(flags)
     setup = options.view_as(SetupOptions)
     if setup.setup_file:
-        setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which without one is ""
+        setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which must not be ""
         if not os.path.isfile(setup.setup_file):
             raise UserError(f"--setup_file={setup.setup_file} does not exist; expected the path of a setup.py")
     options.get_all_options(add_extra_args_fn=check)
@@ -139,14 +148,14 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
     options.view_as(StoreOptions).check()
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:
-        worker_options.default_sdk_harness_log_level = "WARN"  # worker processes report each of their channels
+        worker_options.default_sdk_harness_log_level = "WARN"  # at INFO, worker processes log each of their channels
     return options
 
 
 def use_for_stores(flags: list[str], command: str) -> None:
-    """Lets Beam's options say how object stores are reached from this process.
+    """Applies Beam's pipeline options to the object-store access of this process.
 
     Raises:
-        UserError: One of them is unknown, or has a wrong value.
+        UserError: An option is unknown or has an invalid value.
     """
     beam.io.filesystems.FileSystems.set_options(parse_pipeline_options(flags, command))

@@ -1,4 +1,4 @@
-"""The local runner, `--runner=DirectRunner`: Beam's engine in this process, with light processes on the cores that it leaves idle."""
+"""The local engine (`--runner=DirectRunner`): Beam's in-process runner with worker processes on the other cores."""
 
 from apache_beam.options.pipeline_options import DirectOptions, StandardOptions, TypeOptions
 from apache_beam.portability.api import beam_provision_api_pb2
@@ -11,27 +11,31 @@ from tf_input.cores import num_cores
 
 
 class Local(Engine):
-    """Beam's engine in this process."""
+    """Runs pipelines with Beam's FnApiRunner in this process."""
 
     runs_tensorflow = True
     runs_here = True
 
     @property
     def num_processes(self) -> int:
-        """As many as there are cores beside its one worker in memory; other modes start workers of their own."""
+        """The number of cores in the `in_memory` mode, which has one Beam worker. Other modes start several workers."""
         return num_cores() if self.options.view_as(DirectOptions).direct_running_mode == "in_memory" else 0
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """The types of our graphs are the same in every run, and looking at them takes as long as the rest of their making."""
-        if not has_tensorflow:  # a graph with TensorFlow is in part the user's
+        """Disables Beam's type checks, which take as long as the rest of the pipeline's construction.
+
+        Pipelines without TensorFlow have the same types in every run, so each run need not check them.
+        """
+        if not has_tensorflow:  # a pipeline with TensorFlow may contain the user's own code
             self.options.view_as(TypeOptions).pipeline_type_check = False
 
     def make_runner(self) -> PipelineRunner:
-        """`DirectRunner` would first try to download another engine, and silently change to it. Its in-memory engine is meant, and
-        worker processes get the pipeline options only through the provision info.
+        """Creates Beam's `FnApiRunner`, because `DirectRunner` may download and use Prism instead without notice.
+
+        If the workers are processes, the runner passes the pipeline options to them through the provision info.
         """
         self.options.view_as(StandardOptions).runner = "FnApiRunner"
-        # Of this process: each side input is read once, and to weigh what it would keep Beam looks through all modules that are imported.
+        # No cache: each side input is read only once, and Beam searches all imported modules to measure cached values.
         worker_handlers.STATE_CACHE_SIZE_MB = 0
         if self.options.view_as(DirectOptions).direct_running_mode == "in_memory":
             return fn_runner.FnApiRunner()

@@ -1,4 +1,4 @@
-"""Any other engine with a job service, `--runner=PortableRunner --job_endpoint=HOST:PORT`."""
+"""The engine for all other runners with a job service (`--runner=PortableRunner --job_endpoint=HOST:PORT`)."""
 
 from apache_beam.runners.portability.portable_runner import PortableRunner
 
@@ -7,7 +7,7 @@ from beam_pipelines.runners.job_servers import TidyRunner
 
 
 class Portable(Engine):
-    """A cluster behind a job service; of it nothing is known but that Beam submits to it."""
+    """Runs pipelines through a Beam job service of an unknown kind."""
 
     runs_tensorflow = True
 

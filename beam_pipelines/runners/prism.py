@@ -1,4 +1,4 @@
-"""Prism, `--runner=PrismRunner`: Beam's engine in Go, a process beside this one."""
+"""The Prism engine (`--runner=PrismRunner`): Beam's local runner in Go, which runs as a separate process."""
 
 import logging
 
@@ -13,7 +13,7 @@ from beam_pipelines.runners.job_servers import JobServerRunner
 
 
 class Prism(Engine):
-    """A Prism on this machine."""
+    """Runs pipelines with a Prism process on this machine."""
 
     @property
     def runs_here(self) -> bool:
@@ -35,21 +35,21 @@ class Prism(Engine):
 
 class _PrismRunner(JobServerRunner, PrismRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
-        options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # each run's ends with it
+        options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # each run stops its own server
         server = super().default_job_server(options)
         prism = getattr(server, "_job_server", None)
-        if found := getattr(prism, "_log_filter", None):  # none with --prism_log_kind, nor in older versions of Beam
+        if found := getattr(prism, "_log_filter", None):  # missing with --prism_log_kind and in older Beam versions
             prism._log_filter = _LogFilter(found)
         return server
 
 
 class _LogFilter(logging.Filter):
-    """Of the log of Prism and its workers, passes only warnings, errors of workers, and lines that are not part of the log.
+    """A log filter that passes Prism's warnings, its workers' warnings and errors, and lines without a log level.
 
-    Prism's own errors come with the failure of the job.
+    Prism's own errors are hidden, because the failed job reports them.
 
     Args:
-        parser: Beam's filter, which passes everything and sets the level and the name of a record from Prism's JSON.
+        parser: Beam's filter, which passes every record and sets its level and logger name from Prism's JSON.
     """
 
     def __init__(self, parser: logging.Filter) -> None:

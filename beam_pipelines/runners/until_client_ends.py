@@ -1,9 +1,9 @@
-"""Runs a program no longer than its client lives, which is the process that reads what it prints.
+"""Runs a program until its client ends. The client is the process that reads the program's standard output.
 
     python until_client_ends.py FOLDER PROGRAM ARGUMENT ...
 
-However the client ends, by SIGKILL too, its end of that pipe is closed, and the other one, which is the standard output here, tells. The
-program ends then, and the folder, which is the client's for its files, goes. It runs by its path, without recordmill's packages.
+When the client ends, even by SIGKILL, the system closes its end of the standard output pipe. This script detects that,
+ends the program and deletes FOLDER, which holds the client's temporary files. The script does not import recordmill.
 """
 
 import select
@@ -13,12 +13,12 @@ import subprocess
 import sys
 import threading
 
-_SECONDS_TO_END = 3  # Beam kills what does not end in 5
-_SECONDS_TO_SEE = 0.3  # what has ended both may have ended the program first
+_SECONDS_TO_END = 3  # Beam kills processes that do not end within 5 seconds
+_SECONDS_TO_SEE = 0.3  # a signal to both may end the program slightly before the client
 
 
 def main(folder: str, *command: str) -> int:
-    """Runs a program no longer than its client lives, and returns its exit code; removes the folder where the client has ended."""
+    """Runs a program until its client ends and returns its exit code. Deletes the folder if the client has ended."""
     program = subprocess.Popen(command)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *unused: threading.Thread(target=_end, args=(program,)).start())
@@ -32,7 +32,7 @@ def main(folder: str, *command: str) -> int:
 
 def _watch(program: subprocess.Popen, is_alone: threading.Event) -> None:
     pipe = select.poll()
-    pipe.register(sys.stdout.fileno(), 0)  # whatever is asked for, an error is told of: nobody reads any more
+    pipe.register(sys.stdout.fileno(), 0)  # poll always reports a pipe that has no reader any more
     pipe.poll()
     is_alone.set()
     _end(program)

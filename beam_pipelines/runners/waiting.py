@@ -1,4 +1,4 @@
-"""Runs a job to its end, and stops it where nobody waits any more, or where it takes too long."""
+"""Runs a job until it ends, and stops the job after an interrupt, an error or a timeout."""
 
 import signal
 import threading
@@ -20,16 +20,19 @@ _SECONDS_TO_HEAR = 5.0
 
 
 def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:
-    """Runs a job to its end; one that nobody waits for any more is stopped: it must not go on writing to what is removed.
+    """Runs a job until it ends.
+
+    If the wait is interrupted, the job is stopped, so that it does not write to files that are then removed.
 
     Args:
         pipeline: The pipeline to run.
-        engine: The engine that runs it.
-        paths: The paths that its workers read and write; a store that is silent for too long ends the job.
+        engine: The engine that runs the pipeline.
+        paths: The paths that the workers read and write. An object store that does not respond for too long ends the
+            job.
 
     Raises:
-        RunError: It ended as anything but done, it took longer than `--job_timeout`, or its engine is gone.
-        StillRunningError: It could not be stopped.
+        RunError: The job failed, it took longer than `--job_timeout`, or its engine was lost.
+        StillRunningError: The job could not be stopped.
     """
     result = None
     with _Interrupter(engine.options.view_as(JobOptions).job_timeout) as interrupter, engine.closing(pipeline.runner):
@@ -44,7 +47,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
             if interrupter.error:
                 raise interrupter.error from None
             if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED:
-                # On this side, which a Ctrl-C does that comes while gRPC waits: its own exception may get lost there.
+                # A Ctrl-C during a gRPC call can appear as CANCELLED on the client side instead of KeyboardInterrupt.
                 raise KeyboardInterrupt from None
             raise
     if state != PipelineState.DONE:
@@ -52,7 +55,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
 
 
 def wait_for_end(result: PipelineResult) -> str:
-    """Waits for the end of a job, and returns its last state."""
+    """Waits for the end of a job and returns its final state."""
     return result.wait_until_finish()
 
 
@@ -60,21 +63,21 @@ def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunE
     try:
         with interrupts.unhurried():
             engine.stop(result)
-    except Exception as error:  # whatever: all that matters is that its end was not seen
+    except Exception as error:  # after any error it is unknown whether the job has ended
         reason = cause or f"the job could not be stopped ({' '.join(str(error).split())[:200]})"
         raise StillRunningError(f"{reason}, and what it has written was left there") from error
 
 
 class _Interrupter:
-    """Lets time, or another thread, end what the main thread waits for.
+    """Context manager that lets a timeout or another thread interrupt the main thread.
 
-    It raises there, and again until it is heard: a library may swallow an exception.
+    It raises an exception in the main thread again every few seconds, because a library may swallow the exception.
 
     Args:
-        timeout: Seconds of the whole job; None: it may take for ever.
+        timeout: The maximum duration of the job in seconds, or None for no limit.
 
     Attributes:
-        error: Why; None while nobody wants the end.
+        error: The reason for the interrupt, or None before an interrupt.
     """
 
     def __init__(self, timeout: int | None) -> None:
@@ -94,7 +97,7 @@ class _Interrupter:
         return self
 
     def interrupt(self, error: UserError | RunError) -> None:
-        """Ends what the main thread waits for, with an error; called from any thread."""
+        """Interrupts the main thread with an error. Any thread may call this method."""
         if self._is_main:
             self.error = self.error or error
             signal.setitimer(signal.ITIMER_REAL, 1e-3, _SECONDS_TO_HEAR)
@@ -102,7 +105,7 @@ class _Interrupter:
             say(str(error), "warning")
 
     def disarm(self) -> None:
-        """From now on nothing is raised."""
+        """Prevents further interrupts."""
         if self._timer:
             self._timer.cancel()
         if self._is_main:
@@ -119,4 +122,4 @@ class _Interrupter:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """Passes where an interrupt does."""
+    """Raised in the main thread. Code that lets `KeyboardInterrupt` through lets this exception through too."""
