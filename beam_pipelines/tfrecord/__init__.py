@@ -1,5 +1,5 @@
-"""The record format: TFRecord frames, and `tf.train.Example`s in them, without TensorFlow.
+"""Reads and writes TFRecord files and `tf.train.Example`s without TensorFlow.
 
-What comes in are features of a schema, and what goes out are the bytes of a record; and the other way round, for records that others
-wrote, whose values are found where they lie and not copied.
+The writer turns the features of a schema into the bytes of a record. The reader also handles records of other writers.
+It locates values inside the record and does not copy them.
 """

@@ -1,12 +1,13 @@
-"""Reads ArrayRecord files record by record, damaged ones too, with the library `array_record`.
+"""Reads ArrayRecord files record by record with the library `array_record`, even if they are corrupt.
 
-Such a file is chunks of records, compressed or not, and a footer that says where they are (https://github.com/google/array_record).
+An ArrayRecord file consists of chunks of records, which can be compressed, and a footer with the chunk offsets
+(https://github.com/google/array_record).
 
-    what is damaged       what becomes of it
-    a chunk               one `BadRecord` for each of its records; reading goes on behind it
-    so much that a        `NoRecordsError`: a footer may say that there are billions
-    million in a row are
-    the footer, the end   `NoRecordsError`: nobody knows where the records are
+    corrupt part             effect
+    a chunk                  one `BadRecord` per record of the chunk; reading continues after it
+    over 1,048,576 records   `NoRecordsError`, because a corrupt footer can claim billions of records
+    in a row
+    the footer or the end    `NoRecordsError`, because the record offsets are unknown
 """
 
 import contextlib
@@ -22,54 +23,57 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import is_remote, open_file
 from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
 
-# The header of the first block, which is the same in every file of chunks.
+# Header of the first block. It is the same in every ArrayRecord file.
 _MAGIC = bytes.fromhex("83af70d10d884a3f")
 _ONE_CHUNK_AT_A_TIME = "readahead_buffer_size:0,max_parallelism:0"
 _READ_BYTES = 1 << 20
-_MAX_BAD_IN_A_ROW = 1 << 20  # records: sixteen times what a chunk has by default
+_MAX_BAD_IN_A_ROW = 1 << 20  # In records. A chunk has 65,536 records by default.
 
 
 def is_array_record(file: BinaryIO) -> bool:
-    """Whether a file begins as ArrayRecord files do; leaves it at its beginning."""
+    """Returns whether a file starts with the ArrayRecord header. Rewinds the file to the start."""
     start = file.read(len(_MAGIC))
     file.seek(0)
     return start == _MAGIC
 
 
 def check_array_record(place: str) -> None:
-    """UserError that begins with a place where the library that reads and writes them is not installed."""
+    """Raises UserError, prefixed with `place`, if the library `array_record` is not installed."""
     if importlib.util.find_spec("array_record") is None:
         raise UserError(f"{place}: array_record is not installed; expected `pip install 'recordmill[export]'`")
 
 
 class RecordFileReader:
-    """Reads files of records, TFRecords or ArrayRecords, on disks and in stores.
+    """Reads TFRecord and ArrayRecord files from disks and object stores.
 
-    The library that reads ArrayRecords knows nothing of how stores are reached. So of such a file there a copy is made on a disk, without a
-    name: it is gone with its process. The last one is kept as long as this object, since a source looks at its first file several times.
+    The ArrayRecord library cannot read from object stores. A remote ArrayRecord file is therefore first copied to an
+    unnamed temporary file, which the system deletes when the process ends. The reader keeps the latest copy open,
+    because a source opens its first file several times.
     """
 
     def __init__(self) -> None:
         self._copy = functools.lru_cache(maxsize=1)(_copy_to_disk)
 
     def read(self, path: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
-        """The records of a file that is open at its beginning.
+        """Yields the records of a file that is open at its start.
 
         Raises:
-            NoRecordsError: It is of neither format, or an ArrayRecord file that is cut off, or whose footer is damaged.
-            OSError: It could not be read.
-            UserError: It is an ArrayRecord file, and their library is not installed.
+            NoRecordsError: The file has neither format, or is an ArrayRecord file that is truncated or has a corrupt
+                footer.
+            OSError: The file could not be read.
+            UserError: The file is an ArrayRecord file, and the library `array_record` is not installed.
         """
         if not is_array_record(file):
             yield from read_records(file)
             return
         check_array_record(printable(path))
-        copy = self._copy(path) if is_remote(path) else None  # held, whatever else is copied meanwhile
+        # Keep a reference, so that copying another file does not close this copy.
+        copy = self._copy(path) if is_remote(path) else None
         yield from read_array_records(f"/dev/fd/{copy.file.fileno()}" if copy else path)
 
 
 class _Copy:
-    """Closed, and gone, when the last one that reads it lets go of it."""
+    """Temporary copy of a file. It is closed, and so deleted, when the last reader releases it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -87,11 +91,13 @@ def _copy_to_disk(path: str) -> _Copy:
 
 
 def read_array_records(path: str) -> Iterator[Record | BadRecord]:
-    """The records of a file on a disk, each with its number for an offset. Of all of them one chunk at a time is in memory.
+    """Yields the records of a local ArrayRecord file with their record numbers as offsets.
+
+    At most one chunk is in memory at a time.
 
     Raises:
-        NoRecordsError: The file is cut off, or its footer is damaged, or does not fit what lies before it.
-        OSError: It could not be read.
+        NoRecordsError: The file is truncated, or its footer is corrupt or does not match the chunks.
+        OSError: The file could not be read.
     """
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(_opened(path))
@@ -104,7 +110,7 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
                 if not is_read_through:
                     _read_through(path)
                     is_read_through = True
-                if opened_at == number:  # else a chunk before may have kept it from being read
+                if opened_at == number:  # Otherwise, an earlier corrupt chunk may have made this record unreadable.
                     num_bad += 1
                     if num_bad > _MAX_BAD_IN_A_ROW:
                         raise NoRecordsError(
@@ -112,7 +118,7 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
                         )
                     yield BadRecord(number, 0, printable(str(error)) or "its chunk has no such record")
                     number += 1
-                stack.close()  # it gives nothing any more
+                stack.close()  # After an error, the reader returns no more records.
                 reader, opened_at = stack.enter_context(_opened(path, number)), number
                 continue
             num_bad = 0
@@ -125,7 +131,7 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
 
 @contextlib.contextmanager
 def _opened(path: str, number: int = 0) -> Iterator[Any]:
-    """What reads a file from a record on."""
+    """Opens a file and seeks to a record."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     reader = ArrayRecordReader(os.fsencode(path), _ONE_CHUNK_AT_A_TIME)
@@ -136,12 +142,12 @@ def _opened(path: str, number: int = 0) -> Iterator[Any]:
         reader.seek(number)
         yield reader
     finally:
-        with contextlib.suppress(RuntimeError):  # what was wrong with it is told
+        with contextlib.suppress(RuntimeError):  # Any problem is already reported.
             reader.close()
 
 
 def _problem(reader: Any) -> str:
-    """Why it gives nothing."""
+    """Closes the reader and returns the reason why it has no records."""
     try:
         reader.close()
     except RuntimeError as error:
@@ -150,7 +156,10 @@ def _problem(reader: Any) -> str:
 
 
 def _read_through(path: str) -> None:
-    """OSError where a disk does not give a file: the library tells that no otherwise than damage, which alone is a fact about the file."""
+    """Reads the whole file, so that a disk failure raises OSError.
+
+    The library reports disk failures and corrupt files in the same way.
+    """
     with open_file(path) as file:
         while file.read(_READ_BYTES):
             pass

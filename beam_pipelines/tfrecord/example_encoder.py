@@ -1,8 +1,8 @@
-"""Serialized examples from a schema, without TensorFlow.
+"""Serializes examples of a schema without TensorFlow.
 
-A serialized example is a `tf.train.Example` (tensorflow/core/example/example.proto): a map from feature name to a list of bytes,
-floats or int64. Protocol buffers leave the order of a map open, and TensorFlow's own differs from run to run; here features
-stand in ascending order of their names, so that the same example has the same bytes (promise 2).
+A serialized example is a `tf.train.Example` (tensorflow/core/example/example.proto): a map from feature name to a list
+of bytes, floats or int64 values. Protocol buffers do not define the order of a map, and TensorFlow's order changes from
+run to run. This encoder sorts features by name, so that equal examples have equal bytes.
 """
 
 import functools
@@ -19,7 +19,7 @@ _LENGTH_DELIMITED_1, _LENGTH_DELIMITED_2 = b"\x0a", b"\x12"
 
 
 def varint(value: int) -> bytes:
-    """A protocol buffer's variable-length integer; negative ones in two's complement of 64 bits."""
+    """Encodes an integer as a protocol buffer varint. Negative numbers use 64-bit two's complement."""
     if 0 <= value < 128:
         return bytes((value,))
     value &= 2**64 - 1
@@ -31,10 +31,10 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-# Under which the bytes of an image are stored.
+# Feature names that contain the bytes of an image.
 _IMAGE_NAMES = (IMAGE, f"{IMAGE}/value")
 
-# What a reference has a column for, and what is known of an image that is read.
+# Features with a column in the references, and features that are known after the image is read.
 _CORE = (("key", "text"), ("label", "class_label"))
 _OF_IMAGE = (
     ("height", "integer"),
@@ -46,19 +46,22 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
-    """Whether a feature's value, or the image, travels with a reference; that of any other feature waits in the spool."""
+    """Returns whether a reference, or the image itself, provides the feature's value. Other values are in the spool."""
     is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
     return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 
 
 def stored_image(schema: Sequence[Feature]) -> str | None:
-    """The name under which records of a schema have the bytes of their image; None where it has none."""
+    """Returns the name of the feature that contains the image bytes, or None without an image."""
     of_image = (one.name for one in stored_features(schema) if one.name in _IMAGE_NAMES and FEATURE_KINDS[one.kind] == "bytes")
     return next(of_image, None)
 
 
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
-    """A schema's features beside those that every example has, of one with an image its size too; as they are stored."""
+    """Returns the stored features of a schema whose values are in the spool.
+
+    These are all features except the key, the label, the image and, in a schema with an image, the image size.
+    """
     has_image = any(feature.name == IMAGE for feature in schema)
     return tuple(feature for feature in stored_features(schema) if not is_core(feature, has_image))
 
@@ -71,7 +74,7 @@ class ExampleEncoder:
         if names != sorted(set(names)):
             raise ValueError(f"a schema has the features {names}; expected each once, in ascending order")
         stored = stored_features(schema)
-        # Without an image all stand before where it would be.
+        # Without an image, all features are in the first part.
         position = next((position for position, feature in enumerate(stored) if feature.name in _IMAGE_NAMES), len(stored))
         self._image_name = stored[position].name if position < len(stored) else IMAGE
         self._extras = extra_features(schema)
@@ -79,20 +82,20 @@ class ExampleEncoder:
         self._after = [(feature.name, self._encoder_of(feature)) for feature in stored[position + 1 :]]
 
     def _encoder_of(self, feature: Feature) -> Callable[[str, Value], bytes]:
-        """A function from a feature's name and value to one entry of Features.feature."""
+        """Returns a function from a feature's name and value to an entry of Features.feature."""
         if feature in self._extras:
-            return lambda name, entry: entry  # encoded already
+            return lambda name, entry: entry  # The value is already encoded.
         return _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
 
     def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
-        """What stands before and after the image's bytes in the serialized example.
+        """Returns the bytes before and after the image bytes of the serialized example.
 
-        The image, nearly all of it, is then never copied only to be copied again.
+        The image is most of the example, so this saves a copy of it.
 
         Args:
             num_image_bytes: The length of the encoded image, in bytes.
-            values: The values of the features that `is_core` holds for, by name.
-            extras: The entries of the other features, as `encode_extras` made them.
+            values: The values of the features for which `is_core` is true, by name.
+            extras: The entries of the other features, from `encode_extras`.
         """
         values = self._with_extras(values, extras)
         before = b"".join([encode(name, values[name]) for name, encode in self._before])
@@ -103,7 +106,7 @@ class ExampleEncoder:
         return b"".join((_example_header(total), before, image_header)), after
 
     def encode_all(self, values: Mapping[str, Value], extras: bytes = b"") -> bytes:
-        """The serialized example, of a schema without an image; arguments as in `encode_around`."""
+        """Returns the serialized example for a schema without an image. For the arguments, see `encode_around`."""
         values = self._with_extras(values, extras)
         return _delimited(_LENGTH_DELIMITED_1, b"".join([encode(name, values[name]) for name, encode in self._before]))
 
@@ -114,20 +117,22 @@ class ExampleEncoder:
         return {**values, **{feature.name: entry for feature, entry in entries}}
 
     def encode(self, image: bytes, values: Mapping[str, Value]) -> bytes:
-        """The whole serialized example, of a schema with an image."""
+        """Returns the complete serialized example for a schema with an image."""
         before, after = self.encode_around(len(image), values, encode_extras(self._extras, values))
         return before + image + after
 
 
 def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequence[bytes]]) -> list[bytes]:
-    """A serialized example in pieces, of which large ones are never copied only to be joined.
+    """Returns a serialized example in pieces, to avoid copying large values.
 
     Args:
-        schema: The features to encode, by name in ascending order, with or without an image.
-        values: The values by name, as `encode_extras` has them; of a text with a shape a sequence of bytes; of a tensor its stored bytes.
+        schema: The features to encode, sorted by name, with or without an image.
+        values: The values by name, as in `encode_extras`. A text with a shape is a sequence of bytes. A tensor is its
+            stored bytes.
 
     Returns:
-        The header of the example, then of each feature the header of its entry, and its values: of an image, its very bytes.
+        The header of the example, then the entry header and the values of each feature. The values of an image are the
+        original bytes object.
     """
     pieces = [b""]
     for feature in schema:
@@ -137,24 +142,25 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
 
 
 def value_piece(schema: Sequence[Feature], name: str) -> int:
-    """The position of the piece among those of `encode_pieces` that has the values of a feature."""
+    """Returns the index of the piece in `encode_pieces` that contains the values of a feature."""
     position = [feature.name for feature in schema].index(name)
-    num_of_example, num_of_entry = 1, 2  # a header; a header and values
-    return num_of_example + num_of_entry * position + 1  # behind its own header
+    num_of_example, num_of_entry = 1, 2  # The example has one header. Each feature has a header and a value.
+    return num_of_example + num_of_entry * position + 1  # Skip the feature's own header.
 
 
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
-    """The entries of features in a serialized example, one after the other.
+    """Returns the serialized entries of several features, concatenated.
 
     Args:
-        features: The features, as `extra_features` gives them.
-        values: By name: an int, a float or bytes, as a tensor's too; of another feature with a shape a sequence of its values, row by row.
+        features: The features, from `extra_features`.
+        values: The values by name. A scalar is an int, a float or bytes. A tensor is its stored bytes. Other features
+            with a shape are flat sequences in row-major order.
     """
     return b"".join([piece for feature in features for piece in _encode_entry(feature, values[feature.name])])
 
 
 def split_entries(entries: bytes) -> Iterator[bytes]:
-    """The entries one by one: each has its length behind its first byte."""
+    """Yields the concatenated entries separately. The length of an entry follows its first byte."""
     position = 0
     while position < len(entries):
         start = position
@@ -164,7 +170,7 @@ def split_entries(entries: bytes) -> Iterator[bytes]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """An integer, and where it ends."""
+    """Returns an integer and the position after it."""
     value, shift = 0, 0
     while True:
         byte = data[position]
@@ -176,14 +182,17 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
-    """An entry's header, and its values."""
+    """Returns the header of an entry, and its values."""
     payload = _encode_values(feature, value)
     is_list = feature.kind == "text" and bool(feature.shape)
     return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload
 
 
 def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
-    """What stands in a feature's list: a string, packed numbers, or of a text with a shape all of its strings, each with its length."""
+    """Encodes the content of a feature's list.
+
+    The content is one string, packed numbers, or, for a text with a shape, strings with length prefixes.
+    """
     stored = FEATURE_KINDS[feature.kind]
     if stored == "float":
         return np.asarray(value, "<f4").tobytes()
@@ -195,8 +204,9 @@ def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
 
 
 def _pack_integers(values: np.ndarray) -> bytes:
-    """The bytes of packed integers of any shape, row by row."""
-    if values.size and 0 <= values.min() and values.max() < 128:  # of masks, one by one takes longer than all else
+    """Returns the bytes of packed integers in row-major order."""
+    # Fast path for small values such as masks. Encoding each value separately would dominate the run time.
+    if values.size and 0 <= values.min() and values.max() < 128:
         return values.astype(np.uint8).tobytes()
     return b"".join(map(varint, values.ravel().tolist()))
 
@@ -227,15 +237,16 @@ def _delimited(tag: bytes, value: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False) -> bytes:
-    """A feature's entry up to what is in its list.
+    """Returns the bytes of a feature's entry that precede the content of its list.
 
     Args:
         name: The name of the feature.
-        stored: One of `FEATURE_KINDS`' values.
-        num_bytes: The length of one string, or of packed numbers, in bytes; with `is_list` of the whole list.
-        is_list: Whether strings have their lengths already.
+        stored: The stored type, a value of `FEATURE_KINDS`.
+        num_bytes: The length of one string or of the packed numbers, in bytes. With `is_list`, the length of the whole
+            list.
+        is_list: Whether the strings already have length prefixes.
     """
-    is_bare = is_list or not num_bytes and stored != "bytes"  # of no number there is no packed value
+    is_bare = is_list or not num_bytes and stored != "bytes"  # An empty list of numbers has no packed field.
     value_header = b"" if is_bare else _LENGTH_DELIMITED_1 + varint(num_bytes)
     list_header = _TAGS[stored] + varint(len(value_header) + num_bytes)
     key = _delimited(_LENGTH_DELIMITED_1, name.encode())

@@ -1,41 +1,42 @@
-"""Reads serialized `tf.train.Example`s without TensorFlow, and says where in them each value lies.
+"""Reads serialized `tf.train.Example`s without TensorFlow, and locates each value in the bytes.
 
-The messages (tensorflow/core/example/example.proto, feature.proto) in the wire format of protocol buffers:
+The messages (tensorflow/core/example/example.proto, feature.proto) have the wire format of protocol buffers:
 
     Example    1: Features
     Features   1: map entries, each 1: name, 2: Feature
-    Feature    1: BytesList, 2: FloatList or 3: Int64List, of which the last one counts
-    a list     1: values; numbers may be packed into one field, in several pieces
+    Feature    1: BytesList, 2: FloatList or 3: Int64List; the last one wins
+    a list     1: values; numbers can be packed into one or more fields
 
-Fields that are not these are passed over. Depth is fixed, so that no input makes this recurse; values are decoded only
-when they are asked for, so that no input makes much of little. Nearly all messages are as the fewest bytes make them: one
-field after the other, in one piece. These are read without looking for more.
+Other fields are skipped. The nesting depth is fixed, so malicious input cannot cause recursion. Values are decoded only
+on request, so small inputs cannot expand to large outputs. Nearly all messages use the shortest encoding, with
+contiguous fields. A fast path reads these messages without a full parse.
 """
 
 import struct
 from typing import Iterator, NamedTuple
 
-# Far more than any data set has, and few enough to hold.
+# Limits far above the size of real datasets. They bound the memory use.
 MAX_FEATURES = 100_000
 MAX_VALUES = 1_000_000
 _MAX_LISTS = 100
 
 _KINDS = ("", "bytes", "float", "int64")
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
-_NO_LAST_BYTES = bytes(range(128, 256))  # of an integer of variable length
+_NO_LAST_BYTES = bytes(range(128, 256))  # Bytes with the continuation bit. The last byte of a varint does not have it.
 
 
 class BadExampleError(ValueError):
-    """Bytes that are no serialized `tf.train.Example`; one line."""
+    """Raised for bytes that are not a serialized `tf.train.Example`. The message is one line."""
 
 
 class FeatureLists(NamedTuple):
-    """The places of one feature's values in a serialized example.
+    """Byte ranges of one feature's values in a serialized example.
 
     Attributes:
-        kind: The kind of its list: `bytes`, `float`, `int64`, or empty where it has no list.
-        lists: The beginning and the end of each piece of its list.
-        only: The beginning and the end of all its values, where these are one value of bytes, or packed numbers in one piece.
+        kind: The kind of the list: `bytes`, `float`, `int64`, or an empty string without a list.
+        lists: The start and end of each piece of the list.
+        only: The start and end of the values if they are one bytes value, or numbers packed into one field. Otherwise
+            None.
     """
 
     kind: str
@@ -57,7 +58,8 @@ class ExampleReader:
         num_bytes: The length of the example, in bytes.
 
     Raises:
-        BadExampleError: It is none, or a `tf.train.SequenceExample`, which begins like one.
+        BadExampleError: The bytes are not a `tf.train.Example`, or are a `tf.train.SequenceExample`, which has the same
+            start.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -75,7 +77,7 @@ class ExampleReader:
                 self._read_features(*_message(wire_type, start, end))
 
     def spans(self, name: str) -> list[tuple[int, int]]:
-        """(offset, number of bytes) of each value of a feature that is of bytes; none if it is not there."""
+        """Returns (offset, number of bytes) of each value of a bytes feature, or an empty list if it is absent."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind not in ("", "bytes"):
             raise BadExampleError(f"feature {name!r} is a list of {kind}; expected bytes")
@@ -89,7 +91,7 @@ class ExampleReader:
         return spans
 
     def values(self, name: str) -> list[bytes] | list[float] | list[int]:
-        """The values of a feature; none if it is not there."""
+        """Returns the values of a feature, or an empty list if the feature is absent."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind == "bytes":
             return [self._data[offset : offset + num_bytes] for offset, num_bytes in self.spans(name)]
@@ -101,7 +103,7 @@ class ExampleReader:
         return values
 
     def count(self, name: str) -> int:
-        """How many values a feature has; none of them is decoded, and there may be any number."""
+        """Returns the number of values of a feature without decoding the values. The number is not limited."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind == "bytes":
             return 1 if only else len(self.spans(name))
@@ -113,7 +115,7 @@ class ExampleReader:
     def _read_features(self, start: int, end: int) -> None:
         for wire_type, start, end in self._first_fields(((start, end),)):
             name, feature = self._read_entry(*_message(wire_type, start, end))
-            self.features[name] = feature  # of two with one name the last counts
+            self.features[name] = feature  # If two entries have the same name, the last one wins.
             if len(self.features) > MAX_FEATURES:
                 raise BadExampleError(f"more than {MAX_FEATURES} features")
 
@@ -152,7 +154,7 @@ class ExampleReader:
         return FeatureLists(kind, lists)
 
     def _first_fields(self, messages: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
-        """Wire type, beginning and end of each field number 1 of some messages."""
+        """Yields the wire type, start and end of each field with number 1 in the messages."""
         for start, end in messages:
             while field := _field_at(self._data, start, end, 1):
                 yield _DELIMITED, *field
@@ -162,7 +164,9 @@ class ExampleReader:
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:
-    """The beginning and the end of the delimited field of such a number, below 16, at a position of a message; None where none fits there.
+    """Returns the start and end of the length-delimited field with this number (below 16) at a position of a message.
+
+    Returns None if the bytes at the position do not match.
     """
     if position + 1 >= end or data[position] != number << 3 | _DELIMITED:
         return None
@@ -170,13 +174,13 @@ def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, i
     if length > 127:
         try:
             length, start = _varint(data, position + 1, end)
-        except BadExampleError:  # which is told where the field is read
+        except BadExampleError:  # The full parse reports the error.
             return None
     return (start, start + length) if start + length <= end else None
 
 
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, wire type, beginning and end of each field of a message."""
+    """Yields the number, wire type, start and end of each field of a message."""
     while position < end:
         tag = data[position]
         if tag < 128:
@@ -185,7 +189,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
             tag, position = _varint(data, position, end)
         wire_type = tag & 7
         if wire_type == _DELIMITED:
-            if position < end and data[position] < 128:  # as nearly all are
+            if position < end and data[position] < 128:  # Fast path for nearly all fields.
                 start = position + 1
                 position = start + data[position]
             else:
@@ -207,7 +211,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """A variable-length integer of 64 bits, and where it ends."""
+    """Returns a 64-bit varint and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= end:
@@ -235,7 +239,7 @@ def _read_floats(data: bytes, wire_type: int, start: int, end: int) -> tuple[flo
 def _read_integers(data: bytes, wire_type: int, start: int, end: int) -> list[int]:
     if wire_type not in (_DELIMITED, _VARINT):
         raise BadExampleError(f"wire type {wire_type} at byte {start}; expected integers")
-    if end - start == 1 and data[start] < 128:  # as most classes are
+    if end - start == 1 and data[start] < 128:  # Fast path for most class labels.
         return [data[start]]
     values = []
     while start < end:

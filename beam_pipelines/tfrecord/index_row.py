@@ -1,4 +1,4 @@
-"""The row of an index, from the record that it speaks of."""
+"""Computes the row of a shard's index for a record."""
 
 from typing import Sequence
 
@@ -9,10 +9,10 @@ from tf_input.dataset_format import LABEL, NO_LABEL, Feature
 
 
 class IndexRows:
-    """Makes the rows of the indexes of a data set.
+    """Computes the index rows of a dataset.
 
     Args:
-        schema: The schema of the data set.
+        schema: The schema of the dataset.
     """
 
     def __init__(self, schema: Sequence[Feature]) -> None:
@@ -20,10 +20,10 @@ class IndexRows:
         self._has_labels = any(one.name == LABEL and is_core(one) for one in schema)
 
     def of(self, record: Record, example: ExampleReader) -> tuple[int, int, int, int]:
-        """What `dataset_format.IndexRow` holds of a record.
+        """Returns the fields of `dataset_format.IndexRow` for a record.
 
         Raises:
-            BadExampleError: It has not one image, or not one label, where each of the data set has.
+            BadExampleError: The record does not have exactly one image or one label, and the schema requires it.
         """
         offset, num_bytes, label = 0, len(record.data), NO_LABEL
         if self._image:

@@ -1,14 +1,14 @@
-"""Reads TFRecord files record by record, damaged ones too.
+"""Reads TFRecord files record by record, even if they are corrupt.
 
-A record is its length (uint64), the length's masked CRC-32C, the data, the data's masked CRC-32C; all little-endian
-(tensorflow/core/lib/io/record_writer.h). A whole file may be compressed, as GZIP or as ZLIB.
+A record is its length (uint64), the masked CRC-32C of the length, the data, and the masked CRC-32C of the data. All
+numbers are little-endian (tensorflow/core/lib/io/record_writer.h). A whole file can be compressed with GZIP or ZLIB.
 
-    what is damaged              what becomes of it
-    a record's data              one `BadRecord`; reading goes on behind it
-    a record's length            one `BadRecord`; reading goes on at the next header that is sound
-    the end is cut off           one `BadRecord`
-    there is no sound header     `NoRecordsError`
-    a compressed file            one `BadRecord`; what lies behind is lost, for nobody knows where it begins
+    corrupt part           effect
+    data of a record       one `BadRecord`; reading continues at the next record
+    length of a record     one `BadRecord`; reading continues at the next valid header
+    truncated end          one `BadRecord`
+    no valid header        `NoRecordsError`
+    compressed file        one `BadRecord`; the rest of the file is lost, because its records cannot be located
 """
 
 import functools
@@ -25,19 +25,20 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.tfrecord.record_writer import masked, unmasked
 
 HEADER_BYTES = 12
-_FRAME_BYTES = 16  # a header and the checksum behind the data
+_FRAME_BYTES = 16  # A header and the checksum after the data.
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _READ_BYTES = 1 << 20
 
 
 class Record(NamedTuple):
-    """One record of a TFRecord file.
+    """One record of a TFRecord or ArrayRecord file.
 
     Attributes:
-        offset: The place of its header in bytes, in the file as it is when decompressed; in an ArrayRecord file the number of the record.
+        offset: The offset of the record's header in the decompressed file, in bytes. For ArrayRecord, the record
+            number.
         data: The data of the record, such as a serialized example.
-        header, footer: The bytes before and behind the data: their length, and checksums; of an ArrayRecord nothing.
+        header, footer: The bytes before and after the data: the length and the checksums. Empty for ArrayRecord.
     """
 
     offset: int
@@ -46,17 +47,17 @@ class Record(NamedTuple):
     footer: bytes
 
     def data_crc32c(self) -> int:
-        """The CRC-32C of the data of a TFRecord, as it was found."""
+        """Returns the stored CRC-32C of the data of a TFRecord."""
         return unmasked(_CRC.unpack(self.footer)[0])
 
 
 class BadRecord(NamedTuple):
-    """A stretch of a file that is no record.
+    """A byte range of a file that is not a valid record.
 
     Attributes:
-        offset: Where it begins; in an ArrayRecord file the number of the record.
-        num_bytes: How much is lost; 0 where the file does not say.
-        message: The text of what was found against what was expected.
+        offset: The start of the range in bytes. For ArrayRecord, the record number.
+        num_bytes: The number of lost bytes, or 0 if it is unknown.
+        message: The found and the expected content, as text.
     """
 
     offset: int
@@ -65,30 +66,30 @@ class BadRecord(NamedTuple):
 
 
 class NoRecordsError(ValueError):
-    """A file that has bytes, but no record: it is no TFRecord file."""
+    """Raised if a file is not empty but contains no record, so it is not a TFRecord file."""
 
 
 def read_records(file: BinaryIO) -> Iterator[Record | BadRecord]:
-    """The records of a file that is open at its beginning. Of all of them one at a time is in memory.
+    """Returns an iterator over the records of a file that is open at its start. Only one record is in memory at a time.
 
     Raises:
-        NoRecordsError: The file is no TFRecord file.
-        OSError: It could not be read.
+        NoRecordsError: The file is not a TFRecord file.
+        OSError: The file could not be read.
     """
     return _read_compressed(inflate(file)) if is_compressed(file) else _read_plain(file)
 
 
 def is_compressed(file: BinaryIO) -> bool:
-    """Whether the file is GZIP or ZLIB as a whole; leaves it at its beginning."""
+    """Returns whether the whole file is compressed with GZIP or ZLIB. Rewinds the file to the start."""
     start = file.read(HEADER_BYTES)
     file.seek(0)
-    if len(start) < 2 or _length(start) is not None:  # a record of 376 bytes begins like ZLIB
+    if len(start) < 2 or _length(start) is not None:  # The header of a record of 376 bytes looks like a ZLIB header.
         return False
     return start.startswith(b"\x1f\x8b") or (start[0] == 0x78 and (start[0] << 8 | start[1]) % 31 == 0)
 
 
 def inflate(file: BinaryIO) -> BinaryIO:
-    """What is compressed in a file, to be read from its beginning to its end; zlib.error or EOFError where it is damaged."""
+    """Returns a sequential reader of a compressed file. It raises zlib.error or EOFError if the file is corrupt."""
     return io.BufferedReader(_Inflated(file), _READ_BYTES)
 
 
@@ -130,7 +131,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
 
 
 def _length(header: bytes) -> int | None:
-    """What a header says, if its checksum is right."""
+    """Returns the length from a record header, or None if the checksum is wrong."""
     if len(header) < HEADER_BYTES:
         return None
     if _CRC.unpack_from(header, _LENGTH.size)[0] != masked(google_crc32c.value(header[: _LENGTH.size])):
@@ -159,7 +160,7 @@ def _describe_size(length: int) -> str:
 
 
 def read_up_to(stream: BinaryIO, length: int) -> bytes:
-    """So many bytes, or all that are left; in pieces, so that what a header claims is not reserved before it is there."""
+    """Reads up to `length` bytes in chunks, so that a wrong length in a header does not allocate much memory."""
     if length <= _READ_BYTES:
         return stream.read(length)
     pieces = []
@@ -170,7 +171,7 @@ def read_up_to(stream: BinaryIO, length: int) -> bytes:
 
 
 def _find_header(file: BinaryIO, offset: int, size: int) -> int:
-    """Where the next sound header begins whose record fits into the file; `size`, if none does."""
+    """Returns the offset of the next valid header whose record fits into the file, or `size` if there is none."""
     while offset + _FRAME_BYTES <= size:
         file.seek(offset)
         block = file.read(_READ_BYTES)
@@ -185,7 +186,7 @@ def _find_header(file: BinaryIO, offset: int, size: int) -> int:
 
 
 def _sound_headers(block: bytes) -> list[int]:
-    """Positions in a block where a length is followed by its checksum: all at once, for a damaged file may be large."""
+    """Returns the positions in a block where a length is followed by its checksum. Vectorized for large files."""
     data = np.frombuffer(block, np.uint8)
     num_positions = len(data) - HEADER_BYTES + 1
     zeros, tables = _crc_tables()
@@ -201,7 +202,7 @@ def _sound_headers(block: bytes) -> list[int]:
 
 @functools.cache
 def _crc_tables() -> tuple[int, list[np.ndarray]]:
-    """The CRC of eight zeros, and what each value of each of eight bytes changes in it: a CRC is linear."""
+    """Returns the CRC of eight zeros, and for each of the eight bytes a table of the changes to the CRC."""
     zeros = google_crc32c.value(bytes(_LENGTH.size))
     tables = [
         np.array([google_crc32c.value(_LENGTH.pack(value << 8 * index)) ^ zeros for value in range(256)], np.uint32)
@@ -211,7 +212,7 @@ def _crc_tables() -> tuple[int, list[np.ndarray]]:
 
 
 class _Inflated(io.RawIOBase):
-    """What is compressed in a file, as GZIP (one member behind the other, and zeros that fill it up) or as ZLIB."""
+    """Decompressed content of a GZIP file (with several members and zero padding) or a ZLIB file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -220,7 +221,7 @@ class _Inflated(io.RawIOBase):
 
     @staticmethod
     def _make() -> "zlib._Decompress":
-        return zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: either format, by its magic number
+        return zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32 detects either format by its magic number.
 
     def readable(self) -> bool:
         return True

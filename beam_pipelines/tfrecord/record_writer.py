@@ -1,4 +1,4 @@
-"""Writes TFRecord files, without TensorFlow."""
+"""Writes TFRecord files without TensorFlow."""
 
 import functools
 import struct
@@ -12,13 +12,14 @@ _CRC = struct.Struct("<I")
 
 
 class RecordWriter:
-    """Frames records as TFRecord and writes them in large pieces.
+    """Frames records as TFRecords and writes them in large blocks.
 
-    A record is its length (uint64), the length's masked CRC-32C, the data, the data's masked CRC-32C; all little-endian.
+    A record is its length (uint64), the masked CRC-32C of the length, the data, and the masked CRC-32C of the data. All
+    numbers are little-endian.
 
     Attributes:
-        num_bytes: The number of bytes that were written so far, with what is still buffered.
-        crc32c: The CRC-32C of all bytes that have been flushed.
+        num_bytes: The number of bytes written so far, including buffered bytes.
+        crc32c: The CRC-32C of all flushed bytes.
     """
 
     HEADER_BYTES = 12
@@ -33,7 +34,7 @@ class RecordWriter:
 
     @property
     def fingerprint(self) -> tuple[int, int]:
-        """The stored data checksums of the first and the last record; (0, 0) before the first record."""
+        """The stored data checksums of the first and the last record, or (0, 0) before the first record."""
         return _CRC.unpack(self._first)[0], _CRC.unpack(self._last)[0]
 
     def write(self, *data: bytes) -> int:
@@ -52,7 +53,7 @@ class RecordWriter:
         return offset
 
     def flush(self) -> None:
-        """Writes to the file what is still buffered."""
+        """Writes the buffered bytes to the file."""
         block = b"".join(self._parts)
         self.crc32c = google_crc32c.extend(self.crc32c, block)
         view = memoryview(block)
@@ -63,7 +64,7 @@ class RecordWriter:
 
 
 def frame(*data: bytes) -> tuple[bytes, ...]:
-    """A record whose data come in pieces, as it lies in a file: also in pieces."""
+    """Returns the pieces of a framed TFRecord for data given in pieces."""
     num_bytes = crc = 0
     for piece in data:
         num_bytes += len(piece)
@@ -71,18 +72,18 @@ def frame(*data: bytes) -> tuple[bytes, ...]:
     return _header(num_bytes), *data, _CRC.pack(masked(crc))
 
 
-@functools.lru_cache(maxsize=1 << 14)  # small records have the same lengths again and again
+@functools.lru_cache(maxsize=1 << 14)  # Small records often have the same lengths.
 def _header(num_bytes: int) -> bytes:
     length = _LENGTH.pack(num_bytes)
     return length + _CRC.pack(masked(google_crc32c.value(length)))
 
 
 def masked(crc: int) -> int:
-    """TFRecord's rotation of a CRC, which keeps a CRC of data with CRCs in it sound."""
+    """Applies TFRecord's CRC mask, which avoids problems with CRCs of data that contains CRCs."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def unmasked(crc: int) -> int:
-    """What `masked` made a CRC of."""
+    """Removes the mask that `masked` applies."""
     crc = (crc - 0xA282EAD8) & 0xFFFFFFFF
     return (crc >> 17 | crc << 15) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""The records of a shard that is part of a data set: all of them, or an error."""
+"""Reads the records of a dataset's shard, and raises an error if any record is corrupt or missing."""
 
 from typing import Iterator
 
@@ -8,11 +8,11 @@ from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_r
 
 
 def shard_records(path: str, num_examples: int) -> Iterator[Record]:
-    """The records of a shard, in order. Of all of them one at a time is in memory.
+    """Yields the records of a shard in order. Only one record is in memory at a time.
 
     Raises:
-        DataError: One is damaged, or there are not as many as its manifest says.
-        StorageError: The file can't be read, or is no TFRecord file.
+        DataError: A record is corrupt, or the number of records differs from the manifest.
+        StorageError: The file cannot be read, or is not a TFRecord file.
     """
     num_read = 0
     try:
