@@ -1,10 +1,10 @@
-"""`recordmill quality`: are TFRecords shuffled, ours or anybody's?
+"""`recordmill quality`: tests whether the records of a dataset are shuffled.
 
-What comes in is a data set of ours, of which indexes and catalogs are read and no record, or TFRecords that others wrote; what goes
-out is, of each split, how its labels follow each other, beside what chance gives, and a verdict.
+The input is a prepared dataset, of which only indexes and catalogs are read, or TFRecords of another writer. For each
+split, the result compares the order of the labels with random orders, and gives a verdict.
 
-    our_labels foreign_labels    a path -> the labels of each split, in the order of its records
-    split_labels                 these
-    measures                     one such sequence -> how far it is from a shuffled one
-    quality plot                 all of them, for people and for programs; a picture
+    our_labels foreign_labels    read the labels of each split in record order
+    split_labels                 the labels of one split
+    measures                     measures how far a label sequence is from a shuffled one
+    quality plot                 combine the results for people and programs; draw a plot
 """

@@ -1,11 +1,11 @@
-"""The labels of TFRecords that others wrote, which are read once, record by record; no image is looked at.
+"""Reads the labels of TFRecords of other writers, record by record. No image is decoded.
 
-| what is found | what is looked at |
+| case | label that is used |
 | --- | --- |
-| `--label NAME` | that feature: its value, or the set of its values |
-| a directory of TensorFlow Datasets, a layout that `recordmill prepare` knows | its label, or the classes of its objects |
-| a label that is a number, different in nearly each record | the sixteenth of all in which it lies |
-| no label, or records that are no `tf.train.Example` | the sixteenth of the records' lengths |
+| `--label NAME` | the value of the feature, or the set of its values |
+| a TensorFlow Datasets directory or a known layout | the label, or the classes of the objects |
+| a numeric label with a different value in nearly every record | the quantile (sixteenth) of the value |
+| no label, or records that are not `tf.train.Example`s | the quantile (sixteenth) of the record length |
 """
 
 import array
@@ -25,21 +25,21 @@ from beam_pipelines.sources.records.foreign_files import ForeignFiles
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import BadRecord, Record
 
-_RECORDS_OF_CLASS = 4  # for each different number: with fewer, numbers are no classes
+_RECORDS_OF_CLASS = 4  # Values with fewer records each are treated as numbers instead of classes.
 _COUNTED_RECORDS = 1024
 _LENGTHS = "that records of like length do not lie together is looked at instead"
 
 
 def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
-    """The labels of each split, where files or a directory name splits; else of all records.
+    """Yields the labels of each split. Without split names, yields the labels of all records together.
 
     Args:
-        path: A file, a folder, a pattern, or a URL of these.
-        label: A feature; None: that which is known as the label.
+        path: A file, a folder, a pattern, or the URL of one of these.
+        label: The name of a feature, or None to detect the label.
 
     Raises:
-        UserError: There is no record, or a file is none of records, or there is no such feature.
-        StorageError: A store does not give them.
+        UserError: There are no records, a file contains no records, or the feature does not exist.
+        StorageError: The store failed.
     """
     files = ForeignFiles(path)
     chosen, notes = _choose_label(files, label)
@@ -61,7 +61,7 @@ def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
 
 
 def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
-    """The feature that is looked at, and what to say of it."""
+    """Returns the label feature and notes about the choice."""
     first = files.first_examples()
     if label is None:
         found = files.find_label(first)
@@ -74,10 +74,10 @@ def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature,
 
 
 class _Found:
-    """What is kept of a split's records.
+    """Collects the labels and sizes of a split's records.
 
     Args:
-        progress_directory: The directory where the counts of records that were read are written.
+        progress_directory: The directory for the counts of the progress display.
 
     Attributes:
         sizes: The length of each record, in bytes.
@@ -92,7 +92,7 @@ class _Found:
         self._num_damaged = self._num_without = 0
 
     def add_shard(self, name: str, records: Iterable[Record | BadRecord], label: LabelFeature) -> None:
-        """Takes up the records of the next file."""
+        """Adds the records of the next file."""
         before = len(self.sizes)
         for record in records:
             if isinstance(record, BadRecord):
@@ -106,7 +106,7 @@ class _Found:
         progress.count(self._progress_directory, listed=1, analyzed=self._counts[name] % _COUNTED_RECORDS)
 
     def _label_of(self, data: bytes, label: LabelFeature) -> int:
-        """A number for the value, or the values, of an example; `NOTHING` of one that has none."""
+        """Returns a code for the value or set of values of an example, or `NOTHING` if the label is missing."""
         try:
             values = ExampleReader(data).values(label.name)
         except BadExampleError:
@@ -116,7 +116,7 @@ class _Found:
         return label_of_set([self._values.of(value) for value in label.classes(values)])
 
     def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
-        """All of them together."""
+        """Returns the labels of all records that were added."""
         labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
         if not label or self._num_without == len(sizes):
             notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()
@@ -129,7 +129,7 @@ class _Found:
         return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
 
     def _numbers(self, labels: np.ndarray) -> np.ndarray | None:
-        """Each record's value, where these are numbers, one a record, and too many of them differ to be classes."""
+        """Returns the value of each record if the label is a number with too many different values for classes."""
         values = self._values.values
         is_numeric = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not is_numeric or labels.min() < 0 or len(values) * _RECORDS_OF_CLASS <= len(labels):

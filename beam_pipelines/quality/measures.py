@@ -1,12 +1,12 @@
-"""How far a sequence of labels is from a shuffled one: what is measured, what chance gives, and a verdict.
+"""Measures how far a label sequence is from a shuffled one, and gives a verdict.
 
-Chance is a seeded permutation test. The records are permuted `NUM_PERMUTATIONS` times, and each order is measured as the one that was
-found; a p-value is the share of all these orders, the found one among them, that are as bad. So it is valid whatever the classes and
-their numbers are (Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585). The verdict is of all measures at once: of each order
-the one that counts which lies the most standard deviations off (Westfall and Young 1993, max T). Where there are so many records that
-fewer permutations have to do, the deviation itself bounds the p-value (Cantelli's inequality).
+The reference is a seeded permutation test. The records are permuted `NUM_PERMUTATIONS` times, and each order is
+measured. A p-value is the share of these orders, including the original one, that are at least as bad. It is therefore
+valid for all classes and class counts (Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585). The verdict
+combines all measures: each order counts by the measure with the largest number of standard deviations (Westfall and
+Young 1993, max T). For very many records, fewer permutations are used, and Cantelli's inequality bounds the p-value.
 
-A data set that is shuffled is called otherwise at most once in `1 / SIGNIFICANCE` times.
+The probability of a wrong verdict for a shuffled dataset is at most `SIGNIFICANCE`.
 """
 
 import dataclasses
@@ -21,25 +21,26 @@ NUM_PERMUTATIONS = 999
 WINDOWS = (32, WINDOW, 1000, 10_000)  # records
 SHUFFLED, PARTLY, UNSHUFFLED, UNKNOWN = "shuffled", "partly shuffled", "not shuffled", "cannot tell"
 
-# Of the way from chance to sorted: below the first nobody would notice, above the second little is left of chance.
+# Thresholds between random order (0) and sorted order (1). Below the first, the order is good enough. Above the second,
+# it counts as not shuffled.
 _MIN_SHARE, _MOST = 0.05, 0.5
-_MAX_PERMUTED = 25_000_000  # records, in all permutations: some seconds
+_MAX_PERMUTED = 25_000_000  # In records, over all permutations. The test then takes a few seconds.
 _MIN_PERMUTATIONS = 39
-_BATCH = 1 << 20  # records that are permuted at once
+_BATCH = 1 << 20  # Number of records to permute at a time.
 
-_ROUNDING = 1e-9  # of floats that should be equal
+_ROUNDING = 1e-9  # Tolerance for comparing floats.
 
 _MEAN_RUN, _LONGEST_RUN, _DISTANCE, _CORRELATION = "mean_run_length", "longest_run", "shard_distance", "source_correlation"
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelOrder:
-    """The records of a split, in their order.
+    """The labels of a split in record order.
 
     Attributes:
-        labels: int [num_records], from 0.
-        shards: int [num_records], the shard of each, ascending from 0.
-        source: int [num_records], the place of each in the order of its source; None: unknown.
+        labels: The label of each record from 0, int [num_records].
+        shards: The shard index of each record, ascending from 0, int [num_records].
+        source: The rank of each record in source order, int [num_records], or None if it is unknown.
     """
 
     labels: np.ndarray
@@ -49,16 +50,16 @@ class LabelOrder:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """One measure of an order.
+    """One measure of the order of the records.
 
     Attributes:
         name: `mean_run_length`, `longest_run`, `labels_in_128`, `shard_distance` or `source_correlation`.
-        found: The measure of the order in which the records lie.
-        chance: The average of the measure over random permutations.
-        sorted: The measure of the same records sorted by label, or in the order of their source.
-        p_value: The share of the permutations that are as bad.
-        share: How far the order is on the way from chance to sorted, 0 to 1.
-        counts: Whether the measure can tell anything: whether no permutation is as bad as sorted records.
+        found: The value for the actual order.
+        chance: The mean value over random permutations.
+        sorted: The value for the records sorted by label, or in source order.
+        p_value: The share of permutations that are at least as bad.
+        share: The position of the order between random (0) and sorted (1).
+        counts: Whether the measure is informative: no permutation is as bad as sorted records.
     """
 
     name: str
@@ -70,20 +71,21 @@ class Measure:
     counts: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The measure as plain values that JSON can hold."""
+        """Returns the measure as JSON-serializable values."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """What was found of one order.
+    """Result of the test of one order.
 
     Attributes:
-        verdict: `shuffled`, `partly shuffled`, `not shuffled`, or `cannot tell`: even sorted records would look like chance.
-        p_value: The p-value of all measures that count, taken together; None where none counts.
-        measures: The measures that were taken.
-        worst_shard: The shard whose labels are farthest from those of all; None where there is one shard.
-        num_permutations: The number of permutations that the order was compared with.
+        verdict: `shuffled`, `partly shuffled`, `not shuffled`, or `cannot tell` if even sorted records would look
+            random.
+        p_value: The combined p-value of all informative measures, or None if there are none.
+        measures: The measures of the order.
+        worst_shard: The index of the shard whose labels differ most from all labels, or None for a single shard.
+        num_permutations: The number of permutations in the test.
     """
 
     verdict: str
@@ -94,7 +96,7 @@ class Quality:
 
 
 def assess(order: LabelOrder, seed: int = 0) -> Quality:
-    """Compares an order with permutations of it; the same seed gives the same result."""
+    """Compares an order with its random permutations. The same seed gives the same result."""
     num_records = len(order.labels)
     if num_records < 2:
         return Quality(UNKNOWN, None, (), None, 0)
@@ -123,11 +125,11 @@ def assess(order: LabelOrder, seed: int = 0) -> Quality:
 
 
 def measure(order: LabelOrder, places: np.ndarray) -> dict[str, np.ndarray]:
-    """Each measure, float [num_orders], of orders in which records lie.
+    """Computes each measure for several orders of the records, float [num_orders].
 
     Args:
-        order: The labels of the records, with their shards and their places in the source.
-        places: int [num_orders, num_records], which record comes first, second, …
+        order: The labels, shards and source ranks of the records.
+        places: The record at each position of each order, int [num_orders, num_records].
     """
     labels, num_records = order.labels[places], len(order.labels)
     found = dict(zip((_MEAN_RUN, _LONGEST_RUN), run_lengths(labels)))
@@ -142,7 +144,7 @@ def measure(order: LabelOrder, places: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the greatest length of the runs of equal labels in each row: float [num_rows], int [num_rows]."""
+    """Returns the mean and maximum lengths of runs of equal labels in each row: float [num_rows], int [num_rows]."""
     begins = np.ones(labels.shape, bool)
     np.not_equal(labels[:, 1:], labels[:, :-1], out=begins[:, 1:])
     counts = np.count_nonzero(begins, axis=1)
@@ -151,7 +153,10 @@ def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
-    """The total variation distance of each shard's labels from those of all, 0 to 1: float [num_rows, num_shards]."""
+    """Returns the total variation distance (0 to 1) between the labels of each shard and of all records.
+
+    The shape is float [num_rows, num_shards].
+    """
     num_rows, num_shards, num_labels = len(labels), int(shards[-1]) + 1, int(labels.max()) + 1
     cells = np.sort(shards.astype(np.int64) * num_labels + labels, axis=1)
     begins = np.ones(cells.shape, bool)
@@ -165,14 +170,14 @@ def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
 
 
 def _correlations(source: np.ndarray) -> np.ndarray:
-    """The rank correlation of the places in the source with those here, -1 to 1, for each row (Spearman's, as both are ranks)."""
+    """Returns Spearman's rank correlation (-1 to 1) between source order and record order for each row."""
     here = np.arange(source.shape[1]) - (source.shape[1] - 1) / 2
     there = source - source[0].mean()
     return there @ here / np.sqrt((there[0] @ there[0]) * (here @ here))
 
 
 def _permutations(num_records: int, num_permutations: int, seed: int) -> Iterator[np.ndarray]:
-    """Some at a time: int32 [num_orders, num_records]."""
+    """Yields batches of random permutations, int32 [num_orders, num_records]."""
     generator = np.random.Generator(np.random.SFC64(seed))
     at_once = max(1, _BATCH // num_records)
     for first in range(0, num_permutations, at_once):
@@ -181,14 +186,14 @@ def _permutations(num_records: int, num_permutations: int, seed: int) -> Iterato
 
 
 def _small(labels: np.ndarray) -> np.ndarray:
-    """In 16 bits where they suffice: these are sorted three times as fast."""
+    """Converts labels to 16 bits if possible, because sorting them is three times as fast."""
     return labels.astype(np.int16 if len(labels) and labels.max() < 1 << 15 else np.int32)
 
 
 def _badness(name: str, values: np.ndarray) -> np.ndarray:
-    """More is worse, on a scale on which a step is as bad anywhere."""
+    """Maps a measure to a scale on which larger is worse and equal steps are equally bad."""
     if name == _MEAN_RUN:
-        return 1 - 1 / values  # the share of records whose neighbour has their label, about
+        return 1 - 1 / values  # Approximately the share of records whose neighbor has the same label.
     if name == _LONGEST_RUN:
         return np.log(values)
     return np.abs(values) if name == _CORRELATION else values if name == _DISTANCE else -values
@@ -203,7 +208,7 @@ def _compare(name: str, found: np.ndarray, permuted: np.ndarray, by_label: np.nd
 
 
 def _p_value(bad: float, others: np.ndarray) -> float:
-    """The p-value of a badness among those of permutations; where they are few and none is as bad, by its distance from them."""
+    """Returns the p-value of a value among the permutations. With few permutations, the deviation can lower it."""
     as_bad = int(np.count_nonzero(others >= bad - _ROUNDING))
     p_value = (1 + as_bad) / (1 + len(others))
     if as_bad or len(others) >= NUM_PERMUTATIONS:
@@ -213,7 +218,7 @@ def _p_value(bad: float, others: np.ndarray) -> float:
 
 
 def _joint_p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """The p-value of several measures, found and permuted, at once: each order counts by the measure that deviates most."""
+    """Returns the combined p-value of several measures. Each order counts by its most deviating measure."""
     badness = [_badness(name, np.concatenate(both)) for name, both in measures.items()]
     largest = np.max([(bad - bad.mean()) / max(bad.std(), _ROUNDING) for bad in badness], axis=0)
     return _p_value(largest[0], largest[1:])

@@ -1,4 +1,4 @@
-"""The labels of a data set of ours, by its indexes and catalogs: no record is read."""
+"""Reads the labels of a prepared dataset from its indexes and catalogs. No record is read."""
 
 from typing import Iterator
 
@@ -24,24 +24,26 @@ from tf_input.dataset_format import (
 )
 
 _ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
-_PLACE = ("path", "offset")  # columns that say where in its source an example lay
+_PLACE = ("path", "offset")  # Catalog columns that locate an example in its source.
 
 
 def is_ours(path: str) -> bool:
-    """Whether a path is a data set that was prepared."""
+    """Returns whether a path is a dataset prepared by Recordmill."""
     return files_at(path).exists(f"{path}/{MANIFEST}")
 
 
 def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
-    """The labels of each split that has examples.
+    """Yields the labels of each split that has examples.
 
     Args:
-        directory: The directory of the data set.
-        label: A feature with class names; None: `label`, or else that of the objects, or else the first there is.
+        directory: The directory of the dataset.
+        label: A feature with class names. None selects `label`, then the label of the objects, then the first class
+            feature.
 
     Raises:
-        UserError: A manifest, an index or a catalog is missing, damaged or of another version, or there is no such feature.
-        StorageError: A store does not give them.
+        UserError: A manifest, index or catalog is missing, corrupt or has another version, or the feature does not
+            exist.
+        StorageError: The store failed.
     """
     path = f"{directory}/{MANIFEST}"
     try:
@@ -55,7 +57,7 @@ def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
 
 
 def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None:
-    """The feature that is looked at; None where there are no classes."""
+    """Returns the feature to test, or None if there are no classes."""
     found = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
     if label is None:
         return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *found) if name in found), None)
@@ -66,7 +68,7 @@ def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None
 
 
 class _SplitReader:
-    """Reads what lies beside the shards of a split."""
+    """Reads the indexes and catalogs of a split's shards."""
 
     def __init__(self, directory: str, split: str, shards: tuple[ShardInfo, ...]) -> None:
         self._directory, self._split = directory, split
@@ -102,7 +104,7 @@ class _SplitReader:
         return np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
 
     def _read_catalogs(self, column: str | None) -> pa.Table:
-        """The column of a feature, if one is asked for, and where each example lay."""
+        """Returns the catalog columns of the feature, if any, and of the source location of each example."""
         parts = []
         for shard in self._shards:
             path = f"{self._directory}/{shard.catalog}"
@@ -112,7 +114,7 @@ class _SplitReader:
                 names = file.schema_arrow.names
                 if file.metadata.num_rows != shard.num_examples:
                     raise ValueError(f"{file.metadata.num_rows} rows; {MANIFEST} says {shard.num_examples}")
-                # Who has a column's own name is called otherwise there.
+                # A feature whose name is also a catalog column is stored under another name.
                 wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
                 parts.append(file.read([*wanted, *_PLACE]).select([*wanted, *_PLACE]))
             except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -122,7 +124,7 @@ class _SplitReader:
 
 
 def _labels(column: pa.ChunkedArray) -> np.ndarray:
-    """A label for the class, or the set of classes, of each example."""
+    """Returns a label for the class, or the set of classes, of each example."""
     values = column.combine_chunks()
     if not pa.types.is_list(values.type):
         return values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -132,7 +134,10 @@ def _labels(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _source_order(table: pa.Table) -> np.ndarray | None:
-    """The place of each example in the order of files and of places in them, equal ones alike; None where the catalog does not say it."""
+    """Returns the rank of each example by source file and offset, with equal ranks for ties.
+
+    Returns None if the catalog has no source locations.
+    """
     paths = table.column("path").combine_chunks().dictionary_encode()
     names = np.array([name or "" for name in paths.dictionary.to_pylist()], object)
     ranks = np.empty(len(names) + 1, np.int64)

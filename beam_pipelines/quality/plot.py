@@ -1,4 +1,4 @@
-"""A picture of how labels follow each other."""
+"""Draws the order of the labels as a plot."""
 
 import functools
 import io
@@ -12,30 +12,32 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.quality.measures import WINDOWS
 from beam_pipelines.quality.quality import PathQuality, SplitQuality
 
-_COLUMNS, _ROWS = 256, 64  # at most, of the left picture
-_SPLIT_INCHES, _MAX_PIXELS = 2.6, 20_000  # of the height: of each split, and of all
+_COLUMNS, _ROWS = 256, 64  # Maximum size of the left plot, in cells.
+_SPLIT_INCHES, _MAX_PIXELS = 2.6, 20_000  # Height of each split in inches, and maximum height of the image in pixels.
 
 
 def make_plot() -> Callable[[Sequence[PathQuality]], bytes]:
-    """What draws, so that what it needs is asked for before anything is read; see `plot`.
+    """Returns the plot function, so that a missing package is reported before anything is read. See `plot`.
 
     Raises:
         UserError: Matplotlib is not installed.
     """
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # the first time, it tells of its font cache
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # Suppresses the message about the font cache.
     try:
-        from matplotlib.figure import Figure  # which needs no screen
+        from matplotlib.figure import Figure  # This class does not need a display.
     except ImportError:
         raise UserError("--plot needs the package matplotlib: pip install 'recordmill[demo]'") from None
     return functools.partial(plot, Figure)
 
 
 def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes:
-    """A PNG: of each split on the left which labels lie where, and on the right how many there are in windows of records.
+    """Returns a PNG image with two plots for each split.
+
+    The left plot shows the labels by position. The right plot shows the number of labels in windows of records.
 
     Args:
-        make_figure: The class `Figure` of Matplotlib.
-        paths: The paths that were looked at, with what was found of each.
+        make_figure: Matplotlib's class `Figure`.
+        paths: The results for each path.
     """
     splits = [(path.path, split) for path in paths for split in path.splits]
     figure = make_figure(figsize=(11, _SPLIT_INCHES * len(splits)), layout="constrained")
@@ -46,26 +48,26 @@ def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes
         _draw_windows(right, split)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a class may be called by what no font has
+        warnings.simplefilter("ignore")  # A class name can contain characters that no font has.
         figure.savefig(buffer, format="png", dpi=min(120, _MAX_PIXELS / (_SPLIT_INCHES * len(splits))))
     return buffer.getvalue()
 
 
 def _draw_places(axes: Any, split: SplitQuality) -> None:
-    """How often each label comes in each part of the split."""
+    """Draws how often each label occurs in each part of the split."""
     labels = np.unique(split.labels.order.labels, return_inverse=True)[1]
     num_labels = int(labels.max()) + 1
     shape = min(_ROWS, num_labels), min(_COLUMNS, len(labels))
     rows, columns = labels * shape[0] // num_labels, np.arange(len(labels)) * shape[1] // len(labels)
     counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
     axes.imshow(counts, aspect="auto", cmap="magma", origin="lower", interpolation="nearest", extent=(0, len(labels), 0, num_labels))
-    axes.set_yticks([])  # classes have names, or come as they are met
+    axes.set_yticks([])  # Class names would not fit, and other labels are numbered by first occurrence.
     axes.set_xlabel("records, in their order", fontsize=8)
     axes.set_ylabel(printable(split.labels.labels_are), fontsize=8, parse_math=False)
 
 
 def _draw_windows(axes: Any, split: SplitQuality) -> None:
-    """Labels in windows: as found, by chance, and sorted."""
+    """Draws the number of labels in windows: actual, random and sorted."""
     found = {one.name: one for one in split.quality.measures}
     windows = [window for window in WINDOWS if f"labels_in_{window}" in found]
     for attribute, title, style in (("chance", "by chance", "--"), ("sorted", "sorted", ":"), ("found", "found", "o-")):

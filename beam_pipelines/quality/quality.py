@@ -1,4 +1,4 @@
-"""What `recordmill quality` finds of a path, and how it tells it."""
+"""Runs the test of `recordmill quality` for a path, and formats the result."""
 
 import dataclasses
 import os
@@ -11,7 +11,8 @@ from beam_pipelines.quality.our_labels import is_ours, read_ours
 from beam_pipelines.quality.split_labels import SplitLabels
 from beam_pipelines.storage.files import is_remote
 
-_VERDICTS = (UNSHUFFLED, PARTLY, SHUFFLED, UNKNOWN)  # of a path, that of its splits which comes first
+# The verdict of a path is the first of these that one of its splits has.
+_VERDICTS = (UNSHUFFLED, PARTLY, SHUFFLED, UNKNOWN)
 _WORDS = {
     "mean_run_length": "mean same-label run",
     "longest_run": "longest same-label run",
@@ -22,13 +23,13 @@ _WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class SplitQuality:
-    """What was found of a split."""
+    """The test result of one split."""
 
     labels: SplitLabels
     quality: Quality
 
     def to_json(self) -> dict[str, Any]:
-        """The findings as plain values that JSON can hold."""
+        """Returns the result as JSON-serializable values."""
         order, quality = self.labels.order, self.quality
         worst = None if quality.worst_shard is None else printable(self.labels.shard_names[quality.worst_shard])
         return {
@@ -46,38 +47,38 @@ class SplitQuality:
 
 @dataclasses.dataclass(frozen=True)
 class PathQuality:
-    """What was found of a path: a data set, or TFRecords."""
+    """The test result of a path, which is a prepared dataset or TFRecords."""
 
     path: str
     splits: tuple[SplitQuality, ...]
 
     @property
     def verdict(self) -> str:
-        """The worst of its splits."""
+        """The worst verdict of the splits."""
         found = {one.quality.verdict for one in self.splits}
         return next(verdict for verdict in _VERDICTS if verdict in found)
 
     def to_json(self) -> dict[str, Any]:
-        """The findings as plain values that JSON can hold."""
+        """Returns the result as JSON-serializable values."""
         splits = {printable(one.labels.split) or "all": one.to_json() for one in self.splits}
         return {"path": printable(self.path), "verdict": self.verdict, "significance": SIGNIFICANCE, "splits": splits}
 
     def describe(self) -> str:
-        """The findings as lines of text for people."""
+        """Returns the result as text."""
         lines = [line for one in self.splits for line in (*_describe(self.path, one), "")]
         return "\n".join([*lines, f"{printable(self.path)}: {self.verdict}"])
 
 
 def find_quality(path: str, label: str | None) -> PathQuality:
-    """Looks at a path, and changes nothing.
+    """Tests the records at a path without changing anything.
 
     Args:
-        path: A data set of ours; or a file, a folder or a pattern of TFRecords; or a URL.
-        label: The feature to look at; None: that which is known as the label.
+        path: A prepared dataset, or a file, folder or pattern of TFRecords, or a URL.
+        label: The feature to test, or None to detect the label.
 
     Raises:
-        UserError: It is none of these, or damaged, or has no such feature.
-        StorageError: A store does not give it.
+        UserError: The path has no such data, the data is corrupt, or the feature does not exist.
+        StorageError: The store failed.
     """
     path = path if is_remote(path) else os.path.expanduser(path)
     read = read_ours if is_ours(path) else read_foreign
@@ -88,7 +89,7 @@ def find_quality(path: str, label: str | None) -> PathQuality:
 
 
 def failure(found: Sequence[PathQuality]) -> FoundError | None:
-    """What a command ends with; None where all is shuffled, as far as can be told."""
+    """Returns the error for paths that are not shuffled, or None if all are shuffled or cannot be tested."""
     bad = [one for one in found if one.verdict in (UNSHUFFLED, PARTLY)]
     told = "; ".join(f"{printable(one.path)}: {one.verdict}" for one in bad)
     return FoundError(f"{told}; `recordmill prepare` shuffles such records globally", bad[0].path) if bad else None
