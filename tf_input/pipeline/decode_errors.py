@@ -4,19 +4,17 @@ TensorFlow has no op that decodes an image or says that it cannot. A batch is th
 each example of the batch is decoded alone. A call costs nothing that can be measured, since no tensor is copied.
 """
 
-import re
 from typing import Any, Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from tf_input.decoding.faults import find_fault
 from tf_input.pipeline.packing import pack, take_apart
 from tf_input.pipeline.plan import Plan
 
 # From a note, a part and a row of its batch to the number of the example in the part's split.
 FindNumber = Callable[[Sequence[int], int, int], int]
-
-_OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
 
 
 class DecodeErrors:
@@ -63,15 +61,11 @@ class DecodeErrors:
         return hash(record) not in self._bad
 
     def _decodes(self, note: Sequence[int], part: int, record: bytes, row: int) -> bool:
-        decoder, records = self._decoders[part], tf.constant([record])
-        try:
-            decoder.decode(records, tf.constant(note, tf.int64), tf.constant([row], tf.int64))
-        except tf.errors.InvalidArgumentError as error:
-            reason = _OF_TENSORFLOW.sub("", error.message)
-        else:
+        decoder = self._decoders[part]
+        rows = tf.constant([row], tf.int64)
+        if not (fault := find_fault(decoder, record, lambda records: decoder.decode(records, tf.constant(note, tf.int64), rows))):
             return True
-        key = "an example without a key" if decoder.parse_keys is None else repr(decoder.parse_keys(records).numpy()[0].decode(errors="replace"))
-        self._readers[part].refuse(self._find_number(note, part, row), f"{key} does not decode: {reason}")
+        self._readers[part].refuse(self._find_number(note, part, row), fault)
         self._bad.add(hash(record))
         return False
 

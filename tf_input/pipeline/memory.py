@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_input.cores import num_cores
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.decoding.faults import find_fault
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
 from tf_input.pipeline.inputs import RecordInputs
@@ -80,9 +81,10 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     size = max(1, min(num_examples, _CHUNK_BYTES * num_examples // max(1, num_bytes)))
     failures: list[Exception] = []
     places: list[np.ndarray] = []
+    bad: set[int] = set()  # places of examples that do not decode
 
     def read() -> Iterator[np.ndarray]:
-        share = Share("", num_examples, size, False)
+        places.clear()
         with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
             for step in range(share.num_batches):
                 try:
@@ -90,8 +92,19 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
                 except (OSError, ValueError) as error:  # which TensorFlow would make another of
                     failures.append(error)
                     return
-                places.append(step * size + rows)
-                yield records
+                found = step * size + rows
+                is_good = np.array([place not in bad for place in found.tolist()], bool)
+                places.append(found[is_good])
+                yield records[is_good]
+
+    def find_bad() -> None:
+        with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
+            for step in range(share.num_batches):
+                ((records, rows),) = inputs.batch(0, step)
+                for record, place in zip(records, (step * size + rows).tolist()):
+                    if fault := find_fault(decoder, record, decode):
+                        reader.refuse(int(place if reader.selection is None else reader.selection.numbers[place]), fault)
+                        bad.add(place)
 
     def decode(records: tf.Tensor) -> dict[str, Any]:
         return decoder.decode_stored(decoder.parse_batch(records))
@@ -99,8 +112,16 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     if not num_examples:
         with tf.device("CPU:0"):
             return Held(decode(tf.zeros([0], tf.string)), np.zeros(0, np.int64), 0)
+    share = Share("", num_examples, size, False)
     data = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([None], tf.string))
-    chunks = list(data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores()))
+    data = data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores())
+    try:
+        chunks = list(data)
+    except tf.errors.InvalidArgumentError:
+        find_bad()
+        if not bad:
+            raise
+        chunks = list(data)
     if failures:
         raise failures[0]
     with tf.device("CPU:0"):

@@ -84,3 +84,17 @@ def test_a_mix_reports_and_skips_too(unchecked):
         list(tf_input.mix(parts, batch_size=8, image_size=8, seed=1))
     found = keys_of(tf_input.mix(parts, batch_size=8, image_size=8, seed=1, on_error="skip", keys=True))
     assert len(found) > 40 and not set(BAD) & set(found)
+
+
+@pytest.mark.slow
+def test_a_split_that_is_held_in_memory_reports_and_skips_too(tmp_path):
+    files = {f"a/{number:02}.png": png(number, 20, 30) for number in range(12)} | {"a/03.png": png(1, 20, 30)[:200]}
+    write_files(tmp_path / "in", files)
+    prepare = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--no_report", "--quiet"]
+    assert main([*prepare, "--check=header", "--image_size=exact=20x30"]) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    options = {"batch_size": 4, "image_size": None, "seed": 1, "keys": True}
+    with pytest.raises(ValueError, match=r"a/03\.png.*does not decode"):
+        list(dataset.batches("train", **options))
+    found = keys_of(dataset.batches("train", on_error="skip", **options))
+    assert len(found) == 11 and "a/03.png" not in found and len(dataset.skipped) == 1

@@ -1,0 +1,33 @@
+"""The reason why one example does not decode."""
+
+import re
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from tf_input.decoding.example_decoder import ExampleDecoder
+
+_OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
+
+
+def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tensor], Any]) -> str:
+    """Decodes one record.
+
+    Args:
+        decoder: The decoder of the record, which knows its key.
+        record: The serialized example.
+        decode: A function that decodes records, string [n].
+
+    Returns:
+        The key of the example and the reason why it does not decode; empty if it does.
+    """
+    records = tf.constant([record])
+    try:
+        decode(records)
+    except tf.errors.InvalidArgumentError as error:
+        reason = _OF_TENSORFLOW.sub("", error.message)
+    else:
+        return ""
+    if decoder.parse_keys is None:
+        return f"an example without a key does not decode: {reason}"
+    return f"{decoder.parse_keys(records).numpy()[0].decode(errors='replace')!r} does not decode: {reason}"
