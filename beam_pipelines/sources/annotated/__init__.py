@@ -1,5 +1,5 @@
-"""Images whose boxes or masks lie in files of their own: the sources `voc`, `coco` and `masks`.
+"""Sources for images whose boxes or masks are in separate files: `voc`, `coco` and `masks`.
 
-What comes in are folders of images with Pascal VOC's XML files, with COCO's JSON files, or with masks of the same names; what goes out are
-references to the images with their objects or masks, and dead letters for those that do not fit together.
+The input is folders of images with Pascal VOC's XML files, COCO's JSON files, or mask files of the same names. The
+output is references to the images with their objects or masks. Files that do not match become dead letters.
 """

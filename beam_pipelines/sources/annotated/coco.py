@@ -1,27 +1,31 @@
-"""Source `coco`: boxes, and masks where they are asked for, as the JSON of COCO's instances has them.
+"""Source `coco`: boxes, and optionally masks, from JSON files in the format of COCO's instances.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
-| one JSON file | a dataset; the images of `instances_NAME.json` are in `NAME/` or `images/NAME/`, otherwise in `images/` or beside it |
-| the same in a folder `annotations` | the same data set: its images are looked for from the folder around it |
-| `--image_root` | the folder that file names are relative to, of one JSON file |
+| one JSON file | a dataset |
+| images of `instances_NAME.json` | in `NAME/` or `images/NAME/`, or else in `images/` or beside the file |
+| a JSON file in a folder `annotations` | a dataset; the images are searched from the parent of that folder |
+| `--image_root` with one JSON file | the folder that file names are relative to |
 | `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
-| `train/_annotations.coco.json` and others | splits; images lie beside |
-| an entry of `images` | an example; its key is the file's path; its boxes are in the order of the file, and may be none |
-| two entries with the same id, an entry without an id or a file name, a size that is not in whole pixels, a link | dead letter |
+| `train/_annotations.coco.json` and others | splits; the images are in the same folder |
+| an entry of `images` | an example; its key is the file's path; its boxes keep the order of the file |
+| an image without annotations | an example without boxes |
+| a repeated id; a missing id or file name; a size that is not in whole pixels; a link | dead letter |
 | an id written as `7`, `7.0` or `"7"` | the same id |
-| a category without annotations that other categories name as their supercategory | no class, with a warning |
-| an annotation of an unknown category, or without a box of four numbers | dead letter: its image |
-| annotations of an image that is not in `images` | dead letter, one for each such image: `FILE#/annotations/POSITION` |
-| two categories with the same id; two with the same name that both have annotations; invalid JSON, a field that occurs twice | the run fails |
-| an image that no entry names | nothing: folders are not listed |
+| a category without annotations that other categories name as their supercategory | not a class; a warning is logged |
+| an annotation with an unknown category, or without a box of four numbers | the image becomes a dead letter |
+| annotations of an image that is not in `images` | one dead letter per missing image: `FILE#/annotations/POSITION` |
+| two categories with the same id, or with the same name if both have annotations | the run fails |
+| invalid JSON, a repeated field | the run fails |
+| an image file without an entry | ignored: folders are not listed |
 
-With `--masks` the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
+With `--masks`, the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
 Small regions are drawn over large regions.
 
-Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. Large files are read one at a time
-on a machine. An image takes about 300 bytes besides, and its size, where that is wanted of a store, 200 more. Half of COCO's `train2017`
-(59,000 images, 430,000 annotations) takes 70 MB; outlines take what they take in the file.
+Each file is a part, and is read once as a stream. Its annotations are kept in columns (see `coco_annotations`). A
+machine reads only one large file at a time. Each image takes about 300 bytes more, and 200 bytes for its size if sizes
+are requested from a store. Half of COCO's `train2017` (59,000 images, 430,000 annotations) takes 70 MB. Outlines take
+as much memory as their JSON text.
 """
 
 import contextlib
@@ -60,17 +64,17 @@ _NUM_PROBED = 5
 
 
 class _Part(NamedTuple):
-    path: str  # of the JSON file, whole
+    path: str  # path of the JSON file, including the root
     split: str | None
 
 
 class Coco:
-    """The images of one or several JSON files, with their objects.
+    """Lists the images of one or several COCO files with their objects.
 
     Args:
-        config: The options that say where the files lie, and what is in them.
-        with_sizes: Each image's size is wanted too: see `sizes`.
-        spool_directory: Not needed: files are read where they lie.
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes (see `sizes`).
+        spool_directory: Ignored: this source needs no spool.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -100,17 +104,17 @@ class Coco:
         self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """The categories of the part that was listed, in the order of their ids.
+        """Returns the category names of the last listed part, in the order of their ids.
 
-        Those of `group_names` are classes only if they are used.
+        A name in `group_names` is a class only if annotations use it.
         """
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
     def parts(self) -> list[str]:
-        """JSON: a file each, and its split.
+        """Returns one JSON string per file, with its path and its split.
 
         Raises:
-            UserError: There is none, or some of them are splits and others are not.
+            UserError: There are no files, or only some of them are splits.
         """
         if self._is_file and self._config.split_folders:
             raise no_split_folders(self._config.input, "is one JSON file")
@@ -121,10 +125,10 @@ class Coco:
         return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
 
     def held_bytes(self, part: str) -> int:
-        """Those of what is kept of a file: with outlines about as many as it has, and half as many without.
+        """Returns the estimated memory for one part, in bytes: the size of its file, or half of it without outlines.
 
         Raises:
-            UserError: It is not there.
+            UserError: The file does not exist or cannot be read.
         """
         path = _Part(*json.loads(part)).path
         try:
@@ -134,7 +138,7 @@ class Coco:
         return num_bytes if self._config.source.has_masks else num_bytes // 2
 
     def _find_files(self) -> dict[str, str]:
-        """Path of a JSON file below the root -> what may be a split's name."""
+        """Returns the path of each JSON file below the root, mapped to its possible split name."""
         files = FileListing(self._root, self._config.ignore)
         folders, _ = files.top_level()
         for folder in ("", *(folder for folder in folders if folder == _ANNOTATIONS)):
@@ -151,10 +155,10 @@ class Coco:
         return found
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The inputs of one file.
+        """Yields the inputs of one file.
 
         Raises:
-            UserError: It is none of COCO's.
+            UserError: The file is not in COCO's format.
         """
         path, split = _Part(*json.loads(part))
         below = f"{self._root.path}/"
@@ -163,7 +167,7 @@ class Coco:
         self._category_names = file.category_names()
         if self.features:
             self.group_names = frozenset() if self._config.source.names_of(_LABEL) else file.group_names()
-            self.left_out.add(file.left_out.names - {"id"})  # which each annotation has, and nothing points to
+            self.left_out.add(file.left_out.names - {"id"})  # every annotation has an id, and nothing refers to it
         yield from file.dead_letters
         folder = "" if self._config.source.image_root else self._image_folder(relative, file)
         sizes = find_sizes(self.root, self._paths(file, folder)) if self._with_sizes else {}
@@ -177,19 +181,19 @@ class Coco:
                 self.num_ignored += 1
             elif isinstance(listed, DeadLetter):
                 yield listed
-            else:  # one that is not there keeps 0, until it cannot be read
+            else:  # a missing image keeps the size 0 and fails later, when it is read
                 yield listed._replace(num_bytes=sizes.get(listed.path, 0))
 
     def _image_folder(self, path: str, file: CocoFile) -> str:
-        """Returns the first of the usual folders that has one of the first images.
+        """Returns the first candidate folder that contains one of the file's first five images.
 
         Raises:
-            UserError: No folder has one, and the entries have links, which are not downloaded.
+            UserError: No candidate contains an image, and the entries have links, which are not downloaded.
         """
         own_path, (own, name) = path, posixpath.split(path)
         around = posixpath.dirname(own) if posixpath.basename(own) == _ANNOTATIONS else own
         stem = _name_of(name)[0]
-        stems = dict.fromkeys((stem, stem.rpartition("_")[2]))  # train2017, also of person_keypoints_train2017.json
+        stems = dict.fromkeys((stem, stem.rpartition("_")[2]))  # also train2017 of person_keypoints_train2017.json
         candidates = [join(around, folder) for stem in stems for folder in (stem, f"images/{stem}")]
         candidates += [join(around, "images"), around, own]
         first = [image.file_name for image in itertools.islice(file.images(), _NUM_PROBED)]
@@ -213,7 +217,7 @@ class Coco:
     def _list_image(
         self, image: CocoImage, objects: ImageObjects, folder: str, split: str | None
     ) -> LabeledImage | DeadLetter | None:
-        """None if it is to be ignored."""
+        """Returns the reference or dead letter of an image, or None if the image is ignored."""
         try:
             path = self._path(image, folder)
             if matches(path, self._config.ignore):
@@ -237,7 +241,7 @@ class Coco:
     def _path(self, image: CocoImage, folder: str) -> str:
         """Returns the path of an image, relative to the root.
 
-        Raises Refusal if it is a link, or leads out of the root.
+        Raises Refusal if the image is a link, or outside the root.
         """
         is_link = is_remote(image.file_name)
         if is_link and not image.file_name.startswith(f"{self.root}/"):
@@ -253,14 +257,14 @@ class Coco:
         return read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
 
     def _paths(self, file: CocoFile, folder: str) -> Iterator[str]:
-        """Yields the path of each image of a file that has one."""
+        """Yields the image paths of a file. Skips images with invalid paths."""
         for image in file.images():
             with contextlib.suppress(Refusal):
                 yield self._path(image, folder)
 
 
 def _name_of(file: str) -> tuple[str, str]:
-    """The name of a data set in that of its file, and the split that it means, if it means one: train2017, train."""
+    """Returns the dataset's name and its possible split name, parsed from a file name: `train2017` and `train`."""
     match = _INSTANCES.fullmatch(file)
     if not match:
         return file.removesuffix(".json"), file.removesuffix(".json")
@@ -269,7 +273,7 @@ def _name_of(file: str) -> tuple[str, str]:
 
 
 def _absolute(path: str) -> str:
-    """With the links of its folder resolved; what the file itself may be a link to has another name."""
+    """Returns the absolute path with the links of its folder resolved. A link at the file itself is not resolved."""
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))
@@ -277,7 +281,7 @@ def _absolute(path: str) -> str:
 
 
 def _folder_of(path: str) -> str:
-    """The folder with a file, or the one around that if it is for annotations only."""
+    """Returns the folder of a file. If that folder is `annotations`, returns its parent."""
     folder = posixpath.dirname(_absolute(path))
     return posixpath.dirname(folder) if posixpath.basename(folder) == _ANNOTATIONS else folder
 

@@ -1,7 +1,7 @@
-"""The annotations of a COCO file, kept as columns and grouped by image.
+"""Stores the annotations of a COCO file in columns and groups them by image.
 
-They lie in any order, before or after the images that they belong to, and there may be more of them than memory would bear as
-objects of Python. In columns one takes about 60 bytes, and its outlines, where they are wanted, what they take in the file.
+Annotations occur in any order, before or after their images. As Python objects, they might not fit in memory. In
+columns, each annotation takes about 60 bytes. If outlines are requested, they take as much memory as their JSON text.
 """
 
 import array
@@ -26,7 +26,7 @@ class ImageObjects(NamedTuple):
         labels: The category name of each object.
         is_crowd: Whether each object is a crowd, 0 or 1.
         areas: The area of each object, in pixels.
-        outlines: The outline of each object: a list of polygons, or a run-length encoding. Empty where outlines were not asked for.
+        outlines: The outline of each object: a list of polygons, or a run-length encoding. Empty if not requested.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...] = ()
@@ -37,10 +37,10 @@ class ImageObjects(NamedTuple):
 
 
 class Annotations:
-    """The annotations of one file.
+    """Stores the annotations of one file.
 
     Args:
-        has_outlines: Whether they are wanted.
+        has_outlines: Whether to keep the outlines.
     """
 
     def __init__(self, has_outlines: bool) -> None:
@@ -52,9 +52,9 @@ class Annotations:
             *(("segmentation", "area") if has_outlines else ()),
         )
         self._has_outlines = has_outlines
-        self._images: dict[int | str, int] = {}  # id -> index, as they are met
-        self._first_positions = array.array("q")  # of an annotation, by image index
-        self._categories: dict[int | str, int] = {}  # id -> index, as they are met
+        self._images: dict[int | str, int] = {}  # id -> index in order of first use
+        self._first_positions = array.array("q")  # position of the first annotation, by image index
+        self._categories: dict[int | str, int] = {}  # id -> index in order of first use
         self._bad: dict[int, Refusal] = {}  # by image index
         # Columns:
         self._image = array.array("q")
@@ -65,10 +65,10 @@ class Annotations:
         self._outline_ends = array.array("q")
 
     def add(self, position: int, entry: Mapping[str, Any]) -> None:
-        """Adds an entry of `annotations`. An error in the entry rejects its image.
+        """Adds an entry of `annotations`. An invalid entry rejects its image.
 
         Raises:
-            Refusal: The entry names no image.
+            Refusal: The entry has no valid image id.
         """
         image_id = read_id(entry.get("image_id"))
         if image_id is None:
@@ -109,28 +109,28 @@ class Annotations:
         outline, area = entry.get("segmentation"), _value(entry, "area", width * height)
         if not isinstance(outline, (list, dict)) or not outline:
             raise Refusal("bad_mask", f"'segmentation' is {shown(outline)}; expected polygons or run lengths")
-        if isinstance(outline, list) and all(map(is_number, outline)):  # one polygon without the list around it
+        if isinstance(outline, list) and all(map(is_number, outline)):  # a single polygon without its enclosing list
             outline = [outline]
         if not is_number(area):
             raise Refusal("bad_annotation", f"'area' is {shown(area)}; expected a number")
         return category_id, (*sides, float(area)), int(is_crowd), json.dumps(outline, separators=(",", ":")).encode()
 
     def group(self) -> None:
-        """Groups the annotations by image. Call it after the last `add`."""
+        """Groups the annotations by image. Call this method after the last `add`."""
         images = np.frombuffer(self._image, np.int64)
         self._order = np.argsort(images, kind="stable")
         self._starts = np.searchsorted(images[self._order], np.arange(len(self._images) + 1))
         self._category_ids = list(self._categories)
 
     def category_ids(self) -> frozenset[int | str]:
-        """Returns the ids of the categories that annotations name."""
+        """Returns the category ids that annotations use."""
         return frozenset(self._categories)
 
     def of(self, image_id: int | str, category_names: Mapping[int | str, str]) -> ImageObjects:
         """Returns the objects of one image.
 
         Raises:
-            Refusal: An annotation of the image is not what is expected.
+            Refusal: An annotation of the image is invalid.
         """
         index = self._images.get(image_id)
         if index is None:
@@ -158,7 +158,7 @@ class Annotations:
         return json.loads(self._outlines[start : self._outline_ends[row]])
 
     def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, Refusal]]:
-        """(position of the first, what is wrong) for each image that annotations name and that there is not."""
+        """Yields (position of the first annotation, error) for each annotated image that is not in `image_ids`."""
         for image_id, index in self._images.items():
             if image_id not in image_ids:
                 message = f"'image_id' is {shown(image_id)}; expected one that is in 'images'"
@@ -166,9 +166,9 @@ class Annotations:
 
 
 def read_id(value: Any) -> int | str | None:
-    """Reads the id of an image or a category: an integer, also if it is written as 7.0 or "7", or a text.
+    """Returns the id of an image or a category as an integer or a text; None if the value is not a valid id.
 
-    None: the value is no id.
+    Integers may also be written as 7.0 or "7".
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -178,16 +178,16 @@ def read_id(value: Any) -> int | str | None:
 
 
 def _value(entry: Mapping[str, Any], field: str, default: Any) -> Any:
-    """The value of an optional field; null means that it is not given."""
+    """Returns the value of an optional field. A null counts as missing."""
     value = entry.get(field)
     return default if value is None else value
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of JSON is a number."""
+    """Returns whether a JSON value is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def shown(value: Any) -> str:
-    """A value in a message: on one line, and not all of it where that is long."""
+    """Formats a value for a message as JSON, cut to 80 characters."""
     return json.dumps(value)[:80]

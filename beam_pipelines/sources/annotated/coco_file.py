@@ -1,4 +1,4 @@
-"""A JSON file of COCO's instances (https://cocodataset.org/#format-data), read in one pass."""
+"""Reads a JSON file in the format of COCO's instances (https://cocodataset.org/#format-data) as a stream."""
 
 import unicodedata
 from typing import Any, Iterator, Mapping, NamedTuple
@@ -15,16 +15,16 @@ from beam_pipelines.storage.input_errors import listing_error
 _LINK_FIELDS = ("coco_url", "flickr_url", "url")
 _IMAGE_FIELDS = ("id", "file_name", "width", "height", *_LINK_FIELDS)
 _CATEGORY_FIELDS = ("id", "name", "supercategory")
-_SHOWN_CHARACTERS = 4096  # as many as a path may have
+_SHOWN_CHARACTERS = 4096  # the maximum length of a path
 
 
 class CocoImage(NamedTuple):
     """An entry of `images`.
 
     Attributes:
-        position: The position of the entry in `images`.
-        file_name: The name of the image file, as it is written.
-        size: The (height, width) in pixels; None where it is not stated, or as 0.
+        position: The index of the entry in `images`.
+        file_name: The name of the image file, as in the entry.
+        size: The (height, width) in pixels; None if a side is missing or 0.
     """
 
     position: int
@@ -32,26 +32,25 @@ class CocoImage(NamedTuple):
     size: tuple[int, int] | None
 
     def refuse(self, refusal: Refusal) -> DeadLetter:
-        """Makes the image's dead letter."""
+        """Returns the dead letter of a rejected image."""
         return DeadLetter.of(printable(self.file_name[:_SHOWN_CHARACTERS]), refusal)
 
 
 class CocoFile:
-    """What one file says.
+    """The images, categories and annotations of one file.
 
     Args:
         path: The path of the file.
         name: The name of the file in messages and dead letters.
-        has_outlines: Whether the outlines of the objects are wanted.
+        has_outlines: Whether to keep the outlines of the objects.
 
     Attributes:
-        dead_letters: The dead letters of entries that are none, and of annotations of images that there are not.
-        left_out: Fields of annotations that are not kept.
-        link: The first link to an image that an entry states beside the name of its file, such as its `coco_url`;
-            None: there is none.
+        dead_letters: The dead letters of invalid entries, and of annotations whose image is missing.
+        left_out: The annotation fields that are not kept.
+        link: The first image link in an entry, such as a `coco_url`; None if there are no links.
 
     Raises:
-        UserError: It is not such a file.
+        UserError: The file is not in COCO's format.
     """
 
     def __init__(self, path: str, name: str, has_outlines: bool) -> None:
@@ -59,10 +58,10 @@ class CocoFile:
         self.left_out = LeftOut()
         self.link: str | None = None
         self._name = printable(name)
-        self._images: dict[int | str, CocoImage | None] = {}  # None: refused
+        self._images: dict[int | str, CocoImage | None] = {}  # None: the image was rejected
         self._categories: dict[int | str, str] = {}
         self._supercategories: dict[int | str, str] = {}
-        self._parents: set[str] = set()  # all supercategories
+        self._parents: set[str] = set()  # the names of all supercategories
         self._annotations = Annotations(has_outlines)
         self._read(path)
         self._check_category_names()
@@ -72,9 +71,9 @@ class CocoFile:
             )
 
     def category_names(self) -> tuple[str, ...]:
-        """Returns the names of the categories in the order of their ids, each once.
+        """Returns the unique names of the categories, in the order of their ids.
 
-        Of a name that a group and a class have, the place of the class counts.
+        If a group and a class have the same name, the id of the class determines the order.
         """
         ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
         groups = self.group_names()
@@ -85,9 +84,9 @@ class CocoFile:
         )
 
     def group_names(self) -> frozenset[str]:
-        """Returns the names of categories that only group others: another category states them as its supercategory.
+        """Returns the names of categories that are only supercategories of other categories.
 
-        In COCO's own files a category such as `person` is its own supercategory, which makes it no group.
+        In COCO's own files, a category such as `person` is its own supercategory. It counts as a class, not as a group.
         """
         classes = {name for category_id, name in self._categories.items() if not self._is_group(category_id)}
         return frozenset(set(self._categories.values()) - classes)
@@ -97,7 +96,7 @@ class CocoFile:
         return name in self._parents and self._supercategories.get(category_id) != name
 
     def _check_category_names(self) -> None:
-        """Raises UserError if annotations name two categories that have the same name."""
+        """Raises UserError if annotations use two categories that have the same name."""
         used: dict[str, int | str] = {}
         for category_id in self._categories.keys() & self._annotations.category_ids():
             other = used.setdefault(self._categories[category_id], category_id)
@@ -109,11 +108,11 @@ class CocoFile:
                 )
 
     def images(self) -> Iterator[CocoImage]:
-        """The images that were not refused, in the order of the file."""
+        """Returns an iterator over the valid images, in the order of the file."""
         return (image for image in self._images.values() if image)
 
     def inputs(self) -> Iterator[tuple[CocoImage, ImageObjects] | DeadLetter]:
-        """Each image with its objects."""
+        """Yields each valid image with its objects, or its dead letter if an annotation is invalid."""
         for image_id, image in self._images.items():
             if image is None:
                 continue
@@ -149,7 +148,7 @@ class CocoFile:
         first = self._images.get(image_id)
         is_known = image_id in self._images
         self._images[image_id] = None
-        if is_known:  # whose annotations are these?
+        if is_known:  # annotations with a repeated id cannot be assigned to an image
             error = Refusal("duplicate", f"another image has the id {shown(image_id)} too; expected each id once")
             if first:
                 self._refuse("images", first.position, error)

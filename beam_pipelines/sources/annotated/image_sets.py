@@ -1,8 +1,8 @@
-"""The lists in Pascal VOC's `ImageSets`: which images a data set has, and in which split.
+"""Reads Pascal VOC's `ImageSets` lists, which assign images to splits.
 
-A list has one image a line, by its name without an extension. `train.txt`, `val.txt` and `test.txt` are splits; `trainval.txt`
-stands for `train` where that is missing. What is in none of them is not of the data set: VOC 2012 has lists for several tasks over
-one heap of images.
+Each line of a list has an image's name without its extension. `train.txt`, `val.txt` and `test.txt` are splits.
+`trainval.txt` replaces a missing `train.txt`. Images in none of the lists are not part of the dataset, because VOC 2012
+has lists for several tasks over the same images.
 """
 
 from typing import Container, Iterator, NamedTuple
@@ -20,11 +20,11 @@ FOLDER = "ImageSets"
 
 
 class ListedImage(NamedTuple):
-    """Where an image is listed.
+    """An image's split and its line in a list.
 
     Attributes:
-        split: The split that the list stands for.
-        line: The list and the number of the line, such as `ImageSets/Main/train.txt:17`.
+        split: The split of the list.
+        line: The list and the line number, such as `ImageSets/Main/train.txt:17`.
     """
 
     split: str
@@ -32,10 +32,10 @@ class ListedImage(NamedTuple):
 
 
 class ImageSets(NamedTuple):
-    """What the lists of one task say.
+    """The lists of one task.
 
     Attributes:
-        members: Name of an image without its extension -> where it is listed.
+        members: Image name without extension -> its split and line.
         dead_letters: Images that are listed twice.
     """
 
@@ -43,7 +43,7 @@ class ImageSets(NamedTuple):
     dead_letters: list[DeadLetter]
 
     def missing(self, found: Container[str], expected: str) -> Iterator[DeadLetter]:
-        """A dead letter for each image that is listed and not found."""
+        """Yields a dead letter for each listed image that is not in `found`."""
         for name, member in self.members.items():
             if name not in found:
                 yield DeadLetter(
@@ -52,16 +52,16 @@ class ImageSets(NamedTuple):
 
 
 def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> ImageSets | None:
-    """The lists of a task, in memory; None where there are none.
+    """Reads the lists of a task into memory. Returns None if there are no lists or all lists are empty.
 
     Args:
         root: The root of the source.
         files: The listing of the source's files.
-        folder: The folder that has `ImageSets` in it.
+        folder: The folder that contains `ImageSets`.
         task: The name of the folder with the lists, such as `Main`.
 
     Raises:
-        UserError: A list cannot be read, or lies behind a link that is not followed.
+        UserError: A list cannot be read, or is behind a link that is not followed.
     """
     if FOLDER not in files.top_level(folder)[0] or task not in files.top_level(join(folder, FOLDER))[0]:
         return None

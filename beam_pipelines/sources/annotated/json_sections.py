@@ -1,4 +1,4 @@
-"""Reads a large JSON object, whose members are lists of objects, as a stream: one entry is in memory at a time."""
+"""Reads a large JSON object of lists as a stream, with only one list entry in memory at a time."""
 
 import itertools
 from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
@@ -9,8 +9,8 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.storage.input_errors import listing_error
 
-_BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory at once
-_MAX_DEPTH = 4  # of lists and objects within an entry's field; the outlines of an object have three
+_BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory together
+_MAX_DEPTH = 4  # levels of lists and objects within a field; the outlines of an object have three
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Events = Iterator[tuple[str, Any]]
@@ -19,21 +19,21 @@ Events = Iterator[tuple[str, Any]]
 def read_sections(
     path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut] = {}
 ) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
-    """Yields the entries of some sections, in the order of the file.
+    """Yields the entries of the requested sections, in the order of the file.
 
     Args:
         path: The path of the file, for messages.
-        file: The file, at its beginning.
-        fields: Section -> the fields that are wanted of each entry.
-        others: Section -> where the names of all other fields are collected.
+        file: The file, open at its start.
+        fields: Section -> the fields to read from each entry.
+        others: Section -> a collector for the names of all other fields.
 
     Yields:
-        (section, position in it, entry); None in place of an entry that is no object, and of a value that is nested
-        too deeply.
+        (section, index in the section, entry). An entry that is not an object becomes None. A value that is nested too
+        deeply also becomes None.
 
     Raises:
-        UserError: The file is not JSON in UTF-8, or not of that form; a section is missing; a section, or a field that
-            is read, occurs twice.
+        UserError: The file is not UTF-8 or not a JSON object of this form; a section is missing; a section or a
+            requested field occurs twice.
     """
     if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
         file.seek(0)
@@ -69,18 +69,18 @@ def read_sections(
 
 
 class _RepeatedField(Exception):
-    """An object has a field twice. The message is the field's name, fit for printing."""
+    """Raised if an object has a field twice. The message is the printable name of the field."""
 
 
 def _read(
     path: str, events: Events, fields: Mapping[str, Sequence[str]], others: Mapping[str, LeftOut]
 ) -> Iterator[tuple[str, int | None, Any]]:
-    """Yields what `read_sections` does, and once more with None for a position at the beginning of each section, which may be empty."""
+    """Yields the entries for `read_sections`. Also yields (section, None, None) at the start of each section."""
     if next(events)[0] != "start_map":
         raise UserError(f"{printable(path)}: not a JSON object; expected one with the lists {', '.join(fields)}")
     for event, section in events:
         if event == "end_map":
-            continue  # to the end of the file, where nothing else may stand
+            continue  # keep reading: any data after the object is an error
         event, _ = next(events)
         if section not in fields:
             _skip(events, event)
@@ -96,14 +96,14 @@ def _read(
 
 
 def _list_entries(events: Events) -> Iterator[str]:
-    """Yields the event with which each entry of a list begins."""
+    """Yields the first event of each entry of a list."""
     return itertools.takewhile(lambda event: event != "end_array", (event for event, _ in events))
 
 
 def _named_entries(events: Events) -> Iterator[str]:
-    """Yields the event with which each value of an object begins, as of `{"7": {"id": 7, …}, …}`.
+    """Yields the first event of each value of an object such as `{"7": {"id": 7, …}, …}`.
 
-    Its keys are not needed.
+    The keys of the object are not needed.
     """
     for event, _ in events:
         if event == "end_map":
@@ -143,7 +143,7 @@ def _check_new(field: str, entry: Container[str]) -> None:
 
 
 def _read_value(events: Events, event: str, value: Any, depth: int) -> Any:
-    """What begins with an event. A file may nest as deeply as it likes: below some depth nothing is built."""
+    """Returns the value that starts with `event`. Values nested more than `depth` levels deep become None."""
     if event not in ("start_array", "start_map"):
         return value
     if depth == 0:

@@ -1,17 +1,17 @@
-"""Source `masks`: a folder of images, and one of masks that have the same names.
+"""Source `masks`: a folder of images and a folder of masks with the same names.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
-| `images/` and `masks/` (or `labels/`, `annotations/`, `annotations/trimaps/`) | an image and a mask of one name are an example |
-| `JPEGImages/` and `SegmentationClass/` | the same, of the images that `ImageSets/Segmentation/` lists: see `image_sets` |
+| `images/` and `masks/` (or `labels/`, `annotations/`, `annotations/trimaps/`) | an image and its mask are an example |
+| `JPEGImages/` and `SegmentationClass/` | the same, for images listed in `ImageSets/Segmentation/` (see `image_sets`) |
 | `train/images/` and `train/masks/`, or `images/train/` and `masks/train/` | splits |
-| `images/a/1.jpg` | its mask is `masks/a/1.png` or `masks/a/1_mask.png`; its key `images/a/1.jpg` |
-| an image without a mask, or with two | dead letter |
+| `images/a/1.jpg` | its mask is `masks/a/1.png` or `masks/a/1_mask.png`; its key is `images/a/1.jpg` |
+| an image without a mask, or with two masks | dead letter |
 | a mask without an image | dead letter |
-| a file that is no image | ignored, and counted |
+| a file that is not an image | ignored, and counted |
 
-A mask's pixels are its classes; whether a file can be one is seen when it is read. A part is a pair of folders; while it is listed
-the masks' names are in memory, and of the images one folder's.
+The pixel values of a mask are class ids. Mask files are checked later, when they are read. A part is a pair of folders.
+While it is listed, the names of all its masks are in memory, and the image names of one folder at a time.
 """
 
 import json
@@ -40,16 +40,16 @@ class _Pair(NamedTuple):
     images: str  # folders, relative to the root
     masks: str | None
     split: str | None
-    lists: str | None  # the folder that has lists of splits
+    lists: str | None  # the folder that contains the lists of splits
 
 
 class Masks:
-    """The images below one folder, and their masks.
+    """Lists the images below one folder with their masks.
 
     Args:
-        config: The options that say where the folders lie, and what is in them.
-        with_sizes: Each image's size is wanted too, at the cost of a look at it.
-        spool_directory: Not needed: files are read where they lie.
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes, at the cost of one file-system call per image.
+        spool_directory: Ignored: this source needs no spool.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -68,14 +68,14 @@ class Masks:
         self._split_folders = config.split_folders
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """The class names that are known without an example: none."""
+        """Returns an empty dict: no class names are known before masks are read."""
         return {}
 
     def parts(self) -> list[str]:
-        """JSON: a pair of folders each.
+        """Returns one JSON string per pair of folders.
 
         Raises:
-            UserError: There is none, one of them is a link, or they have not the splits that a user speaks of.
+            UserError: There are no pairs, a folder is a link, or the splits that options require are missing.
         """
         folders, _ = self._files.top_level()
         pairs = self._pairs_in("", folders)
@@ -92,7 +92,7 @@ class Masks:
         return [json.dumps(pair) for pair in pairs]
 
     def _pairs_in(self, parent: str, folders: list[str]) -> list[_Pair]:
-        """A folder's pair, or those of the splits within it."""
+        """Returns the pair of folders in `parent`, or one pair for each split within it."""
         images, masks = find_folder(folders, IMAGE_FOLDERS), find_folder(folders, _MASK_FOLDERS)
         if images is None or masks is None:
             return []
@@ -114,7 +114,7 @@ class Masks:
         ]
 
     def _check_masks(self, folder: str, folders: list[str], names: list[str]) -> None:
-        """Raises UserError if a folder of masks, or the first folder in it, holds labels in another format."""
+        """Raises UserError if a folder of masks, or the first folder in it, contains labels in another format."""
         if folders and not names:
             folder = join(folder, folders[0])
             _, names = self._files.top_level(folder)
@@ -127,7 +127,7 @@ class Masks:
                 )
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The inputs of one pair of folders.
+        """Yields the inputs of one pair of folders.
 
         Raises:
             UserError: A folder or a list cannot be read.
@@ -170,7 +170,7 @@ class Masks:
             yield from sets.missing(listed, "image")
 
     def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[FoundFile | DeadLetter]:
-        """The image files that are listed, if there are lists."""
+        """Yields the image files below a folder. If there are lists, yields only listed files."""
         for found in self._files.walk(folder):
             if isinstance(found, FoundFile):
                 name = _stem(found.path, folder)
@@ -196,5 +196,5 @@ class Masks:
 
 
 def _stem(path: str, folder: str) -> str:
-    """The name of a file below a folder, without its extension, in NFC."""
+    """Returns a file's name relative to `folder`, without its extension, in NFC."""
     return nfc(posixpath.splitext(path[len(folder) + 1 :])[0])

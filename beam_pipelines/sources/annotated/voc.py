@@ -1,23 +1,23 @@
-"""Source `voc`: boxes, as Pascal VOC's XML files have them, one file an image.
+"""Source `voc`: boxes from Pascal VOC's XML files, with one XML file per image.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
-| `Annotations/` and `JPEGImages/`, or `annotations/` and `images/`, or both kinds of file in one folder | a data set |
-| folders of these, such as `VOC2007/` and `VOC2012/` | one data set of all |
-| the same, with names of splits: `train/`, `valid/`, `test/` | splits |
-| lists in `ImageSets/Main/` | splits; images in none of them are ignored, and counted: see `image_sets` |
-| an XML file and an image with one name | an example; its key is the image's path |
-| an XML file whose `<filename>` is that of an image without an XML file of its own | an example, of these two |
-| `<filename>` is that of another image than the one with the XML's name | dead letter: which one was meant? |
+| `Annotations/` and `JPEGImages/`, or `annotations/` and `images/`, or XML files and images in one folder | a dataset |
+| several such folders, such as `VOC2007/` and `VOC2012/` | one combined dataset |
+| several such folders with names of splits: `train/`, `valid/`, `test/` | splits |
+| lists in `ImageSets/Main/` | splits; images in none of the lists are ignored, and counted (see `image_sets`) |
+| an XML file and an image with the same name | an example; its key is the image's path |
+| an XML file whose `<filename>` names an image that has no XML file of its own | an example |
+| `<filename>` names one image, and another image has the XML file's name | dead letter: ambiguous |
 | an XML file without an image, an image without an XML file | dead letter |
-| `<object>` | its `<name>`, its `<bndbox>` as it is written, `<difficult>` and `<truncated>`; parts of it are not objects |
+| `<object>` | `<name>`, `<bndbox>` (unchanged), `<difficult>`, `<truncated>`; `<part>` elements are ignored |
 | no `<object>` | an example without boxes |
 | a DTD or an entity, more than 4 MiB, a box without four numbers, a field such as `<name>` twice | dead letter |
 
-Names are compared without extensions; folders below those of images and annotations mirror each other. A part is a
-list of up to 500 pairs of an XML file and an image, because each XML file has to be opened, 32 at a time in a store.
-Files that are in no pair are matched in one more part for each group of folders. That part names the group only, and
-its folders are walked through again, so that no part grows with the data.
+Names are compared without extensions. Image folders and annotation folders have the same subfolders. A part is a list
+of up to 500 pairs of an XML file and an image, because each XML file has to be opened. In a store, 32 files are read at
+a time. All unpaired files of a group of folders are one more part. That part stores only the group, and lists its
+folders again, so that the size of a part does not grow with the data.
 """
 
 import itertools
@@ -43,16 +43,16 @@ from beam_pipelines.storage.input_errors import describe_fact, size_on_disk
 from tf_input.dataset_format import OBJECTS, Feature
 
 PART_FILES = 500
-MAX_XML_BYTES = 4 << 20  # some ten thousand objects
+MAX_XML_BYTES = 4 << 20  # fits some ten thousand objects
 
 
 class Voc:
-    """The images below one folder, and their boxes.
+    """Lists the images below one folder with their boxes.
 
     Args:
-        config: The options that say where the folder lies, and what is in it.
-        with_sizes: Each image's size is wanted too, on a disk at the cost of a look at it.
-        spool_directory: Not needed: files are read where they lie.
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes. On a disk, each image costs one file-system call.
+        spool_directory: Ignored: this source needs no spool.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -73,15 +73,14 @@ class Voc:
         self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """The class names that are known without an example: none."""
+        """Returns an empty dict: no class names are known before annotations are read."""
         return {}
 
     def parts(self) -> list[str]:
-        """Returns JSON: a list of pairs of an annotation and an image; or a group of folders, if it has files that are
-        in no pair.
+        """Returns JSON strings: lists of annotation and image pairs, and groups of folders that have unpaired files.
 
         Raises:
-            UserError: There is no annotation at all.
+            UserError: There are no annotations.
         """
         files = FileListing(self._root, self._config.ignore, self._with_sizes)
         groups = find_groups(self._root, files, self._config.split_folders)
@@ -102,7 +101,7 @@ class Voc:
         return parts
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The inputs of one part."""
+        """Yields the inputs of one part."""
         content = json.loads(part)
         if isinstance(content, list):
             yield from self._list_pairs([Pair(*row) for row in content])
@@ -115,10 +114,10 @@ class Voc:
             yield from self._list_rest(matched)
 
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[LabeledImage | DeadLetter]:
-        """Yields images that have the name of their annotation.
+        """Yields the inputs of pairs in which the annotation and the image have the same name.
 
-        If an annotation states the name of another image, and that exists, it is ambiguous. A store is asked once for
-        all these names.
+        If an annotation states another image, and that image exists, the annotation is ambiguous and becomes a dead
+        letter. All stated names are looked up together.
         """
         read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
         for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):
@@ -140,7 +139,7 @@ class Voc:
                 yield self._make_image(annotation, pair)
 
     def _list_rest(self, matched: Matched) -> Iterator[LabeledImage | DeadLetter]:
-        """Yields the inputs of annotations that no single image has the name of, and of images without an annotation."""
+        """Yields the inputs of unpaired annotations and of images without an annotation."""
         group = matched.group
         images = {path: (num_bytes, split) for path, num_bytes, split in matched.images}
         by_stem: dict[str, list[str]] = {}
@@ -164,7 +163,7 @@ class Voc:
     def _find_image(
         self, annotation: VocAnnotation, path: str, group: VocFolders, by_stem: Mapping[str, Sequence[str]]
     ) -> str:
-        """The path of the image that an annotation means, among those that it may mean."""
+        """Returns the path of an annotation's image, found by `<filename>` or by the annotation's own name."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]
@@ -181,14 +180,14 @@ class Voc:
         raise Refusal("missing", f"no image has its name, or the one that <filename> says, {name!r}")
 
     def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
-        """The path that an annotation states, if that is not the one of the image with its name."""
+        """Returns the image path that an annotation states, or None if the stated name matches the paired image."""
         stated = self._stated(annotation, posixpath.dirname(pair.image))
         if not stated or posixpath.basename(stem(stated)) == posixpath.basename(stem(pair.image)):
             return None
         return stated
 
     def _stated(self, annotation: VocAnnotation, folder: str) -> str | None:
-        """The path that `<filename>` means, seen from a folder."""
+        """Returns the path that `<filename>` refers to, relative to `folder`; None if it is empty."""
         if not annotation.file_name:
             return None
         try:
@@ -198,7 +197,7 @@ class Voc:
 
     def _make_image(self, annotation: VocAnnotation, pair: Pair) -> LabeledImage:
         num_bytes = pair.num_bytes
-        if self._with_sizes and not num_bytes and not is_remote(self.root):  # the listing of a store says it in any case
+        if self._with_sizes and not num_bytes and not is_remote(self.root):  # the listing of a store has the size
             num_bytes = size_on_disk(f"{self.root}/{pair.image}") or 0
         if self._has_boxes:
             self.left_out.add(annotation.others)
@@ -206,7 +205,7 @@ class Voc:
         return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | Refusal]:
-        """Yields the contents of XML files, in order. In a store many requests overlap."""
+        """Yields the contents of XML files, in order. In a store, many requests run in parallel."""
         if is_remote(self.root):
             return read_ahead(
                 self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0

@@ -1,7 +1,7 @@
-"""One XML file of Pascal VOC, read without a DTD, an entity or anything else that leads out of it.
+"""Parses one Pascal VOC XML file, without DTDs, entities or other external content.
 
-The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are taken as they are written, as
-TensorFlow Datasets does, and need not be integers.
+The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are not changed, as in
+TensorFlow Datasets, and need not be integers.
 """
 
 import math
@@ -24,12 +24,12 @@ _KEPT = ("name", "bndbox", "difficult", "truncated")
 
 
 class VocAnnotation(NamedTuple):
-    """What one file says.
+    """The content of one XML file.
 
     Attributes:
-        file_name: The name of the image file, as it is written; may be empty.
+        file_name: The name of the image file, as in the XML file; may be empty.
         objects: The objects of the image, in the order of the file.
-        others: The names of the other fields that objects have.
+        others: The names of the object fields that are not kept.
     """
 
     file_name: str
@@ -38,14 +38,14 @@ class VocAnnotation(NamedTuple):
 
 
 def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
-    """Reads an annotation: the name of an image and its objects.
+    """Parses an annotation: the name of an image and its objects.
 
     Args:
         data: The whole XML file.
-        label_names: The class names that an object may have; empty: any.
+        label_names: The class names that are allowed; empty allows all names.
 
     Raises:
-        Refusal: It is no annotation, an object in it is incomplete, or a field that is read occurs twice.
+        Refusal: The file is not an annotation, an object is incomplete, or a field that is read occurs twice.
     """
     root = _parse(data)
     if str(root.tag).lower() != "annotation":
@@ -68,14 +68,14 @@ def _parse(data: bytes) -> Any:
         raise Refusal(
             "bad_xml", f"it has a DTD or an entity ({type(error).__name__}), which are not read"
         ) from None
-    except (ParseError, ValueError, LookupError) as error:  # the latter two: an encoding that is unknown, or not of XML
+    except (ParseError, ValueError, LookupError) as error:  # the latter two: an invalid encoding
         raise Refusal("bad_xml", f"no XML: {printable(str(error)[:200])}") from None
 
 
 def _only(parent: Any, tag: str, name: str) -> Any:
-    """Returns the child with a tag; None: there is none.
+    """Returns the child element with a tag; None if there is no such element.
 
-    Raises Refusal if there are several, as a tool may have joined two objects.
+    Raises Refusal if there are several, because a tool may have merged two objects.
     """
     found = parent.findall(tag)
     if len(found) > 1:
@@ -84,7 +84,7 @@ def _only(parent: Any, tag: str, name: str) -> Any:
 
 
 def _text(parent: Any, tag: str, name: str) -> str:
-    """Returns the text of the child with a tag, without blanks around it; empty: there is no such child."""
+    """Returns the stripped text of the child element with a tag; empty if there is no such element."""
     child = _only(parent, tag, name)
     return "" if child is None else (child.text or "").strip()
 
@@ -119,7 +119,7 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
 
 
 def _read_size(element: Any) -> tuple[int, int] | None:
-    """Returns (height, width); None if the tool did not know the size, and wrote none or 0."""
+    """Returns (height, width); None if the element is missing or a side is empty or 0."""
     if element is None:
         return None
     height, width = (

@@ -1,4 +1,4 @@
-"""Where the annotations and the images of a source `voc` lie, and which belong together by their names."""
+"""Finds the folders of a `voc` source and pairs annotations with images by their names."""
 
 import posixpath
 from typing import Iterator, NamedTuple
@@ -16,14 +16,14 @@ _ANNOTATION_FOLDERS = ("annotations", "annotation", "xmls", "xml")
 
 
 class VocFolders(NamedTuple):
-    """Folders that go together; paths are relative to the root, "" is the root itself.
+    """A group of annotation and image folders. Paths are relative to the root, and "" is the root itself.
 
     Attributes:
-        folder: The folder that has them, and perhaps lists of splits.
+        folder: The parent folder, which may also contain lists of splits.
         annotations: The folder with the XML files.
-        images: The folder with the images; it may be the same, or the one around it.
-        split: The split that the folder is; None: it is none.
-        has_lists: Whether lists of splits count.
+        images: The folder with the images. It can be the annotation folder or its parent.
+        split: The split that the folder is; None if the folder is not a split.
+        has_lists: Whether to use lists of splits.
     """
 
     folder: str
@@ -39,8 +39,8 @@ class Pair(NamedTuple):
     Attributes:
         annotation: The path of the XML file.
         image: The path of the image.
-        num_bytes: The size of the image in bytes; 0: not known.
-        split: The split of the pair; None: that of its group.
+        num_bytes: The size of the image in bytes; 0 if unknown.
+        split: The split of the pair, from a list or from its group; None if neither defines a split.
     """
 
     annotation: str
@@ -53,12 +53,12 @@ class Matched(NamedTuple):
     """The files of a group.
 
     Attributes:
-        group: The folders in which these files lie.
-        pairs: Annotations and the one image that has their name.
-        annotations: (path, split) of those of which none or several have.
-        images: (path, bytes, split) of those that are in no pair.
-        dead_letters: Files that were refused.
-        num_ignored: Files that are neither, or in no list.
+        group: The folders that contain the files.
+        pairs: Annotations with the only image of the same name.
+        annotations: (path, split) of annotations that do not have exactly one image of the same name.
+        images: (path, bytes, split) of images that are in no pair.
+        dead_letters: Files that were rejected.
+        num_ignored: The number of files that are neither images nor annotations, or in no list.
     """
 
     group: VocFolders
@@ -70,10 +70,10 @@ class Matched(NamedTuple):
 
 
 def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[VocFolders]:
-    """The groups below a root. Where no folder is named like one for annotations, these lie beside their images.
+    """Returns the groups below a root. If no folder has a name for annotations, they are expected beside their images.
 
     Raises:
-        UserError: Some folders are splits and others are not, one of them is a link, or there are none of those that a user speaks of.
+        UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.
     """
     has_lists = split_folders is not False
     folders, names = files.top_level()
@@ -104,7 +104,7 @@ def _find_group(files: FileListing, folder: str, split: str | None, has_lists: b
 
 
 def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
-    """Walks through a group's folders, and keeps the names of its files in memory.
+    """Lists a group's folders and matches their files by name. The file names are kept in memory.
 
     Raises:
         UserError: A folder or a list cannot be read.
@@ -128,7 +128,7 @@ def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
         listed.add(name)
         if kind == "image":
             images.setdefault(name, []).append((*found, split))
-        elif name in annotations:  # the case of its extension differs
+        elif name in annotations:  # two names differ only in the case of the extension
             message = f"its image has another annotation, {printable(annotations[name][0])}; expected only one of them"
             matched.dead_letters.append(DeadLetter(found.path, "list", "ambiguous", message))
         else:
@@ -175,6 +175,6 @@ def _inner_stem(path: str, folder: str) -> str:
 
 
 def stem(path: str) -> str:
-    """A path without the extension of an image or an annotation, in NFC, so that it is the same for both."""
+    """Returns a path in NFC without its extension, so that an image and its annotation have equal stems."""
     base, extension = posixpath.splitext(path)
     return nfc(base if extension.lower() in IMAGE_EXTENSIONS or extension.lower() == ".xml" else path)
