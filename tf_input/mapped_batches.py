@@ -1,4 +1,4 @@
-"""Compares the inputs of batches with the inputs that `map` made of them, on which a model may have been trained instead."""
+"""Compares the inputs of batches with those that `map` made of them, on which a model may have been trained."""
 
 import dataclasses
 import weakref
@@ -19,7 +19,9 @@ _USUAL = {  # (scale, offset) as a user would write them
 
 
 class MappedBatches(NamedTuple):
-    """A function of batches: of `map`, or of the options `map_example` and `map_batch`. It has no reference to the dataset.
+    """A function of batches: of `map`, or of the options `map_example` and `map_batch`.
+
+    It has no reference to the dataset.
 
     Attributes:
         name: "map", or the name of the option.
@@ -88,7 +90,8 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
     pairs = [(name, one, after.get(name)) for name, one in before.items()]
     if set(before) == set(after) and all(_is_same(one, other) for _, one, other in pairs):
         return None
-    numbers = [(one, other) for _, one, other in pairs if one.dtype != object and other is not None and other.dtype != object]
+    given = [(one, other) for _, one, other in pairs if other is not None]
+    numbers = [(one, other) for one, other in given if object not in (one.dtype, other.dtype)]
     if not numbers:
         return Difference(f"inputs {', '.join(after)}", f"inputs {', '.join(before)}", np.zeros(0), False, "")
     one, other = next(((one, other) for one, other in numbers if not _is_same(one, other)), numbers[0])

@@ -15,7 +15,7 @@ RESCALED = (
     "If `map` or a loop of your own rescaled the images, put the same step before the model, as in "
     "keras.Sequential([keras.layers.Rescaling(1 / 255), model])"
 )
-_MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100  # largest value of normalised images; largest factor that is meant for 0..255
+_MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100  # the largest value of normalised images, and factor for 0..255
 
 
 def describe_misfit(model: keras.Model, x: Any) -> str:
@@ -82,11 +82,11 @@ def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
 
 
 def _statistics_misfit(model: keras.Model, x: Any) -> str:
-    """Compares the moving variance of the first BatchNormalization, which a training has moved, with the variance that it gets here."""
+    """Compares the moving variance of the first BatchNormalization with the variance of its inputs."""
     layer = next((one for one in model._flatten_layers() if isinstance(one, keras.layers.BatchNormalization)), None)
     if layer is None or not layer.built:
         return ""
-    with _inputs_of(layer) as seen, contextlib.suppress(ValueError, TypeError):  # inputs that do not fit are reported by the caller
+    with _inputs_of(layer) as seen, contextlib.suppress(ValueError, TypeError):  # the caller reports inputs that do not fit
         model(x, training=False)
     if not seen:
         return ""
@@ -94,10 +94,10 @@ def _statistics_misfit(model: keras.Model, x: Any) -> str:
     axes = tuple(axis for axis in range(values.ndim) if axis != layer.axis % values.ndim)
     moving = float(np.sqrt(np.mean(keras.ops.convert_to_numpy(layer.moving_variance))))
     found = float(np.sqrt(np.mean(values.var(axis=axes))))
-    # The moving variance begins with 1, so a small variance is telling only if the moving one has become larger than that.
+    # The moving variance begins with 1, so a smaller variance tells something only if training has increased it.
     if found > _OTHER_STATISTICS * moving or moving > 1.5 and 0 < found < moving / _OTHER_STATISTICS:
-        told = f"its layer {layer.name!r} was trained on a standard deviation of {moving:.3g}, which here is {found:.3g}"
-        return f"{told}. {SAME_OPTIONS}. {RESCALED}"
+        told = f"its layer {layer.name!r} was trained on a standard deviation of {moving:.3g}"
+        return f"{told}, which here is {found:.3g}. {SAME_OPTIONS}. {RESCALED}"
     return ""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def predicts_logits(model: Any, target: str) -> bool | None:
-    """Whether a model predicts a target in logits, by the loss with which it was compiled; None if the loss does not say it.
+    """Whether a model predicts a target in logits, by the loss it was compiled with; None if that is unknown.
 
     Args:
         model: The model. If a Sequential was not compiled, its last layer may be a compiled model.

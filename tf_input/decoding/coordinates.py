@@ -1,4 +1,4 @@
-"""Detects numbers that look like positions in an image, such as keypoints. They do not follow the image when it is cropped or resized."""
+"""Detects numbers that look like positions in an image, such as keypoints, which do not follow their image."""
 
 import re
 from typing import Callable, Sequence
@@ -13,13 +13,14 @@ from tf_input.decoding.schema import is_map
 _NUM_RECORDS = 64
 _LEAST = 1.5  # larger values are pixels, not shares of a side
 _VECTOR_NAMES = re.compile(
-    r"key_?points?|landmarks?|points?|coords?|coordinates?|joints?|corners?|skeleton|polygon|contour|vertices|b?box(es)?|xy(xy|wh)?|centers?"
+    r"key_?points?|landmarks?|points?|coords?|coordinates?|joints?|corners?|skeleton|polygon|contour|vertices|"
+    r"b?box(es)?|xy(xy|wh)?|centers?"
 )
 _SCALAR_NAMES = re.compile(r"[xy]\d*|[xy]_?(min|max|center)|c[xy]")
 
 
 def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence[bytes]]) -> str:
-    """Describes the features that look like coordinates and stay as stored while images are cropped, flipped or resized.
+    """Describes the features that look like coordinates and stay as stored while images change.
 
     Args:
         decoder: The decoder of a split.
@@ -34,13 +35,14 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
     found = named if changes != ["resized"] else []  # which shares of an image's sides survive
     if others := [name for name in names if name not in found and (name in named or decoder.features[name].shape)]:
         ranges = _ranges(decoder, others, read_sample())
-        found = [*found, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, decoder.max_size or decoder.stored_size))]
+        size = decoder.max_size or decoder.stored_size
+        found = [*found, *(name for name in others if _is_in_pixels(ranges.get(name), name in named, size))]
     if not found:
         return ""
     verb = "looks like coordinates and stays" if len(found) == 1 else "look like coordinates and stay"
     return (
-        f"{', '.join(map(repr, found))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as shares of the image's "
-        "width and height (0 to 1), and read with fit='stretch' and without augment; or move them yourself in map_batch"
+        f"{', '.join(map(repr, found))} {verb} as stored while images are {', '.join(changes)}. "
+        "Store coordinates as shares of the image's width and height (0 to 1), and read with fit='stretch' and without augment; or move them yourself in map_batch"
     )
 
 
@@ -86,7 +88,7 @@ def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[byt
 
 
 def _is_in_pixels(values: np.ndarray | None, has_name: bool, size: tuple[int, int] | None) -> bool:
-    """Whether values are positions in pixels of an image: by their name and range, or by an even number of values up to its larger side."""
+    """Whether values are positions in pixels of an image, by their name and range, or by their range alone."""
     if values is None or not len(values) or not values.max() > _LEAST:
         return False
     if has_name:

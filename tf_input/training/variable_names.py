@@ -1,4 +1,4 @@
-"""Names of a model's variables that are the same when the same script builds the model again, in this process or in another."""
+"""Names of a model's variables that are the same when the script builds the model again, in any process."""
 
 import collections
 import re
@@ -8,10 +8,10 @@ import keras
 
 
 def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[str]:
-    """Returns a unique name for each variable: its path, in which the numbers of automatic names count from 0 within the model.
+    """Returns a unique name for each variable: its path, with automatic names numbered from 0 within the model.
 
-    Keras numbers automatic names, such as `dense_7`, through the whole process, so that a model that is built twice has other names the
-    second time. Names that the user gave to layers stay as they are.
+    Keras numbers automatic names, such as `dense_7`, through the whole process, so that a model that is built twice has
+    other names the second time. Names that the user gave to layers stay as they are.
 
     Args:
         model: The model.
@@ -33,7 +33,8 @@ def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[st
 def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
     """Paths of a model's variables, with the ranks of numbers in the place of the numbers of automatic names."""
     classes = {type(one).__name__ for one in model._flatten_layers()} | {"SeedGenerator"}
-    automatic = re.compile(rf"({'|'.join(map(re.escape, map(keras.src.utils.naming.to_snake_case, classes)))})(?:_(\d+))?")
+    bases = map(keras.src.utils.naming.to_snake_case, classes)
+    automatic = re.compile(rf"({'|'.join(map(re.escape, bases))})(?:_(\d+))?")
     numbers: dict[str, set[int]] = collections.defaultdict(set)
     for path in paths:
         for match in filter(None, map(automatic.fullmatch, path.split("/")[:-1])):
@@ -48,7 +49,7 @@ def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
 
 
 def _of_optimizer(path: str, flat: Mapping[str, str]) -> str:
-    """The name of an optimizer's variable, in whose path that of the model's variable stands with "_" in the place of "/"."""
+    """The name of an optimizer's variable, whose path contains that of a model's variable with "_" instead of "/"."""
     optimizer, _, name = path.partition("/")
     of_variable = max((one for one in flat if name.startswith(f"{one}_")), key=len, default="")
     return f"{re.sub(r'_[0-9]+$', '', optimizer)}/{flat.get(of_variable, '')}{name.removeprefix(of_variable)}"
