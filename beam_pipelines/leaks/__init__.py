@@ -1,5 +1,6 @@
-"""`recordmill leaks`, and the certificate of `recordmill prepare --duplicates`: what is in two splits, or in two data sets.
+"""`recordmill leaks`, and `leaks.json` of `recordmill prepare --duplicates`: finds leaks between splits or datasets.
 
-What comes in are catalogs, with the hashes of images; where they have none of what is seen, images are read from the shards and hashed.
-What goes out are counts of pairs that are alike and lie apart, of groups that do, and of labels that disagree, with the first few by name.
+The input is catalogs with image hashes. If the catalogs have no perceptual hashes, the images are read from the shards
+and hashed. The output is the number of near-duplicate pairs and groups that span several splits, and of conflicting
+labels, with the first few keys.
 """

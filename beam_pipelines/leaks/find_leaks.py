@@ -1,4 +1,4 @@
-"""Finds what lies apart and should not: images that are alike, and groups, in two parts; and labels that disagree."""
+"""Finds near-duplicates and groups that span two splits or datasets, and conflicting labels."""
 
 import itertools
 from typing import Any, Iterator
@@ -19,15 +19,15 @@ _BLOCK_CELLS = 1 << 20
 def find_leaks(
     table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool, num_pairs_before: int | None = None
 ) -> dict[str, Any]:
-    """Finds what is apart, as `leaks.json` has it under `now`.
+    """Finds leaks. Returns the value of `now` in `leaks.json`.
 
     Args:
-        table: The table of all images, in their splits.
-        looks: The looks of these images.
-        edges: Pairs of looks that are alike, int64 [num_edges, 2].
-        counts_all_pairs: Whether the edges are all that there are: see `Edges`.
-        num_pairs_before: The number of pairs that were alike before any image was left out, of which splits at random would have torn some; None: those
-            that there are.
+        table: The table of all images and their splits.
+        looks: The distinct hashes of these images.
+        edges: The pairs of similar hashes, int64 [num_edges, 2].
+        counts_all_pairs: Whether the edges are complete. See `Edges`.
+        num_pairs_before: The number of near-duplicate pairs before any image was dropped. It determines the expected
+            number of leaks for random splits. None uses the current number.
     """
     counts = _Counts(table, looks, edges)
     sizes = table.sizes.tolist()
@@ -36,10 +36,11 @@ def find_leaks(
     return {
         "parts": dict(zip(table.parts, sizes)),
         "counts_all_pairs": counts_all_pairs,
-        "num_by_bytes": int(np.count_nonzero(~table.hashes["has_look"])),  # which are alike only if their bytes are the same
+        # Images without a perceptual hash match only if their bytes are equal.
+        "num_by_bytes": int(np.count_nonzero(~table.hashes["has_look"])),
         "num_pairs": counts.num_pairs,
         "num_pairs_apart": int(np.triu(counts.pairs, 1).sum()),
-        # A pair comes apart unless both of it fall into one part.
+        # A random pair is in two parts unless both images are in the same part.
         "num_pairs_apart_at_random": round(num_pairs * (1 - sum((size / total) ** 2 for size in sizes)), 1),
         "apart": list(counts.describe()),
         "groups": _find_groups(table),
@@ -48,26 +49,28 @@ def find_leaks(
 
 
 class _Counts:
-    """Pairs of images that are alike, by the parts that they are in.
+    """Counts near-duplicate pairs by the parts that their images belong to.
 
-    What is counted are cells, the images of one look in one part: a look is in few of many parts.
+    A part is a split, or a split of one dataset. Pairs are counted by cells. A cell has the images with one hash in one
+    part, and most hashes occur in few parts.
 
     Attributes:
-        pairs: The number of pairs of each two parts, int64 [num_parts, num_parts], above the diagonal those that are apart.
+        pairs: The number of pairs for each two parts, int64 [num_parts, num_parts]. Pairs above the diagonal are leaks.
         num_pairs: The number of all pairs.
     """
 
     def __init__(self, table: ImageTable, looks: Looks, edges: np.ndarray) -> None:
         self._table, num_parts = table, len(table.parts)
         sizes = np.bincount(looks.of_images, minlength=looks.num)
-        known = np.flatnonzero((sizes > 1) | np.isin(np.arange(looks.num), edges))  # the others are like nothing
+        # The other images have no near-duplicate.
+        known = np.flatnonzero((sizes > 1) | np.isin(np.arange(looks.num), edges))
         places = np.full(looks.num, -1)
         places[known] = np.arange(len(known))
         of_images = places[looks.of_images]
         self._images = np.flatnonzero(of_images >= 0)
         self._looks, self._num_looks = of_images[self._images], len(known)
         self._parts = table.of_images[self._images]
-        both = places[edges].astype(np.int32)  # of which there may be millions
+        both = places[edges].astype(np.int32)  # int32 saves memory, because there can be millions of pairs.
         itself = np.arange(len(known), dtype=np.int32)[:, None].repeat(2, axis=1)
         both = np.concatenate([both, both[:, ::-1], itself])
         self._edges = both[np.argsort(both[:, 0], kind="stable")]
@@ -86,12 +89,12 @@ class _Counts:
             np.add.at(found, self._cell_parts[ones] * num_parts + self._cell_parts[others], products)
         found = found.reshape(num_parts, num_parts)
         diagonal = np.diag_indices(num_parts)
-        # On it are each pair twice, and each image with itself.
+        # The diagonal counts each pair twice, and also each image with itself.
         found[diagonal] = (found[diagonal] - np.bincount(self._parts, minlength=num_parts)) // 2
         return found
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields each two cells whose looks are near, or the same, both ways round."""
+        """Yields pairs of cells with similar or equal hashes, in both directions."""
         nums = np.diff(self._first_cells)
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
@@ -104,14 +107,15 @@ class _Counts:
             yield self._first_cells[one][edge] + row, self._first_cells[other][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """Describes each two parts that have images which are alike."""
+        """Yields a description of each two parts that share near-duplicates."""
         num_parts = len(self._table.parts)
         torn = np.argwhere(np.triu(self.pairs, 1)).tolist()
         if not torn:
             return
         cell_looks = np.repeat(np.arange(self._num_looks), np.diff(self._first_cells))
         near = [np.unique(cell_looks[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells()]
-        reaches = np.unique(np.concatenate(near))  # look * num_parts + a part in which is what is like it
+        # hash * num_parts + a part that contains a near-duplicate of the hash
+        reaches = np.unique(np.concatenate(near))
         ranks = _ranks(self._table.keys.take(pa.array(self._images)))
         by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
         for one, other in torn:
@@ -126,24 +130,24 @@ class _Counts:
             }
 
     def _name_pair(self, place: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
-        """The key of an image, and the first of those that are like it."""
+        """Returns the key of an image and of its first near-duplicate in the other part."""
         start, stop = self._first_edges[[self._looks[place], self._looks[place] + 1]].tolist()
         alike = theirs[np.isin(self._looks[theirs], self._edges[start:stop, 1])]
         return [self._table.keys[int(self._images[one])].as_py() for one in (place, alike[np.argmin(ranks[alike])])]
 
 
 def _ranks(keys: pa.ChunkedArray) -> np.ndarray:
-    """The place of each key in their order, int64."""
+    """Returns the rank of each key in sorted order, int64."""
     return pc.rank(keys, tiebreaker="first").to_numpy().astype(np.int64) - 1
 
 
 def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Which values are among some that are ascending: bool [num_values]."""
+    """Returns whether each value occurs in a sorted array, bool [num_values]."""
     return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
 
 
 def _find_groups(table: ImageTable) -> dict[str, Any]:
-    """Counts groups, and those that lie in several parts."""
+    """Counts the groups, and the groups that span several parts."""
     encoded = table.groups.combine_chunks().dictionary_encode()
     has_group = encoded.is_valid().to_numpy(zero_copy_only=False)
     codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_group].astype(np.int64)
@@ -153,16 +157,16 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
 
 
 def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The places that have several codes, ascending."""
+    """Returns the places with several different codes, ascending."""
     step = int(codes.max(initial=0)) + 1
-    found = np.sort(places * step + codes)  # many times as fast as NumPy's own `unique`, which hashes
+    found = np.sort(places * step + codes)  # Much faster than `numpy.unique`, which hashes.
     found = found[np.diff(found, prepend=-1) != 0] // step
     found = found[1:][found[1:] == found[:-1]]
     return found[np.diff(found, prepend=-1) != 0]
 
 
 def _find_conflicts(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:
-    """Finds images that are alike and have different labels."""
+    """Finds near-duplicates that have different labels."""
     clusters = components(looks.num, edges)[looks.of_images]
     candidates = np.flatnonzero(np.bincount(clusters, minlength=1)[clusters] > 1)
     keys = table.keys.take(pa.array(candidates)).combine_chunks()

@@ -1,17 +1,17 @@
-"""Which files of TFRecords that others wrote are one split: those whose names differ in the number of the shard alone."""
+"""Groups TFRecord files of other writers into splits: files whose names differ only in the shard number."""
 
 import re
 from typing import Iterable
 
-# `train-00000-of-00002`, `train.tfrecord-00000-of-00002`, `train-00000-of-00002.tfrecord.gz`, in whatever folder.
+# Matches `train-00000-of-00002`, `train.tfrecord-00000-of-00002` and `train-00000-of-00002.tfrecord.gz` in any folder.
 _SHARD = re.compile(r"(?P<before>.+)-\d+-of-(?P<num>\d+)(?P<after>[^/]*)", re.DOTALL)
 _ENDING = re.compile(r"\.((tf|array_?)records?|tfrec|record)$", re.IGNORECASE)
 
 
 def name_splits(files: Iterable[str]) -> dict[str, str]:
-    """Each file -> its split, whose name is the file's without the number, or the file's.
+    """Maps each file to its split. The split is named after the file, without the shard number.
 
-    Of two sets of shards that would have one name each is a split, with a pattern for its name.
+    If two sets of shards would get the same name, each becomes a split that is named by its pattern.
     """
     patterns, names = {}, {}
     for file in files:

@@ -1,4 +1,4 @@
-"""Hashes the images of a TFRecord file, ours or another's: a plain function, for light processes."""
+"""Hashes the images of a TFRecord file. It is a plain function, so that it can run in a worker process."""
 
 import functools
 from typing import NamedTuple, Sequence
@@ -20,16 +20,16 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record
 from tf_input.dataset_format import IMAGE, KEY, Feature
 
-# Of images that are held decoded, though small; and the progress bar moves.
+# Limits the decoded images in memory, and the interval between progress updates.
 _HASHED_TOGETHER = 256
 
 
 class HashedRecords(NamedTuple):
-    """The images of one file, in the order of its records.
+    """The images of one file in record order.
 
     Attributes:
-        keys: The keys of the images, in a file of ours; else the file's name and the number of the record.
-        labels: Feature with classes -> the label of each image; None where it is not known.
+        keys: The keys of the images. Files of other writers use the file name and the record number.
+        labels: A mapping from each class feature to the label of each image, or None if it is unknown.
         rows: The hashes of the images, `HASH_ROW` [num_images].
     """
 
@@ -41,17 +41,18 @@ class HashedRecords(NamedTuple):
 def hash_records(
     path: str, name: str, schema: Sequence[Feature] | None, label: LabelFeature | None, progress_directory: str = ""
 ) -> HashedRecords:
-    """Reads a file and hashes its images; one that can't be decoded is like another of the same bytes alone.
+    """Reads a file and hashes its images. Undecodable images match only images with the same bytes.
 
     Args:
-        path: The path of the file, local or a URL.
-        name: The name by which records are called where they have no key.
-        schema: The schema of the data set; None: it is another's, and the first feature is taken that is an image file.
-        label: The label in another's data set; None, or one without a name: none is looked at.
-        progress_directory: The directory where images are counted; empty: nowhere.
+        path: The path or URL of the file.
+        name: The prefix of the names of records without a key.
+        schema: The schema of the dataset. None means another writer, and uses the first feature that contains an image
+            file.
+        label: The label feature of another writer's dataset. None, or a label without a name, ignores labels.
+        progress_directory: The directory for progress counts, or an empty string to disable them.
 
     Raises:
-        UserError: The file is damaged, or no TFRecord file, or has no images.
+        UserError: The file is corrupt, is not a TFRecord file, or has no images.
         StorageError: The file could not be read.
     """
     features = {feature.name: feature for feature in schema or ()}
@@ -90,7 +91,7 @@ def hash_records(
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}") from error
     progress.count(progress_directory, hashed=len(looks))
     found = np.concatenate([*rows, hash_rows(contents, looks)])
-    found["content"][:, 1] = 0  # as much as catalogs have
+    found["content"][:, 1] = 0  # Catalogs have only these 64 bits.
     return HashedRecords(keys, labels, found)
 
 
@@ -117,7 +118,7 @@ def _label(example: ExampleReader, feature: Feature) -> Label | None:
 
 
 def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | None:
-    """Numbers as texts; None of an example that has no value, or numbers that are no classes."""
+    """Returns labels as text. Returns None for examples without a value and for floats, which are not classes."""
     values = example.values(feature.name)
     if not values or any(isinstance(value, float) for value in values):
         return None
@@ -128,5 +129,5 @@ def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | Non
 def _look_at(data: bytes, image: Feature | None) -> np.ndarray | None:
     try:
         return look_at_pixels(data, RawImage(*image.shape)) if image is not None and image.kind == "pixels" else look_at(data, "decode")
-    except Refusal:  # a tensor, or damaged
+    except Refusal:  # The feature is a tensor, or the image is corrupt.
         return None

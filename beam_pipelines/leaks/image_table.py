@@ -1,4 +1,4 @@
-"""What is known of the images of some data sets, as columns: where each is, what it is called, and its hashes."""
+"""Table of the images of one or more datasets: split, key, labels, group and hashes."""
 
 import dataclasses
 from typing import Mapping, Sequence
@@ -15,17 +15,19 @@ from tf_input.dataset_format import HASH_COLUMNS, Feature, Manifest, catalog_fea
 
 @dataclasses.dataclass(frozen=True)
 class ImageTable:
-    """The images of one split of one data set, or of several.
+    """The images of one or more splits of one or more datasets.
 
     Attributes:
-        parts: Names of splits, with that of their data set where there are several.
-        of_images: The part of each image, int64 [num_images].
+        parts: The names of the splits, prefixed with the dataset if there are several datasets.
+        of_images: The index of each image's part, int64 [num_images].
         keys: The key of each image, string [num_images].
-        labels: Feature with classes -> the label of each image, string or list of string [num_images]; null where it is not known.
-        groups: The group of each image, string [num_images]; null where there is none.
+        labels: A mapping from class feature to the label of each image, string or list of string [num_images]. Null if
+            unknown.
+        groups: The group of each image, string [num_images]. Null without a group.
         hashes: The hashes of each image, `HASH_ROW` [num_images].
-        numbers: The names of those labels that are integers, which mean nothing in another data set.
-        are_as_stored: Whether the contents of all that have no look are those of their bytes as stored. A catalog has those at the source.
+        numbers: The names of integer labels, which cannot be compared with other datasets.
+        are_as_stored: Whether all images without a perceptual hash have the content hash of their stored bytes.
+            Catalogs have the content hash of the source bytes.
     """
 
     parts: tuple[str, ...]
@@ -44,7 +46,7 @@ class ImageTable:
 
 
 def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
-    """Joins several tables into one, with the parts of all of them."""
+    """Concatenates tables and their parts."""
     firsts = np.cumsum([0, *(len(table.parts) for table in tables)])
     names = dict.fromkeys(name for table in tables for name in table.labels)
     return ImageTable(
@@ -60,14 +62,14 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def _join(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Joins columns to one of texts, or of lists of texts where one is of lists."""
+    """Concatenates columns of text. The result has lists of text if any column has lists."""
     kind = next((column.type for column in columns if pa.types.is_list(column.type)), pa.string())
     chunks = [chunk for column in columns for chunk in column.chunks]
     return pa.chunked_array([chunk if chunk.type == kind else _as_lists(chunk) for chunk in chunks], kind)
 
 
 def _as_lists(texts: pa.Array) -> pa.Array:
-    """Each text as a list of it; null where it is null."""
+    """Turns each text into a list of one text. Nulls stay null."""
     return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1), pa.int32()), texts, mask=texts.is_null())
 
 
@@ -78,7 +80,7 @@ def _nothing(num: int) -> pa.ChunkedArray:
 def make_table(
     part: str, keys: Sequence[str], labels: Mapping[str, Sequence[Label | None]], groups: pa.ChunkedArray | None, hashes: np.ndarray
 ) -> ImageTable:
-    """Makes the table of one part."""
+    """Creates the table of one part."""
     columns = {}
     for name, values in labels.items():
         has_lists = any(isinstance(value, tuple) for value in values)
@@ -88,11 +90,11 @@ def make_table(
 
 
 def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
-    """Reads the table of a data set from its catalogs; None where these have no hashes.
+    """Reads the table of a dataset from its catalogs. Returns None if the catalogs have no hashes.
 
     Raises:
-        OSError: A catalog can't be read.
-        ValueError: A catalog is damaged.
+        OSError: A catalog cannot be read.
+        ValueError: A catalog is corrupt.
     """
     tables = []
     for split, shards in manifest.splits.items():
@@ -108,7 +110,7 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
 
 
 def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
-    """Joins several tables into one, in which parts of the same name are one part."""
+    """Concatenates tables, and merges parts with the same name."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
     places = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
@@ -116,7 +118,7 @@ def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def catalog_names(catalog: pa.Table, schema: Sequence[Feature]) -> tuple[pa.ChunkedArray, dict[str, pa.ChunkedArray], pa.ChunkedArray]:
-    """The keys, labels and groups of a catalog."""
+    """Returns the keys, labels and groups of a catalog."""
     labels = {}
     for name, feature in catalog_features(schema).items():
         if feature.kind == "class_label":

@@ -1,4 +1,4 @@
-"""`recordmill leaks`: what of some data sets lies apart and belongs together."""
+"""`recordmill leaks`: finds near-duplicates and groups that span splits or datasets."""
 
 import dataclasses
 import os
@@ -30,18 +30,19 @@ from tf_input.dataset_format import IMAGE, MANIFEST, STATISTICS, Manifest, decod
 
 
 def run_leaks(config: LeaksConfig) -> dict[str, Any]:
-    """Looks at data sets, and changes nothing.
+    """Finds leaks in one or more datasets without changing them.
 
     Returns:
-        What was found: see `find_leaks`; and, of one data set, the shares of classes, as `leaks.json` has them.
+        The leaks (see `find_leaks`). For a single dataset, also the class shares, as in `leaks.json`.
 
     Raises:
-        UserError: A directory is no data set, or is damaged.
-        StorageError: A data set could not be read.
+        UserError: A directory is not a dataset, or the dataset is corrupt.
+        StorageError: A dataset could not be read.
     """
-    num_processes = 0 if any_remote(*config.data_sets) else num_cores()  # light processes know nothing of how stores are reached
+    # Worker processes cannot read from object stores.
+    num_processes = 0 if any_remote(*config.data_sets) else num_cores()
     tables = [_read(directory, _from_catalogs) for directory in config.data_sets]
-    if any(table is None for table in tables):  # and what is stored is like what lay at a source only where it was stored as it was
+    if any(table is None for table in tables):  # Stored bytes equal source bytes only if images were stored unchanged.
         tables = [
             table if table and table.are_as_stored else _read(directory, _from_records, num_processes)
             for directory, table in zip(config.data_sets, tables)
@@ -58,13 +59,13 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
 
 
 def _name_data_set(directory: str, table: ImageTable) -> ImageTable:
-    """Puts the name of a data set before those of its parts, and of labels that mean nothing elsewhere."""
+    """Prefixes parts, and labels that have a meaning only in this dataset, with the name of the dataset."""
     labels = {f"{directory}: {name}" if name in table.numbers else name: column for name, column in table.labels.items()}
     return dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts), labels=labels)
 
 
 def _class_shares(directory: str) -> dict[str, Any]:
-    """Returns the class shares of a dataset with a manifest; of any other nothing."""
+    """Returns the class shares of a dataset with a manifest, or an empty dict for other datasets."""
     manifest = _manifest_of(directory)
     try:
         return class_shares(manifest.schema, read_object(directory, manifest, STATISTICS)) if manifest else {}
@@ -80,7 +81,7 @@ def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
-    """Asks a function about a data set, whose name is then in all errors."""
+    """Calls a function with a dataset directory, and adds the directory to its errors."""
     try:
         return read(directory, *arguments)
     except OSError as error:
@@ -90,7 +91,7 @@ def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: An
 
 
 def _from_catalogs(directory: str) -> ImageTable | None:
-    """Reads a table from catalogs; None where they have no hashes of what is seen, and images could have some."""
+    """Reads a table from catalogs. Returns None if they lack perceptual hashes that the images could have."""
     manifest = _manifest_of(directory)
     table = manifest and read_table(directory, manifest)
     return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_look"].any()) else None
@@ -102,7 +103,7 @@ def _from_records(directory: str, num_processes: int) -> ImageTable:
 
 
 def _manifest_of(directory: str) -> Manifest | None:
-    """Reads the manifest of a data set; None of records that others wrote."""
+    """Reads the manifest of a dataset. Returns None for records of other writers."""
     path = f"{directory}/{MANIFEST}"
     if not files_at(path).exists(path):
         return None
@@ -113,7 +114,7 @@ def _manifest_of(directory: str) -> Manifest | None:
 
 
 def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> ImageTable:
-    """Makes the table of a data set of ours whose catalogs do not have the hashes that are compared."""
+    """Creates the table of a prepared dataset from its records if its catalogs lack the hashes."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
     found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
@@ -130,7 +131,7 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
 
 
 def _read_records(path: str, num_processes: int) -> ImageTable:
-    """Makes the table of TFRecord files that others wrote; the parts are their splits."""
+    """Creates the table of TFRecord files of another writer. The parts are the splits."""
     try:
         files = ForeignFiles(path)
     except UserError as error:
@@ -147,16 +148,20 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
 
 
 def _refuse_prepared(root: str, names: Iterable[str]) -> None:
-    """Refuses files of a data set with a manifest, of which more is known than their records say: splits, groups, class names."""
+    """Raises UserError if files belong to a prepared dataset.
+
+    The manifest has splits, groups and class names that the records alone do not have.
+    """
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
-        if files_at(path).exists(path) and b'"recordmill"' in files_at(path).read(path)[:100]:  # others may have files of that name
+        # Other tools can also have files with this name.
+        if files_at(path).exists(path) and b'"recordmill"' in files_at(path).read(path)[:100]:
             found = f"{printable(os.path.dirname(path))} is a data set of its own"
             raise UserError(f"{found}; expected that, in place of files of it or a folder around it")
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
-    """Hashes the records of each file, in order; from the arguments of `hash_records` but the last."""
+    """Hashes the records of each file in order. A task has the arguments of `hash_records` except the last."""
     window = TaskWindow(num_processes)
 
     def results(scratch: str) -> Iterator[HashedRecords]:
@@ -174,7 +179,7 @@ def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[
 
 
 def describe_leaks(found: dict[str, Any]) -> str:
-    """The lines of text that tell of the leaks that were found."""
+    """Formats the leaks as text."""
     return "\n".join(_lines(found))
 
 
@@ -183,7 +188,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found["num_by_bytes"]:
         yield f"{_count(found['num_by_bytes'], 'image')} compared by bytes alone: of one colour, damaged, or of no known format"
     at_random = f"splits at random would tear about {found['num_pairs_apart_at_random']:,.1f} apart"
-    at_least = "" if found["counts_all_pairs"] else "at least "  # as `Edges` has it
+    at_least = "" if found["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
     yield f"{at_least}{_count(found['num_pairs'], 'pair')} alike, {found['num_pairs_apart']:,} of them apart ({at_random})"
     for one in found["apart"]:
         (first, second), images = one["parts"], one["num_images"]
@@ -209,7 +214,7 @@ def _count(num: int, noun: str) -> str:
 
 
 def failure(config: LeaksConfig, found: dict[str, Any]) -> FoundError | None:
-    """The error that the command ends with; None where nothing is apart."""
+    """Returns the error for a dataset with leaks, or None without leaks."""
     if not found["num_pairs_apart"] and not found["groups"]["num_apart"]:
         return None
     shown = ", ".join(map(printable, config.data_sets))

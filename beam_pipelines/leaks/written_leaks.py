@@ -1,4 +1,4 @@
-"""What `leaks.json` says of a run's shards once they are written."""
+"""Computes the leaks of a run's shards for `leaks.json` after the shards are written."""
 
 import contextlib
 from typing import Any
@@ -18,12 +18,12 @@ from tf_input.dataset_format import Manifest
 
 
 def find_written_leaks(config: PrepareJob, manifest: Manifest, twins: Twins) -> dict[str, Any]:
-    """Counts what is apart, from the catalogs in the working directory of a run with `--duplicates`.
+    """Counts the leaks from the catalogs in the working directory of a run with `--duplicates`.
 
-    Which hashes are near is known from the search before the plan; the spool has it.
+    The pairs of similar hashes are in the spool, because the run searched for them before planning.
 
     Raises:
-        RunError: Catalogs or the spool are not whole.
+        RunError: The catalogs or the spool are incomplete.
     """
     table = read_table(config.working_directory, manifest)
     if table is None:
