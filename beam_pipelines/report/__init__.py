@@ -1,5 +1,5 @@
-"""The page of a data set, `report.html`: what it is, whether it is healthy, and what its examples look like, in one file.
+"""`report.html`, the report of a dataset: its properties, its quality checks and sample images, in one file.
 
-What comes in is a data set whose shards are written, without its sources; what goes out is a page of bounded size that asks for nothing
-else, and that is the same for equal runs but for the times and places of `run.json`.
+The input is the files of a dataset whose shards are written. The sources are not needed. The output is a page of
+limited size that loads no other files. Equal runs give equal pages, except for the times and paths of `run.json`.
 """

@@ -1,4 +1,4 @@
-"""The examples that a page shows: which ones, and how they are told."""
+"""Selects the examples that the report shows, and their captions."""
 
 from typing import Iterable, NamedTuple
 
@@ -9,20 +9,21 @@ from beam_pipelines.images.thumbnails import measure_brightness
 from beam_pipelines.report.pictures import Picture, Pictures
 from beam_pipelines.report.sample import Place, Sample, read_places
 
-# Of classes: one picture for so many examples, so that a page takes no more than a small part of its run; but not fewer or more than these.
+# The number of class pictures: one per 500 examples, within these limits. The report then takes only a small part of a
+# run's time.
 _EXAMPLES_A_PICTURE, _MIN_PICTURES, _MAX_PICTURES = 500, 96, 1_000
-_DRAWINGS_AS_MANY = 3  # pictures with boxes or masks are larger
+_DRAWINGS_AS_MANY = 3  # Pictures with boxes or masks are larger, so the report shows fewer of them.
 
 _MAX_NAME = 100
 
 
 class Shown(NamedTuple):
-    """One example on the page.
+    """An example in the report.
 
     Attributes:
         key: The key of the example.
-        caption: The text that is told of the example.
-        pictures: The images of the example; none where it has none that can be decoded, or where the page is full.
+        caption: The caption of the example.
+        pictures: The images of the example. Empty if no image can be decoded, or if the page is full.
     """
 
     key: str
@@ -31,16 +32,16 @@ class Shown(NamedTuple):
 
 
 class Album:
-    """Examples with their pictures, as many as a page has room for.
+    """Collects example pictures up to a size limit.
 
     Args:
-        sample: The first examples of the data set.
+        sample: The first examples of the dataset.
         pictures: The maker of the pictures.
-        max_bytes: The size of all pictures together, as they stand in the page, in bytes.
+        max_bytes: The maximum total size of the pictures in the page, in bytes.
 
     Attributes:
-        num_decoded: The number of examples that a page may decode without showing them.
-        num_wanted: The number of examples that it shows of classes.
+        num_decoded: The maximum number of examples to decode without showing them.
+        num_wanted: The number of examples to show for all classes of a dataset.
     """
 
     def __init__(self, sample: Sample, pictures: Pictures, max_bytes: int) -> None:
@@ -56,23 +57,23 @@ class Album:
         self.load_places(map(self._sample.place, rows))
 
     def load_places(self, places: Iterable[Place]) -> None:
-        """Decodes any examples, likewise."""
+        """Decodes any examples, in the order of the shards."""
         wanted = [place for place in dict.fromkeys(places) if place not in self._loaded] if self._pictures.has_any else []
         for place, example in read_places(self._sample.directory, self._sample.manifest, wanted):
             self._loaded[place] = self._pictures.of(example) if example else []
 
     def show(self, rows: list[int], told: list[str] | None = None) -> list[Shown]:
-        """Some examples that were loaded, with what is told of each, or else with their keys."""
+        """Returns loaded examples with the captions in `told`, or with their keys as captions."""
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
         places = map(self._sample.place, rows)
         return [self.show_pictures(key, caption, self._loaded.get(place, [])) for key, caption, place in zip(keys, told or keys, places)]
 
     def show_place(self, place: Place | None, key: str, caption: str) -> Shown:
-        """An example by its place, if it has one and was loaded."""
+        """Returns the example at a place, without pictures if the place is None or was not loaded."""
         return self.show_pictures(key, caption, self._loaded.get(place, []) if place else [])
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
-        """Pictures with what is told of them, as far as there is room."""
+        """Returns an example with as many of its pictures as fit into the page."""
         found = []
         for picture in pictures:
             if picture.num_bytes <= self._left:
@@ -81,7 +82,10 @@ class Album:
         return Shown(key, caption, found)
 
     def brightness(self, rows: list[int]) -> np.ndarray:
-        """The brightness of the first image of examples that were loaded, 0 to 1; NaN where it can't be decoded: float64 [len(rows)]."""
+        """Returns the brightness of the first image of loaded examples, float64 [len(rows)].
+
+        The range is 0 to 1, or NaN if the image cannot be decoded.
+        """
         pictures = (self._loaded[self._sample.place(row)] for row in rows)
         return np.array([_brightness(found[0]) if found else np.nan for found in pictures])
 
@@ -89,5 +93,5 @@ class Album:
 def _brightness(picture: Picture) -> float:
     try:
         return measure_brightness(picture.encoded)
-    except Refusal:  # a small JPEG that nobody has looked into, and that browsers show as far as they can
+    except Refusal:  # The JPEG is small and was never decoded. Browsers show it as far as possible.
         return np.nan

@@ -1,4 +1,4 @@
-"""Images that are alike: what `leaks.json` certifies, and some of them side by side."""
+"""Shows near-duplicate images: the counts in `leaks.json`, and some images side by side."""
 
 import itertools
 from typing import Iterator, NamedTuple
@@ -9,9 +9,9 @@ from beam_pipelines.report.contents import Leaks, Twin
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import Place, Sample
 
-_NUM_CLUSTERS, _NUM_TWINS = 8, 6  # that are shown of each kind, and images of one
+_NUM_CLUSTERS, _NUM_TWINS = 8, 6  # Clusters of each kind, and images of each cluster.
 _MAX_NAME, _MAX_TEXT = 100, 500
-_MAX_CLASSES, _MAX_SPLITS = 100, 6  # whose shares are shown
+_MAX_CLASSES, _MAX_SPLITS = 100, 6  # Limits of the class shares that are shown.
 _DONE = {
     "group": "each cluster came into one split",
     "drop": "all but the first of each cluster were left out",
@@ -20,7 +20,7 @@ _DONE = {
 
 
 class Cluster(NamedTuple):
-    """Images that are alike: the first of them, and whether there are more."""
+    """The first images of a near-duplicate cluster, and whether the cluster has more images."""
 
     examples: list[Shown]
     has_more: bool
@@ -30,8 +30,8 @@ class Alike(NamedTuple):
     """Clusters of one kind.
 
     Attributes:
-        title: The title, which says what the images have in common.
-        note: The sentence that says how many clusters there are, where these are not all.
+        title: The title, which states the relation between the images.
+        note: A sentence with the total number of clusters if not all are shown.
         clusters: The first clusters.
     """
 
@@ -41,7 +41,7 @@ class Alike(NamedTuple):
 
 
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
-    """(what, how much) of what was found, and of what is there now."""
+    """Yields (description, value) rows about the near-duplicates found, and about those in the final splits."""
     found, now = leaks.facts["found"], leaks.facts["now"]
     near = f"perceptual hashes that differ in at most {found['distance']} of the 64 lowest bits, and in at most a third of the others"
     yield "alike are images with", "the same bytes" if found["exact_only"] else near
@@ -72,7 +72,10 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
-    """First what leaks, then what may be mislabelled, and the others, with their pictures wherever in the data set they are."""
+    """Yields the clusters with pictures: leaks first, then possibly mislabeled images, then all others.
+
+    The pictures can be anywhere in the dataset.
+    """
     found, now = leaks.facts["found"], leaks.facts["now"]
     apart = [[Twin(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
     has_several = len(found["num_conflicts_of"]) > 1

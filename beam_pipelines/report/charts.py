@@ -1,4 +1,4 @@
-"""Numbers of the pictures that a page draws: histograms, and the order of classes."""
+"""Computes the data of the charts in the report: histograms, and the order of classes."""
 
 from typing import NamedTuple, Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from beam_pipelines.report.colours import hue
 
 _NUM_BINS = 24
-_LOGARITHMIC_FROM = 20  # times the smallest value
+_LOGARITHMIC_FROM = 20  # Multiple of the smallest value from which the largest value selects a logarithmic scale.
 STRIP_EXAMPLES = 200
 
 
@@ -15,9 +15,9 @@ class Bar(NamedTuple):
     """One bin of a histogram.
 
     Attributes:
-        low, high: The smallest and the largest value that the bin takes.
+        low, high: The smallest and the largest value in the range of the bin.
         num: The number of values in the bin.
-        share: The height of the bin, as a share of the largest bin of its split, 0 to 1.
+        share: The height of the bin relative to the highest bin of its split, 0 to 1.
     """
 
     low: int
@@ -27,12 +27,12 @@ class Bar(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """A quantity of the images of the sample.
+    """Histograms of a quantity of the sample's images, one for each split.
 
     Attributes:
-        title: The name of what is counted.
-        low, median, high: The smallest value, that in the middle, and the largest.
-        splits: The name, the place and the bars of each split with examples.
+        title: The name of the quantity.
+        low, median, high: The smallest, the median and the largest value.
+        splits: The name, index and bars of each split with examples.
     """
 
     title: str
@@ -43,12 +43,12 @@ class Histogram(NamedTuple):
 
 
 def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Sequence[str]) -> Histogram | None:
-    """A histogram for each split, of the same bins; None where no value is known.
+    """Makes a histogram for each split, with the same bins. Returns None if no value is known.
 
     Args:
-        title: The name of what is counted.
-        values: int64 [num_rows], -1 where it is not known.
-        splits: int64 [num_rows], the place of each one's split.
+        title: The name of the quantity.
+        values: The values, int64 [num_rows]. -1 means unknown.
+        splits: The index of each example's split, int64 [num_rows].
         names: The names of the splits.
     """
     known = values >= 0
@@ -71,12 +71,12 @@ def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Se
 
 
 class ClassRun(NamedTuple):
-    """Examples in a row with one class.
+    """A run of consecutive examples with the same class.
 
     Attributes:
-        start, num: The place where the run begins, and the number of its examples.
-        name: The name of the class, or of the classes.
-        hue: The hue of the run's colour, in degrees.
+        start, num: The index of the first example, and the number of examples.
+        name: The name of the class, or of the set of classes.
+        hue: The hue of the run's color, in degrees.
     """
 
     start: int
@@ -86,7 +86,7 @@ class ClassRun(NamedTuple):
 
 
 def make_strip(codes: Sequence[int], names: Sequence[str]) -> list[ClassRun]:
-    """Classes in an order, as stretches of the same one."""
+    """Returns the runs of equal classes in an order of examples."""
     codes = np.asarray(codes)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1]) if len(codes) else np.zeros(0, np.int64)
     ends = np.append(starts[1:], len(codes))

@@ -1,4 +1,4 @@
-"""What a data set says of itself in the files beside its shards: read, and of the kinds that are expected."""
+"""Reads the metadata files beside the shards of a dataset, and checks the types of their values."""
 
 import base64
 import dataclasses
@@ -14,20 +14,20 @@ from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.storage.metadata_files import read_object
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, RUN, STATISTICS, TWINS, Feature, Manifest
 
-_MAX_LINES = 200_000  # that are read of a file
-_NUM_SHOWN = 3  # of one reason
+_MAX_LINES = 200_000  # Maximum number of lines to read from a file.
+_NUM_SHOWN = 3  # Maximum number of dead letters to list for each reason.
 _MAX_THUMBNAILS = 500
-_MAX_TWINS = 2_000  # whose clusters are kept
+_MAX_TWINS = 2_000  # Maximum number of images whose clusters are kept in memory.
 
 
 class Refused(NamedTuple):
-    """The dead letters of one stage and reason.
+    """The dead letters with one stage and reason.
 
     Attributes:
-        stage, reason: The stage that refused the inputs, and the reason.
-        num: The number of these dead letters, among those that were read.
-        first: The (path, message) of the first of them.
-        seen: The (path, message, JPEG) of the first of them of which something can be seen.
+        stage, reason: The stage that rejected the inputs, and the reason.
+        num: The number of these dead letters among the lines that were read.
+        first: The (path, message) of the first dead letters.
+        seen: The (path, message, JPEG) of the first dead letters with a thumbnail.
     """
 
     stage: str
@@ -38,11 +38,11 @@ class Refused(NamedTuple):
 
 
 class Twin(NamedTuple):
-    """An image that is like another one.
+    """An image with a near-duplicate.
 
     Attributes:
         key: The key of the example.
-        told: The class or the split of the example, for people; empty where it has none.
+        told: The class or split of the example as text, or an empty string.
     """
 
     key: str
@@ -51,12 +51,12 @@ class Twin(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Leaks:
-    """What is known of images that are alike.
+    """The near-duplicates of a dataset.
 
     Attributes:
         facts: The contents of `leaks.json`.
         clusters: The first clusters of `twins.jsonl`.
-        dropped: The keys of the images that were left out.
+        dropped: The keys of the dropped images.
     """
 
     facts: Mapping[str, Any]
@@ -65,21 +65,21 @@ class Leaks:
 
     @property
     def counts_all_pairs(self) -> bool:
-        """Whether all pairs that are alike were counted; not where too many images look like each other."""
+        """Whether all pairs of near-duplicates were counted. False if too many images are similar."""
         return bool(self.facts["found"].get("counts_all_pairs", True))
 
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """The files beside the shards.
+    """The contents of the metadata files of a dataset.
 
     Attributes:
         manifest: The contents of `manifest.json`.
         statistics: The contents of `statistics.json`.
         run: The contents of `run.json`.
-        refused: The dead letters, those of the most frequent reason first.
+        refused: The dead letters by reason, the most frequent reason first.
         num_refused_read: The number of dead letters that were read.
-        leaks: What is known of images that are alike, where that was asked for.
+        leaks: The near-duplicates, or None if the run did not search for them.
     """
 
     manifest: Manifest
@@ -90,17 +90,17 @@ class Contents:
     leaks: Leaks | None
 
     def label_counts(self, split: str, feature: Feature) -> Mapping[str, int]:
-        """Class name -> how often it occurs in a split."""
+        """Returns the number of occurrences of each class name in a split."""
         facts = self.statistics["splits"][split]
         return facts.get("other_label_counts", {}).get(feature.name) or facts["label_counts"]
 
 
 def read_contents(directory: str, manifest: Manifest) -> Contents:
-    """Reads what lies beside the shards of a data set.
+    """Reads the metadata files beside the shards of a dataset.
 
     Raises:
-        UserError: A file is damaged.
-        OSError: One can't be read.
+        UserError: A file is corrupt.
+        OSError: A file cannot be read.
     """
     refused, num_read = _read_dead_letters(directory)
     leaks = _read_leaks(directory, manifest) if _exists(directory, LEAKS) else None
@@ -136,7 +136,7 @@ def _decode(directory: str, thumbnail: str) -> bytes:
 
 
 def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
-    """Reads `leaks.json`, the first clusters, and, if images were left out, their keys."""
+    """Reads `leaks.json`, the first clusters, and the keys of dropped images."""
     facts = read_object(directory, manifest, LEAKS)
     lines = _read_lines(directory, TWINS, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
     first = list(itertools.islice(lines, _MAX_TWINS))
@@ -146,14 +146,14 @@ def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
 
 
 def _show_value(value: Any) -> str:
-    """Empty of null; of an object its values, each a label."""
+    """Formats a JSON value as text. An object becomes a list of labels, and null becomes an empty string."""
     if isinstance(value, dict):
         return ", ".join(map(show_label, value.values()))
     return "" if value is None else str(value)
 
 
 def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
-    """Some fields of the first lines of a file, as texts; empty where they are null."""
+    """Yields the values of the given fields from the first lines of a file, as text. Null becomes an empty string."""
     path = f"{directory}/{name}"
     with open_file(path) as file:
         for number in range(1, most + 1):

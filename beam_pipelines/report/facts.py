@@ -1,4 +1,4 @@
-"""What a page says in words and numbers: features and their values, images, how the data set was made and is read."""
+"""Describes a dataset in text and numbers: features, images, how it was made, and how to read it."""
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
@@ -12,11 +12,12 @@ _MAX_IMAGES, _MAX_FEATURES, _MAX_NAME, _MAX_TEXT = 12, 100, 300, 500
 _NUM_VALUES, _MAX_VALUES, _MAX_VALUE = 3, 6, 120
 _CHANNELS = {"1": "grey", "2": "grey with alpha", "3": "colour", "4": "colour with alpha"}
 _TEXTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_VERSIONS = ("recordmill", "numpy", "pillow", "simplejpeg", "pyarrow")  # of what bytes depend on
+# Packages whose versions affect the output bytes.
+_VERSIONS = ("recordmill", "numpy", "pillow", "simplejpeg", "pyarrow")
 
 
 class FeatureRow(NamedTuple):
-    """A feature, and what some examples have of it."""
+    """A feature, with its values in a few examples."""
 
     name: str
     kind: str
@@ -26,7 +27,7 @@ class FeatureRow(NamedTuple):
 
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the facts of each feature with images: what it is, and the values with their counts or their range."""
+    """Yields (name, text) facts about each image feature: value counts or ranges."""
     found = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
     for name, facts in list(found.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
@@ -41,7 +42,7 @@ def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def describe_features(sample: Sample) -> dict[str, Any]:
-    """The schema, with the values of some examples."""
+    """Returns the features of the schema, with the values of a few examples."""
     first = map(sample.place, range(min(len(sample), _NUM_VALUES)))
     examples = [example for _, example in read_places(sample.directory, sample.manifest, first) if example]
     rows = []
@@ -55,7 +56,7 @@ def describe_features(sample: Sample) -> dict[str, Any]:
 
 
 def _value(feature: Feature, example: ExampleReader) -> str:
-    """What an example has of a feature, as text."""
+    """Returns the values of a feature in an example as text."""
     name = feature.name if feature.name in example.features else f"{feature.name}/value"
     if name not in example.features:
         return ""
@@ -75,19 +76,19 @@ def _value(feature: Feature, example: ExampleReader) -> str:
 
 
 def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yields what is told of the run that made the data set, such as its seed, its options and its versions: a name, and a text."""
+    """Yields (name, text) facts about the run that made the dataset, such as its seed, options and versions."""
     manifest, run = contents.manifest, contents.run
     yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)
     yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} refused"
-    if "config" in run:  # of `recordmill prepare`
+    if "config" in run:  # Only datasets of `recordmill prepare` have it.
         yield from ((option, text[:_MAX_TEXT]) for option, text in given_options(run["options"]) if option != "--seed")
         versions = ((name, run["versions"].get(name)) for name in _VERSIONS)
         yield "versions", ", ".join(f"{name} {version}" for name, version in versions if version)
 
 
 def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
-    """Yields how the data set is read: the name of a library, and the lines of Python to type."""
+    """Yields the ways to read the dataset: the name of a library, and lines of Python."""
     manifest = contents.manifest
     split = next(iter(manifest.splits))
     images = contents.statistics.get("images") or {}
@@ -101,6 +102,6 @@ def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
 
 
 def describe_bytes(num_bytes: int) -> str:
-    """A number of bytes as people read it: `12.3 MiB`."""
+    """Formats a number of bytes for people, such as `12.3 MiB`."""
     unit = next((unit for unit in reversed(_TEXTS) if num_bytes >= _TEXTS[unit]), None)
     return f"{num_bytes / _TEXTS[unit]:,.1f} {unit}" if unit else f"{num_bytes} B"

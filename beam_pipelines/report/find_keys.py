@@ -1,4 +1,7 @@
-"""Where examples are, by their keys: a split is in the order of hashes of its keys, so that the catalogs of one or two shards tell it."""
+"""Locates examples by their keys.
+
+The examples of a split are sorted by a hash of their keys, so the catalogs of one or two shards usually suffice.
+"""
 
 import bisect
 import itertools
@@ -10,15 +13,16 @@ from beam_pipelines.report.sample import Place, read_keys
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import Manifest, ShardInfo
 
-_MAX_STEPS = 8  # by guess; one or two do, unless there are many shards of a few examples
+# Interpolation steps before binary search. One or two suffice, unless there are many shards of a few examples.
+_MAX_STEPS = 8
 
 
 def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, Place]:
-    """The places of those of some keys that are there.
+    """Returns the places of the keys that exist in the dataset.
 
     Raises:
-        UserError: A catalog is damaged.
-        OSError: One can't be read.
+        UserError: A catalog is corrupt.
+        OSError: A catalog cannot be read.
     """
     found: dict[str, Place] = {}
     for split, infos in enumerate(manifest.splits.values()):
@@ -29,14 +33,17 @@ def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[s
 
 
 def _orders(seed: int, keys: Sequence[str]) -> list[float]:
-    """Where in the order of its split each key would be, 0 to 1."""
+    """Returns the position of each key in the order of its split, 0 to 1."""
     return (shuffle_orders(seed, [key.encode(errors="replace") for key in keys]) / 2.0**64).tolist()
 
 
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, Place]]:
-    """From the shard where a key would be if all hashes were equally far apart, on to the one where it is. Empty shards are passed over."""
+    """Yields the places of keys in one split by interpolation search.
+
+    The first guess assumes evenly spaced hashes. Empty shards are skipped.
+    """
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
     if not shards:
         return
@@ -55,7 +62,7 @@ def _find_in_split(
                 low, high = (low, guess - 1) if is_before else (guess + 1, high)
                 if low > high or first <= orders[key] <= last:
                     continue
-                away = (orders[key] - (first if is_before else last)) * starts[-1]  # in examples
+                away = (orders[key] - (first if is_before else last)) * starts[-1]  # Distance in examples.
                 near = _at(starts, starts[guess if is_before else guess + 1] + away)
                 bounds[key], guesses[key] = (low, high), min(max(near, low), high) if step < _MAX_STEPS else (low + high) // 2
         if not guesses:
@@ -63,11 +70,14 @@ def _find_in_split(
 
 
 def _at(starts: Sequence[int], rank: float) -> int:
-    """The place of the shard in which an example would be, by its rank in the split: of the shards where each begins, and the last ends."""
+    """Returns the index of the shard that contains a rank of the split.
+
+    `starts` has the first rank of each shard, and the total number of examples.
+    """
     return min(max(bisect.bisect_right(starts, rank) - 1, 0), len(starts) - 2)
 
 
 def _read_all(directory: str, infos: Sequence[ShardInfo], shards: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    """Some shards with their keys."""
+    """Yields shard indices with the keys of the shards."""
     read = lambda shard: (shard, read_keys(directory, infos[shard]))
     return read_ahead(read, [(shard, infos[shard].catalog_bytes) for shard in shards]) if is_remote(directory) else map(read, shards)

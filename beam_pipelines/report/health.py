@@ -1,4 +1,4 @@
-"""Is a data set healthy? What its statistics say, a line each."""
+"""Checks the quality of a dataset from its statistics, with one line of text for each check."""
 
 import math
 from typing import Any, Iterator, Mapping, NamedTuple
@@ -6,17 +6,17 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from beam_pipelines.elements.quality import WINDOW, proves_nothing
 from beam_pipelines.report.contents import Contents
 
-_MAX_Z = 4.0  # a perfect shuffle is beyond it once in 30,000 times
+_MAX_Z = 4.0  # A perfect shuffle exceeds this z-score once in 30,000 datasets.
 _MAX_CHECKS, _MAX_CHARACTERS = 30, 400
-_MUCH = 0.01  # of the inputs, refused
+_MUCH = 0.01  # Share of rejected inputs from which the check is a warning.
 
 
 class Check(NamedTuple):
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
         level: `ok`, `note` or `warn`.
-        text: The text that says what was found.
+        text: The text of the result.
     """
 
     level: str
@@ -24,7 +24,7 @@ class Check(NamedTuple):
 
 
 class ShuffleRow(NamedTuple):
-    """The shuffle of a split, of one feature, as a page tells it."""
+    """The shuffle quality of one feature in one split, formatted for the report."""
 
     split: str
     feature: str
@@ -37,11 +37,11 @@ class ShuffleRow(NamedTuple):
 
 
 def find_qualities(contents: Contents) -> list[ShuffleRow]:
-    """The quality of the shuffle, of each split and feature with classes."""
+    """Returns the shuffle quality of each split and class feature."""
     found = []
     for split in contents.manifest.splits:
         for name, one in (contents.statistics["splits"][split].get("shuffle") or {}).items():
-            if not one:  # a split without examples
+            if not one:  # The split has no examples.
                 continue
             z = _z_score(one, contents.manifest.num_examples(split))
             if proves_nothing(one):
@@ -56,9 +56,10 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """How many standard deviations there are fewer runs than in a perfect shuffle, at least.
+    """Returns a lower bound of the z-score by which there are fewer runs than in a perfect shuffle.
 
-    The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`; s is the chance that two examples have one class.
+    The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`. Here, s is the probability that
+    two random examples have the same class.
     """
     expected = quality["expected_mean_run_length"]
     same = min(max(1 + 1 / num_examples - 1 / expected, 0.0), 1.0)
@@ -67,7 +68,7 @@ def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
 
 
 def check_health(contents: Contents, qualities: list[ShuffleRow]) -> list[Check]:
-    """All that is worth a line on the first screen, what asks for attention first."""
+    """Returns the checks for the first screen of the report, most severe first."""
     checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_leaks(contents)]
     checks += [*_check_classes(contents), *_check_boxes(contents.statistics)]
     warnings = contents.statistics["warnings"]

@@ -1,4 +1,4 @@
-"""The examples of a sample that are at an end of something: the largest, the darkest, …"""
+"""Finds the most extreme examples of a sample, such as the largest or the darkest images."""
 
 from typing import Callable, Iterator, NamedTuple
 
@@ -12,13 +12,13 @@ _MAX_NAME = 100
 
 
 class Odd(NamedTuple):
-    """Examples at an end of something.
+    """Extreme examples of one kind.
 
     Attributes:
         title: The title, such as the largest images.
-        note: A sentence that says which examples were looked at; empty where these are all of the sample.
+        note: A sentence about the examples that were compared, or an empty string if all of the sample were compared.
         rows: The rows of the examples in the sample.
-        told: The text that says of each example what it is there for.
+        told: The caption of each example, with the value that makes it extreme.
     """
 
     title: str
@@ -28,12 +28,12 @@ class Odd(NamedTuple):
 
 
 def find_oddest(sample: Sample, album: Album, has_light: bool) -> list[Odd]:
-    """The oddest examples; none of a sample without catalogs, which does not know their names.
+    """Returns the most extreme examples, or an empty list if the sample has no catalogs and so no keys.
 
     Args:
-        sample: The first examples of the data set.
+        sample: The first examples of the dataset.
         album: The pictures of the examples.
-        has_light: Whether the pictures are as bright as the images that are stored.
+        has_light: Whether the pictures have the same brightness as the stored images.
     """
     found: list[Odd] = []
     if not sample.table.num_columns:
@@ -59,7 +59,11 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
 
 
 def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
-    """Some have to be decoded for that: a fair sample, and those with the fewest bytes a pixel, among which all are that are plain."""
+    """Finds the darkest and brightest images. Only some images are decoded.
+
+    The decoded images are a random sample, and the images with the fewest bytes per pixel, which include all plain
+    images.
+    """
     known, height, width, num_bytes = _sizes(sample)
     num = album.num_decoded // 2
     plain = known[np.argsort(num_bytes / (height * width), kind="stable")[:num]]
@@ -74,7 +78,10 @@ def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
 
 
 def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
-    """The rows whose size is known, and of these height, width and bytes, each int64 [num_rows]; none of a sample without catalogs."""
+    """Returns the rows with a known image size, and their height, width and bytes, int64 [num_rows] each.
+
+    The arrays are empty if the sample has no catalogs.
+    """
     columns = [sample.numbers(name) for name in ("height", "width", "num_bytes")]
     if any(column is None for column in columns):
         return tuple(np.zeros((4, 0), np.int64))
@@ -83,13 +90,13 @@ def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
 
 
 def _first_of_splits(sample: Sample, num: int) -> np.ndarray:
-    """So many rows, from each split the first ones, in proportion to their numbers."""
+    """Returns up to `num` rows: the first rows of each split, in proportion to the sizes of the splits."""
     place_in_split = np.arange(len(sample)) - np.searchsorted(sample.splits, sample.splits)
     return np.argsort(place_in_split / np.bincount(sample.splits)[sample.splits], kind="stable")[:num]
 
 
 def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, tell: Callable[[int], str]) -> Iterator[Odd]:
-    """The rows with the smallest values, unless all are equal; `tell` says of a place among them what it is there for."""
+    """Yields the rows with the smallest values unless all values are equal. `tell` returns the caption for an index."""
     order = np.argsort(values, kind="stable")[:_NUM_SHOWN].tolist()
     if len(rows) and values.min() < values.max():
         keys = sample.texts("key", rows[order])

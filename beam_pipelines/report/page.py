@@ -1,4 +1,4 @@
-"""The page, from the files of a data set."""
+"""Renders the report from the files of a dataset."""
 
 import re
 from typing import Any, Iterator, NamedTuple
@@ -20,9 +20,10 @@ from beam_pipelines.report.template import render_template
 from tf_input.dataset_format import IMAGE, Feature, training_split
 
 MAX_BYTES = 5_000_000
-_PICTURE_BYTES = (3_300_000, 1_500_000, 0)  # where the text that has to stand beside them leaves no more room
+# Bytes for pictures. If the text does not fit beside them, the page is rendered again with fewer pictures.
+_PICTURE_BYTES = (3_300_000, 1_500_000, 0)
 
-# So much of what may be any number or of any length: 4 MB at most, all together.
+# Limits on the number and length of texts. Together, they allow at most 4 MB.
 _MAX_ROWS, _MAX_HEADS, _MAX_SPLITS, _MAX_FEATURES, _MAX_SEEN, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 20, 300, 500
 _MAX_SPLIT_ROWS = 256
 _NUM_FIRST, _NUM_SAMPLES, _MAX_A_CLASS = 12, 48, 8
@@ -31,7 +32,7 @@ _DIGITS = re.compile("([0-9]{1,18})")
 
 
 class Split(NamedTuple):
-    """A split, in numbers."""
+    """The size of a split."""
 
     name: str
     num_examples: int
@@ -40,7 +41,7 @@ class Split(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Examples of a split in the order of their paths at the source, and as they are stored."""
+    """The class order of a split's examples, sorted by source path and as stored."""
 
     feature: str
     split: str
@@ -50,7 +51,7 @@ class Order(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A class: its colour, how many examples it has in each split that is shown, as numbers and as shares of the most, and some of them."""
+    """A class: its color, examples, and number of examples in each split, absolute and relative to the maximum."""
 
     name: str
     hue: int
@@ -60,7 +61,7 @@ class ClassRow(NamedTuple):
 
 
 class ClassFeature(NamedTuple):
-    """A feature with classes."""
+    """A class feature and its classes."""
 
     name: str
     num_classes: int
@@ -71,11 +72,11 @@ class ClassFeature(NamedTuple):
 
 
 def render_page(contents: Contents, sample: Sample) -> bytes:
-    """The bytes of `report.html`, at most `MAX_BYTES`.
+    """Returns the bytes of `report.html`, at most `MAX_BYTES`.
 
     Args:
-        contents: The files beside the shards, with what they say of the data set.
-        sample: The first examples of the data set.
+        contents: The metadata files of the dataset.
+        sample: The first examples of the dataset.
     """
     pages = (render_template(make_page(contents, sample, num_bytes)).encode(errors="backslashreplace") for num_bytes in _PICTURE_BYTES)
     for page in pages:
@@ -85,7 +86,7 @@ def render_page(contents: Contents, sample: Sample) -> bytes:
 
 
 def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[str, Any]:
-    """What the template shows, by name; of pictures so many bytes at most."""
+    """Returns the template variables by name. `picture_bytes` limits the size of the pictures."""
     manifest, statistics = contents.manifest, contents.statistics
     pictures = Pictures(manifest)
     album = Album(sample, pictures, picture_bytes)
@@ -100,7 +101,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
     odd = find_oddest(sample, album, pictures.has_light) if pictures.has_any else []
     album.load(row for one in odd for row in one.rows)
     oddest = [(one.title, one.note, album.show(one.rows, one.told)) for one in odd]
-    # Before those of classes, which take what room is left.
+    # Add these before the class pictures, which use all of the remaining space.
     rows = np.flatnonzero(sample.splits == sample.split_names().index(_main_split(contents))).tolist()[:_NUM_FIRST]
     album.load(rows)
     first = [one for one in album.show(rows) if one.pictures]
@@ -159,7 +160,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:
-    """The order in which classes lie, of a feature with classes; where there are several, of the one that a model is to predict."""
+    """Returns the class order for one class feature, preferably the target of a model."""
     manifest = contents.manifest
     found = [one for one in manifest.schema if one.kind == "class_label"]
     found.sort(key=lambda one: (one.name not in manifest.targets, one.shape != ()))
@@ -181,17 +182,17 @@ def _main_split(contents: Contents) -> str:
     splits = contents.manifest.splits
     try:
         return training_split(splits)
-    except ValueError:  # folds, say
+    except ValueError:  # Raised if there is no training split, for example with folds.
         return next(iter(splits))
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """By which texts are sorted as people sort them: 9 comes before 10."""
+    """Returns a sort key for natural order, in which 9 comes before 10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
 
 
 def _one_code_each(labels: Labels, feature: Feature, rows: list[int]) -> tuple[dict[int, int], list[str]]:
-    """Row -> a number for its class, or for all of its classes; and the names of these numbers."""
+    """Returns a number for the class, or the set of classes, of each row, and the names of the numbers."""
     classes: dict[int, set[str]] = {row: set() for row in rows}
     wanted = np.flatnonzero(np.isin(labels.rows, rows))
     for row, code in zip(labels.rows[wanted].tolist(), labels.codes[wanted].tolist()):
@@ -244,7 +245,7 @@ def _histograms(sample: Sample) -> Iterator[Any]:
 
 
 def _seen(refused: Refused, album: Album, pictures: Pictures) -> list[Shown]:
-    """Dead letters of one reason, as pictures."""
+    """Returns the thumbnails of dead letters with the same reason."""
     shown = []
     for path, message, encoded in refused.seen[:NUM_THUMBNAILS]:
         told = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"

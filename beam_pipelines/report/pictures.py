@@ -1,4 +1,4 @@
-"""Thumbnails of examples, with their boxes and masks: JPEGs and PNGs as `data:` URIs, so that a page asks for nothing."""
+"""Makes thumbnails of examples with boxes and masks as `data:` URIs, so that the page loads no other files."""
 
 import base64
 import dataclasses
@@ -16,16 +16,16 @@ from beam_pipelines.report.colours import hue, rgb_of
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest
 
-# In pixels. What is drawn on images needs room.
+# In pixels. Images with boxes or masks are larger.
 _SIDE_WITH_DRAWINGS = 2 * SIDE
-_SHOWN_SIDE, _SHOWN_SIDE_WITH_DRAWINGS = 64, 128  # of a tiny one
-_MAX_IMAGES = 3  # of an example
+_SHOWN_SIDE, _SHOWN_SIDE_WITH_DRAWINGS = 64, 128  # Displayed size of tiny images.
+_MAX_IMAGES = 3  # Number of images to show for each example.
 _MAX_BOXES = 40
 _MAX_NAME = 60
 
 
 class Box(NamedTuple):
-    """An object in a picture: where it is, in pixels of the picture, and its class."""
+    """An object in a picture: its box in pixels of the picture, its class and the color of the class."""
 
     x: float
     y: float
@@ -40,12 +40,12 @@ class Picture:
     """One image of an example.
 
     Attributes:
-        encoded: The bytes of a JPEG.
+        encoded: The bytes of the JPEG.
         height: The height of the picture, in pixels.
         width: The width of the picture, in pixels.
-        boxes: The boxes that lie on the picture.
-        mask: A `data:` URI of the mask that lies on the picture; empty where there is none.
-        shown_side: The longest side to which a tiny picture is enlarged on the page, in its pixels.
+        boxes: The boxes to draw on the picture.
+        mask: The mask to draw on the picture as a `data:` URI, or an empty string.
+        shown_side: The longest displayed side of a tiny picture, in pixels of the page.
     """
 
     encoded: bytes
@@ -57,31 +57,31 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """As a `data:` URI."""
+        """The picture as a `data:` URI."""
         return _uri("jpeg", self.encoded)
 
     @property
     def shown_size(self) -> tuple[int, int]:
-        """(width, height) on the page, in its pixels: tiny images are enlarged."""
+        """The displayed (width, height) in pixels of the page. Tiny pictures are enlarged."""
         scale = max(1.0, self.shown_side / max(self.height, self.width))
         return max(1, round(scale * self.width)), max(1, round(scale * self.height))
 
     @property
     def is_enlarged(self) -> bool:
-        """Whether its own pixels are to be seen."""
+        """Whether the picture is enlarged so much that its pixels are visible."""
         return self.shown_size[0] >= 2 * self.width
 
     @property
     def num_bytes(self) -> int:
-        """That it adds to the page, about."""
+        """The approximate number of bytes that the picture adds to the page."""
         return len(self.encoded) * 4 // 3 + len(self.mask) + 200 * len(self.boxes) + 300
 
 
 class Pictures:
-    """Makes the pictures of a data set.
+    """Makes the pictures of a dataset.
 
     Args:
-        manifest: The manifest of the data set.
+        manifest: The manifest of the dataset.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -103,7 +103,7 @@ class Pictures:
 
     @property
     def has_light(self) -> bool:
-        """Whether the first image of an example is as bright as it is stored: the numbers of a tensor are scaled."""
+        """Whether thumbnails have the same brightness as the stored images. Tensors are rescaled for display."""
         return self.has_any and self._images[0].kind != "tensor"
 
     @property
@@ -117,7 +117,7 @@ class Pictures:
         return self.has_any and bool(self._mask)
 
     def of(self, example: ExampleReader) -> list[Picture]:
-        """The images of an example; of those that can't be decoded, as where nobody has looked into them, none."""
+        """Returns the images of an example. Images that cannot be decoded are omitted."""
         found = []
         for feature in self._images:
             try:
@@ -130,7 +130,7 @@ class Pictures:
         return found
 
     def of_jpeg(self, encoded: bytes) -> list[Picture]:
-        """A small JPEG that is no example's, as one picture; none if it is not one."""
+        """Returns a small JPEG as one picture, or an empty list if it is not a JPEG."""
         try:
             return [Picture(*make_thumbnail(encoded), shown_side=_SHOWN_SIDE)]
         except Refusal:
@@ -158,10 +158,10 @@ class Pictures:
         return tuple(boxes)
 
     def _draw_mask(self, example: ExampleReader, picture: Picture) -> str:
-        """Each class in its colour; class 0, mostly what is behind all else, is not coloured."""
+        """Draws each class of the mask in its color. Class 0, usually the background, stays transparent."""
         if not self._mask:
             return ""
-        from PIL import Image  # few data sets have masks
+        from PIL import Image  # Imported here, because few datasets have masks.
 
         ids = read_mask(example.values(self._mask)[0])
         rows, columns = (np.arange(wanted) * have // wanted for have, wanted in zip(ids.shape, (picture.height, picture.width)))
@@ -175,13 +175,13 @@ class Pictures:
 
 
 def _layout(feature: Feature) -> RawImage | None:
-    """How the numbers of a feature lie, once each is a byte; None where they are no image."""
+    """Returns the pixel layout of a feature after conversion to bytes, or None if the feature is not an image."""
     raw = None if None in feature.shape else layout_of(feature.shape, "|u1")
     return None if raw is None or raw.is_tensor else raw
 
 
 def _as_pixels(data: bytes, feature: Feature) -> bytes:
-    """Numbers of any type as uint8, the smallest as 0 and the largest as 255."""
+    """Scales numbers of any type to uint8, from 0 for the smallest to 255 for the largest."""
     values = np.frombuffer(data, np.dtype(feature.dtype).newbyteorder("<")).astype(np.float64)
     finite = np.isfinite(values)
     low, high = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 1.0)

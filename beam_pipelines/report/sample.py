@@ -1,4 +1,7 @@
-"""The first examples of each split, from the catalogs: a uniform sample, since a split lies in a random order."""
+"""Reads the first examples of each split from the catalogs.
+
+The examples are a uniform sample, because the order of a split is random.
+"""
 
 import dataclasses
 import itertools
@@ -15,18 +18,18 @@ from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, read_index_header
 
-MAX_ROWS = 20_000  # of all splits together: 0.02 s, and some megabytes
-_MIN_ROWS = 2_000  # of a split, if it has so many
-_MAX_EXAMPLE_BYTES = 32 << 20  # of one that is read: a larger one is not shown
+MAX_ROWS = 20_000  # For all splits together. Reading them takes 0.02 s and some megabytes.
+_MIN_ROWS = 2_000  # For each split, if the split has so many rows.
+_MAX_EXAMPLE_BYTES = 32 << 20  # Larger examples are not read, and so not shown.
 _FOOTER_BYTES = 4
 _INDEX_ROW = np.dtype("<u8, <u8, <u4, <i4")
 
-# What is read of a catalog, beside the classes.
+# Catalog columns to read in addition to the classes.
 _READ_COLUMNS = ("key", "path", "offset", "num_bytes", "height", "width")
 
 
 class Place(NamedTuple):
-    """Where an example is: its split, its shard in that split, and its record in that shard, each by its number."""
+    """Location of an example: the indices of its split, of its shard in the split, and of its record in the shard."""
 
     split: int
     shard: int
@@ -34,12 +37,12 @@ class Place(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The classes of the sample, of one feature.
+    """The classes of one feature in the sample.
 
     Attributes:
         rows: The rows of the sample that have a label, ascending, int64 [num_labels].
         names: The names of the classes that occur.
-        codes: int64 [num_labels], positions in `names`.
+        codes: The index of each label's class in `names`, int64 [num_labels].
     """
 
     rows: np.ndarray
@@ -47,7 +50,7 @@ class Labels(NamedTuple):
     codes: np.ndarray
 
     def first_rows(self, num: int, num_rows: int) -> dict[str, list[int]]:
-        """Class -> the first rows that have it, at most so many; `num_rows` is the size of the sample."""
+        """Returns up to `num` first rows of each class. `num_rows` is the size of the sample."""
         pairs = np.unique(self.codes * num_rows + self.rows)
         codes, rows = np.divmod(pairs, max(num_rows, 1))
         rank = np.arange(len(codes)) - np.searchsorted(codes, codes)
@@ -59,16 +62,16 @@ class Labels(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The first examples of each split, the splits one behind the other.
+    """The first examples of each split, concatenated in the order of the splits.
 
     Attributes:
-        directory: The directory of the data set.
-        manifest: The manifest of the data set.
-        table: A row for each example: `key`, `path`, `offset`, `num_bytes`, `height`, `width`, and the classes; without any column where
-            the data set has no catalogs.
-        splits: The place of each example's split, int64 [num_rows].
-        shards: The place of each example's shard in that split, int64 [num_rows].
-        records: The place of each example in that shard, int64 [num_rows].
+        directory: The directory of the dataset.
+        manifest: The manifest of the dataset.
+        table: A row for each example: `key`, `path`, `offset`, `num_bytes`, `height`, `width`, and the classes. The
+            table has no columns if the dataset has no catalogs.
+        splits: The index of each example's split, int64 [num_rows].
+        shards: The index of each example's shard in its split, int64 [num_rows].
+        records: The index of each example in its shard, int64 [num_rows].
     """
 
     directory: str
@@ -82,11 +85,11 @@ class Sample:
         return len(self.records)
 
     def split_names(self) -> list[str]:
-        """The names of the splits of the data set."""
+        """Returns the names of the dataset's splits."""
         return list(self.manifest.splits)
 
     def labels(self, feature: Feature) -> Labels | None:
-        """The classes of a feature; None where no catalog has them."""
+        """Returns the classes of a feature, or None if no catalog contains them."""
         name = _column_names(self.manifest)[feature.name]
         if name not in self.table.column_names:
             return None
@@ -99,28 +102,31 @@ class Sample:
         return Labels(rows, encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def numbers(self, name: str) -> np.ndarray | None:
-        """int64 [num_rows] of a column that is no feature, -1 where it is not known; None where no catalog has it."""
-        if name not in self.table.column_names or name in catalog_features(self.manifest.schema):  # a feature that is called so
+        """Returns a numeric column as int64 [num_rows], with -1 for unknown values, or None without the column."""
+        # A feature with this name hides the column.
+        if name not in self.table.column_names or name in catalog_features(self.manifest.schema):
             return None
         return self.table[name].cast(pa.int64()).fill_null(-1).to_numpy()
 
     def texts(self, name: str, rows: Any) -> list[str]:
-        """The texts of a column in some rows; empty where they are not known."""
+        """Returns the values of a text column in the given rows. Unknown values are empty strings."""
         if name not in self.table.column_names:
             return [""] * len(rows)
         return [text or "" for text in self.table[name].take(pa.array(rows, pa.int64())).to_pylist()]
 
     def place(self, row: int) -> Place:
-        """Where an example of the sample is."""
+        """Returns the location of an example of the sample."""
         return Place(int(self.splits[row]), int(self.shards[row]), int(self.records[row]))
 
 
 def read_places(directory: str, manifest: Manifest, places: Iterable[Place]) -> Iterator[tuple[Place, ExampleReader | None]]:
-    """Some examples with their places, in the order of the shards; None of one that is too large to be read for a page.
+    """Reads examples and returns them with their places, in the order of the shards.
+
+    An example that is too large for the report is None.
 
     Raises:
         UserError: An index has too few rows.
-        OSError: It, or a shard, can't be read.
+        OSError: An index or shard cannot be read.
     """
     splits, wanted = list(manifest.splits.values()), []
     for (split, shard), in_shard in itertools.groupby(sorted(places), lambda place: place[:2]):
@@ -143,7 +149,7 @@ def _read_example(wanted: tuple[Place, str, int, int]) -> tuple[Place, ExampleRe
 
 
 def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
-    """uint64 [num_records + 1]: where each record begins, and the last one ends."""
+    """Returns the start of each record and the end of the last record, uint64 [num_records + 1]."""
     path = f"{directory}/{info.index}"
     data = files_at(path).read(path)
     try:
@@ -156,11 +162,11 @@ def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
 
 
 def read_sample(directory: str, manifest: Manifest) -> Sample:
-    """Reads the catalogs of the first shards of each split, as far as they are a part of it that is worth showing.
+    """Reads the catalogs of the first shards of each split, until the sample is large enough.
 
     Raises:
-        UserError: One is damaged.
-        OSError: One can't be read.
+        UserError: A catalog is corrupt.
+        OSError: A catalog cannot be read.
     """
     wanted = [*_READ_COLUMNS, *_column_names(manifest).values()]
     most = max(_MIN_ROWS, MAX_ROWS // max(len(manifest.splits), 1))
@@ -184,17 +190,17 @@ def read_sample(directory: str, manifest: Manifest) -> Sample:
 
 
 def read_keys(directory: str, info: ShardInfo) -> list[str]:
-    """The keys of a shard, in the order of its records.
+    """Returns the keys of a shard in the order of its records.
 
     Raises:
-        UserError: The catalog of the shard is damaged.
-        OSError: The catalog can't be read.
+        UserError: The catalog of the shard is corrupt.
+        OSError: The catalog cannot be read.
     """
     return _read_catalog(directory, info, info.num_examples, ["key"])["key"].to_pylist()
 
 
 def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[str]) -> pa.Table:
-    """The first rows of a catalog, and of some columns those that it has; none of a data set without catalogs."""
+    """Reads the first rows of the given columns that a catalog has. Returns an empty table without a catalog."""
     if not info.catalog:
         return pa.table({})
     path = f"{directory}/{info.catalog}"
@@ -211,5 +217,5 @@ def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[
 
 
 def _column_names(manifest: Manifest) -> dict[str, str]:
-    """Feature with class names -> its column in the catalogs."""
+    """Returns a mapping from each class feature to its column in the catalogs."""
     return {feature.name: name for name, feature in catalog_features(manifest.schema).items() if feature.kind == "class_label"}

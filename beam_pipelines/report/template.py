@@ -1,4 +1,4 @@
-"""The template of a page, `templates/report.html.jinja`, filled in."""
+"""Renders the template of the report, `templates/report.html.jinja`."""
 
 import base64
 import contextlib
@@ -20,7 +20,7 @@ from beam_pipelines.storage.local_files import LocalFiles
 
 
 def render_template(page: dict[str, Any]) -> str:
-    """The page, from what it shows by name: see `page.make_page`."""
+    """Renders the report from the template variables. See `page.make_page`."""
     names = [head.name for head in page["heads"]]
     sections = [(f"classes-{place}", f"Classes of {name}" if len(names) > 1 else "Classes") for place, name in enumerate(names, start=1)]
     conditional = {"samples": "samples", "sizes": "histograms", "oddest": "oddest", "dead-letters": "refused", "leaks": "leaks"}
@@ -37,7 +37,7 @@ def render_template(page: dict[str, Any]) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    """Whatever text of a data set is shown is escaped, and on one line."""
+    """Returns the compiled template. It escapes all text of the dataset and prints it on one line."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
         bytecode_cache=_Compiled(),
@@ -51,14 +51,17 @@ def _template() -> jinja2.Template:
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Keeps the compiled template where Python keeps compiled modules, if it may: to compile it takes as long as all of a small page."""
+    """Caches the compiled template beside Python's compiled modules, if the folder is writable.
+
+    Compiling the template takes as long as rendering a small page.
+    """
 
     def get_source_checksum(self, source: str) -> str:
         return super().get_source_checksum(jinja2.__version__ + source)
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError), open(_compiled_path(), "rb") as file:
-            bucket.load_bytecode(file)  # nothing, if it is of another version
+            bucket.load_bytecode(file)  # Bytecode of another version is ignored.
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         if not sys.dont_write_bytecode:
@@ -81,5 +84,5 @@ def _text(name: str) -> str:
 
 
 def _hash(text: str) -> Markup:
-    """As a Content-Security-Policy names what may stand in a page."""
+    """Returns the hash of a text in the format of a Content-Security-Policy."""
     return Markup(f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}")

@@ -1,4 +1,4 @@
-"""Writes the page of a data set."""
+"""Writes the report of a dataset."""
 
 from beam_pipelines.errors import Refusal, StorageError, UserError, printable, reading_error
 from beam_pipelines.report.contents import read_contents
@@ -8,16 +8,16 @@ from beam_pipelines.storage.files import files_at, write_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import REPORT, Manifest
 
-# What stands at the beginning of every page, and how far to look for it.
+# Marker at the start of every report, and the number of bytes in which to search for it.
 _MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512
 
 
 def write_report(directory: str, manifest: Manifest) -> bytes:
-    """Writes `report.html` of a dataset whose other files exist, perhaps except its manifest, and returns its bytes.
+    """Writes `report.html` of a dataset and returns its bytes. All other files must exist, except the manifest.
 
     Raises:
-        UserError: One of them is damaged.
-        StorageError: One can't be read, or is not what was written, or the page can't be written.
+        UserError: A file of the dataset is corrupt.
+        StorageError: A file cannot be read or has changed, or the report cannot be written.
     """
     try:
         page = make_report(directory, manifest)
@@ -32,27 +32,28 @@ def write_report(directory: str, manifest: Manifest) -> bytes:
 
 
 def make_report(directory: str, manifest: Manifest) -> bytes:
-    """The bytes of `report.html`.
+    """Returns the bytes of `report.html`.
 
     Raises:
-        UserError: A file of the data set is damaged.
-        OSError: One can't be read.
+        UserError: A file of the dataset is corrupt.
+        OSError: A file of the dataset cannot be read.
     """
     return render_page(read_contents(directory, manifest), read_sample(directory, manifest))
 
 
 def run_report(directory: str, manifest: Manifest, output: str | None = None) -> str:
-    """Writes the page of a published dataset, and returns its path.
+    """Writes the report of a published dataset, and returns its path.
 
     Args:
-        directory: The dataset, a path or URL.
+        directory: The path or URL of the dataset.
         manifest: The manifest of the dataset.
-        output: The path of the page; None: into the dataset. An earlier page is replaced, any other file is not.
+        output: The path of the report. None writes it into the dataset. An earlier report is replaced, but no other
+            file.
 
     Raises:
-        UserError: The dataset is corrupt, another file is in the place of the page, or the page would replace another one that the
-            manifest names.
-        StorageError: The dataset can't be read, or the page can't be written.
+        UserError: The dataset is corrupt, another file has the path of the report, or the report would differ from the
+            checksum in the manifest.
+        StorageError: The dataset cannot be read, or the report cannot be written.
     """
     path = f"{directory}/{REPORT}" if output is None else output
     if output is not None:
@@ -75,7 +76,7 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
 
 
 def _check_free(path: str) -> None:
-    """UserError where there is a file that is no page of ours; StorageError where nobody can tell."""
+    """Raises UserError if the path is a file other than a report, and StorageError if the path cannot be read."""
     try:
         start = files_at(path).read_range(path, 0, _MARK_WITHIN) if files_at(path).exists(path) else b""
     except OSError as error:
