@@ -1,5 +1,5 @@
-"""Images and values as arrays of numbers, without an image format: the sources `arrays` and `fixed_length`.
+"""Sources for images and values that are arrays of numbers, without an image format: `arrays` and `fixed_length`.
 
-What comes in are files of NumPy, IDX or CIFAR, or binary files of records of one length, on a disk, as gzip or in a zip archive; what goes
-out are references to each record's pixels, with the values of its other fields, which are read as they are listed.
+The input is NumPy, IDX or CIFAR files, or binary files of fixed-length records, optionally as gzip or in a zip archive.
+The output is references to the pixels of each record. The values of other fields are read during listing.
 """

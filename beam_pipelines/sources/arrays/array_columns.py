@@ -1,19 +1,19 @@
-"""What the fields of records become: labels, features, keys, splits, groups and weights.
+"""Converts the fields of records to labels, features, keys, splits, groups and weights.
 
-A field's type says what it can be, never a value that was met:
+The kinds that a field can have depend on its dtype and shape, and never on its values:
 
-    kind          a field of
-    class         integers, or text; with class names known from elsewhere, an integer is a position in them
-    multi_label   k values of 0 or 1: the classes are `--label_names`, or 0 to k-1
-    float         numbers; of N values: float[N]; of more dimensions, as array
-    array         numbers of the field's shape, as float32
-    tensor        numbers of the field's shape, as they are
+    kind          fields
+    class         integers, or text; if class names are known, an integer is an index into them
+    multi_label   k values of 0 or 1; the classes are `--label_names`, or 0 to k-1
+    float         numbers; N values become float[N]; fields of more dimensions become an array
+    array         numbers of the field's shape, converted to float32
+    tensor        numbers of the field's shape and dtype
     mask          integers [H,W] or [H,W,1]: class ids
-    image         uint8 [H,W], [H,W,C] or [C,H,W], C being 1, 3 or 4: another image
+    image         uint8 [H,W], [H,W,C] or [C,H,W] with C = 1, 3 or 4: an additional image
     integer       integers
     text          text
 
-Arrays, masks and images are not read here: they are pointed at where they lie.
+Arrays, tensors, masks and images are not read here. Examples refer to their location in the file.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.records.row_reader import FieldReader, describe_names
 from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
 
-# What one row may have of one column, beside its image.
+# The maximum size of one value, except for arrays, tensors, masks and images.
 _MAX_VALUE_BYTES = 1 << 20
 
 _FITTING = {
@@ -46,21 +46,21 @@ _PARTS = ("array", "tensor", "mask", "image")
 
 
 class ArrayColumns:
-    """Reads rows whose columns have types.
+    """Reads rows whose columns have a dtype and a shape.
 
     Args:
-        config: The options that say which columns are wanted.
-        root: The root where the records lie.
-        columns: Name of a column -> what opens the field of that name.
-        default: The column of the label where none is named; None: there is none.
-        default_features: The features that are kept besides where no label is named.
-        class_names: Column -> its class names, where the format has them.
+        config: The options that select columns.
+        root: The root of the source.
+        columns: Column name -> a function that opens the field of that name.
+        default: The column of the label if no label is requested; None if there is no such column.
+        default_features: The features to add if no label is requested.
+        class_names: Column -> its class names, if the format has them.
 
     Attributes:
-        features: The features that the columns become.
-        targets: The names of the features that a model is to predict.
-        names: The names of all columns whose values are needed.
-        part_names: The names of the columns whose values are pointed at, and not read.
+        features: The features of the columns.
+        targets: The names of the features that a model predicts.
+        names: The names of all columns whose values are read.
+        part_names: The names of the columns that are referred to by location instead of being read.
         label_names: Feature -> the class names that are known.
     """
 
@@ -100,7 +100,7 @@ class ArrayColumns:
             _check_kind(name, self.open(name), "float" if name == (config.weight_column or WEIGHT) else "class")
 
     def open(self, name: str) -> Field:
-        """Opens the first field of that name.
+        """Opens the first field with the given name.
 
         Raises:
             UserError: There is no such field.
@@ -111,10 +111,10 @@ class ArrayColumns:
         return self._columns[name]()
 
     def check(self, name: str, field: Field) -> None:
-        """That a later field of that name is like the first; images may be of another size.
+        """Checks that a later field matches the first field of the same name. The sizes of images may differ.
 
         Raises:
-            UserError: It is not.
+            UserError: The fields differ.
         """
         if name in self._images:
             return _check_other_image(name, field)
@@ -126,10 +126,10 @@ class ArrayColumns:
             )
 
     def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
-        """The image with what a row says of it.
+        """Returns the image with the labels and values of a row.
 
         Raises:
-            Refusal: It has what cannot be a label, a value, a key, …
+            Refusal: The row has an invalid label, value, key, split, group or weight.
         """
         for column, names in self._flags.items():
             flags = row[column] if isinstance(row[column], list) else [row[column]]
@@ -137,7 +137,7 @@ class ArrayColumns:
         return self._reader.read(row, image)
 
     def _typed(self, column: Column) -> Column:
-        """With the shape of its field; UserError where the kind does not go with the type."""
+        """Returns the column with the shape of its field. Raises UserError if the kind does not fit the field."""
         fields = [self.open(name) for name in column.names]
         if column.kind == "image":
             _check_other_image(column.names[0], fields[0])
@@ -152,7 +152,7 @@ class ArrayColumns:
             return _as_array(column, fields[0])
         num_values = _num_values(fields[0])
         if column.kind == "multi_hot" and column.shape in ((), (num_values,)):
-            return dataclasses.replace(column, kind="multi_label", shape=())  # which is the same here
+            return dataclasses.replace(column, kind="multi_label", shape=())  # both kinds mean the same for arrays
         if column.kind not in ("float", "multi_hot") or len(fields) > 1:
             return column
         if column.shape == (None,) and column.kind == "float":
@@ -174,13 +174,13 @@ class ArrayColumns:
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """The first of the usual names that there is, in whatever case."""
+    """Returns the first of the usual names that exists, ignoring case; None if there is none."""
     found = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((found[name] for name in usual if name in found), None)
 
 
 def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
-    """With the usual name of a key, if there is one."""
+    """Returns options that use the column `key` as the key, if it exists and no other key column is set."""
     return dataclasses.replace(config, key_column="key") if config.key_column is None and "key" in columns else config
 
 
@@ -189,10 +189,10 @@ def _no_file(name: str) -> bytes:
 
 
 def raw_layout(field: Field) -> RawImage:
-    """The layout of images of a field's type and shape.
+    """Returns the layout of images with a field's dtype and shape.
 
     Raises:
-        UserError: They are no images.
+        UserError: The field does not contain images.
     """
     name = field.records.stream.name
     if field.dtype.name not in TENSOR_DTYPES:
@@ -206,7 +206,7 @@ def raw_layout(field: Field) -> RawImage:
 
 
 def _check_other_image(name: str, field: Field) -> None:
-    """UserError where a field is none of images that a PNG holds."""
+    """Raises UserError if a field does not contain images that fit in a PNG."""
     raw = raw_layout(field)
     if raw.is_tensor:
         shown = printable(name)
@@ -214,7 +214,7 @@ def _check_other_image(name: str, field: Field) -> None:
 
 
 def _as_list(column: Column, field: Field) -> Column:
-    """The column as one of lists of integers or texts; UserError where the field does not have as many of them."""
+    """Returns the column of integer or text lists. Raises UserError if the field has another dtype or shape."""
     name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
@@ -269,7 +269,7 @@ def _fits_shape(field: Field, kind: str) -> bool:
 
 
 def _fitting_kind(field: Field) -> str:
-    """A kind that a field can be of."""
+    """Returns a kind that fits a field, to suggest in a message."""
     if field.dtype.kind in "US":
         return "text"
     if _is_array(field):
@@ -284,7 +284,7 @@ def _fitting_kind(field: Field) -> str:
 
 
 def _is_array(field: Field) -> bool:
-    """Whether its values have two dimensions or more, which they keep."""
+    """Returns whether the values have two or more dimensions, which are kept."""
     return len(field.shape) > 1 and _num_values(field) > 1
 
 
@@ -293,12 +293,12 @@ def _is_mask(field: Field) -> bool:
 
 
 def _sides(field: Field) -> tuple[int, ...]:
-    """The sides of a field as they are kept: one label of an array [N,1] is as good as one of [N]."""
+    """Returns the shape of a field as it is stored. Labels of shape [N,1] and [N] count as equal."""
     return field.shape if _is_array(field) else (_num_values(field),)
 
 
 def _family(field: Field) -> str:
-    """Integers of any size are alike, and texts."""
+    """Returns the dtype kind of a field. Integers of all sizes count as equal, and so do text and bytes."""
     return {"u": "i", "b": "i", "S": "U"}.get(field.dtype.kind, field.dtype.kind)
 
 

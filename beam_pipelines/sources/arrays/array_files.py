@@ -1,22 +1,22 @@
-"""Source `arrays`: images, labels and other values as arrays of numbers, in one file or in a folder of such files.
+"""Source `arrays`: images, labels and other values in array files, as one file or a folder of files.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
 | `mnist.npz` with `x_train`, `y_train`, `x_test`, `y_test` | images and labels, with the splits `train` and `test` |
-| `images.npy` and `labels.npy`, or `X_train.npy` and `y_train.npy` | images and labels, in the split that their names say |
-| `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, `t10k-…`, each also as `.gz` | images and labels, in both splits |
-| CIFAR-10's `data_batch_1.bin`, …, `test_batch.bin`, `batches.meta.txt`, and CIFAR-100's | images, labels with class names, both splits |
-| images of `uint8`: `[N,H,W]`, `[N,H,W,C]`, `[N,C,H,W]`, C being 1 or 3 | pixels; keys `mnist.npz/x_train#000017` |
-| images of another type or shape, in Fortran's order | the run is refused |
-| uncompressed images | pointed at where they lie |
-| compressed ones | unpacked once, to spool files, without ever being in memory as a whole |
-| no array of images, but one called `features` | that feature; examples of values alone |
-| no array of images, but `--feature` names some; `--image none` | examples of values alone; keys `rows.npz#000017` |
-| labels | read side by side with the images, some at a time |
-| arrays beside the images: `maps:array`, `masks:mask` | pointed at like them; of two dimensions or more they keep their shape |
-| an array of Python objects: a pickle, which could run any program | the run is refused; it is never loaded |
-| a file whose size is not what its header states | the run is refused |
-| any other file, an array that nobody asked for | ignored; files are counted |
+| `images.npy` and `labels.npy`, or `X_train.npy` and `y_train.npy` | images and labels; names may contain the split |
+| `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-…`, optionally `.gz` | images and labels, in both splits |
+| CIFAR-10's `data_batch_1.bin`, `test_batch.bin`, `batches.meta.txt`; CIFAR-100's | images, class names, both splits |
+| images of `uint8`: `[N,H,W]`, `[N,H,W,C]`, `[N,C,H,W]` with C = 1 or 3 | pixels; keys `mnist.npz/x_train#000017` |
+| images of another dtype or shape, or in Fortran order | the run fails |
+| uncompressed images | read from the input files later |
+| compressed images | decompressed once to spool files, in constant memory |
+| no array of images, but an array called `features` | that feature; examples without images |
+| no array of images, but `--feature`, or `--image none` | examples without images; keys `rows.npz#000017` |
+| labels | read in chunks together with the images |
+| arrays beside the images: `maps:array`, `masks:mask` | read later, like images; two or more dimensions are kept |
+| an array of Python objects, which is a pickle that could run any program | the run fails; pickles are never loaded |
+| a file whose size differs from its header | the run fails |
+| any other file or array | ignored; other files are counted |
 """
 
 import dataclasses
@@ -58,14 +58,14 @@ _OPTIONS = "has_images image_column key_column split_column group weight_column 
 
 
 class Arrays:
-    """The images in arrays.
+    """Lists the images in arrays.
 
     Args:
-        config: The options that say where the files lie, and which columns are wanted.
-        with_sizes: Not needed: all images of an array have one size.
-        spool_directory: The directory where compressed images are unpacked.
+        config: The options of the source.
+        with_sizes: Ignored: all images of an array have one size.
+        spool_directory: The directory for decompressed images.
 
-    It is a `Source`, and has the attributes of one.
+    Implements `Source`, which documents the attributes.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -80,9 +80,9 @@ class Arrays:
         if not self._containers:
             names = [self._only] if self._only else self._files.paths
             raise UserError(f"--input={config.input}: no arrays in it: {_why_none(names)}")
-        self.has_images: bool | None = None if config.source.has_images else False  # None: the first set will say it
+        self.has_images: bool | None = None if config.source.has_images else False  # None: to be set from the first set
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
-        self.has_images = first.raw is not None  # and so are all others
+        self.has_images = first.raw is not None  # all other sets have images too, or none has
         if cifar.is_cifar(first.name):
             default_features = cifar.coarse_column(first)
             names = {column: cifar.read_names(self._root, path) for column, path in cifar.name_files(first).items()}
@@ -93,7 +93,7 @@ class Arrays:
         self.targets = self._columns.targets
 
     def parts(self) -> list[str]:
-        """`CONTAINER:SET:START:STOP`; images that have to be unpacked are one part."""
+        """Returns `CONTAINER:SET:START:STOP` strings. Images that have to be decompressed form one part."""
         parts = []
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):
@@ -104,10 +104,10 @@ class Arrays:
         return parts
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The images of one part, as they are read.
+        """Yields the images of one part while reading them.
 
         Raises:
-            UserError: A file is damaged, or its arrays do not go together.
+            UserError: A file is corrupt, or its arrays do not match.
         """
         container, position, start, stop = map(int, part.split(":"))
         images = self._find_sets(self._containers[container])[position]
@@ -119,7 +119,7 @@ class Arrays:
         yield from list_images(self._root, images, self._columns, range(start, stop), spools)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Those that CIFAR's files name, or the positions in a multi_label."""
+        """Returns the class names from CIFAR's files, and the class names of multi-label columns."""
         return self._columns.label_names
 
     def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
@@ -159,7 +159,7 @@ class Arrays:
                 arrays.append(npy_array(self._root, path))
             elif path.endswith(".npz"):
                 arrays += npz_arrays(self._root, path)
-        return sorted(arrays, key=lambda array: array.path != self._only)  # before its twin: of each name the first one is taken
+        return sorted(arrays, key=lambda array: array.path != self._only)  # of arrays with one name, the first is used
 
     def _with_split(self, images: ImageSet) -> ImageSet:
         if self._config.split_folders and images.split is None:
@@ -168,7 +168,7 @@ class Arrays:
         return images._replace(split=None) if self._config.split_folders is False else images
 
     def _count_unused(self) -> int:
-        """Files of which nothing is used."""
+        """Returns the number of files that no array, image or class name is read from."""
         unused = set(self._files.paths)
         for paths in self._containers:
             for images in self._find_sets(paths):
@@ -181,7 +181,7 @@ class Arrays:
 
 
 def _find_containers(names: list[str], only: str) -> list[list[str]]:
-    """Files that are to be looked at together: an archive alone, all others of a folder."""
+    """Returns groups of files to read together. An archive is a group, and so are all other files of a folder."""
     folders: dict[str, list[str]] = {}
     for name in names:
         if name.endswith(".npz") and only in ("", name):

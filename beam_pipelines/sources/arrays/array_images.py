@@ -1,4 +1,4 @@
-"""Images that are a field of records, or records without one, and their listing."""
+"""Lists images that are a field of records, and records without images."""
 
 import math
 import os
@@ -17,20 +17,20 @@ from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
-# What one worker lists at a time, of records that can be divided: so many, and so many bytes of them.
+# The maximum size of a part of uncompressed records.
 _PART_RECORDS = 1 << 20
 _PART_BYTES = 1 << 30
 
 
 class ImageSet(NamedTuple):
-    """Images of one size, and what belongs to them; or examples without images.
+    """A set of images of one size with their columns, or of examples without images.
 
     Attributes:
-        name: The name that the keys of the images begin with.
-        split: The split that a name puts them in; None: none does.
-        images: The field with the pixels; without images, any of their columns.
-        raw: The layout of the pixels; None where there are no images.
-        columns: Name -> what opens that column.
+        name: The prefix of the keys.
+        split: The split that the name contains; None if it does not contain a split.
+        images: The field with the pixels; without images, any of the columns.
+        raw: The layout of the pixels; None without images.
+        columns: Name -> a function that opens that column.
     """
 
     name: str
@@ -43,13 +43,17 @@ class ImageSet(NamedTuple):
 def list_images(
     root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spools: Mapping[Stream, int]
 ) -> Iterator[LabeledImage | DeadLetter]:
-    """The images at some positions, as they are read: memory does not depend on their number.
+    """Yields the images at some indexes while reading their columns. Memory does not grow with the number of images.
 
     Args:
-        spools: Where the whole streams of the images and of arrays beside them were unpacked to; without those that are not packed.
+        root: The root of the source.
+        images: The set of images.
+        columns: Reads the columns of a row.
+        bounds: The indexes of the images.
+        spools: Stream -> the spool of its decompressed bytes. Has only compressed streams.
 
     Raises:
-        UserError: A column has another length than the images have, or another type than in the first set.
+        UserError: A column has another length than the images, or another dtype than in the first set.
     """
     fields = {name: _open_column(images, columns, name) for name in columns.names}
     parts = {name: _open_column(images, columns, name) for name in columns.part_names}
@@ -59,7 +63,7 @@ def list_images(
         image = image._replace(num_bytes=raw.num_bytes, raw=raw, spool=spools.get(records.stream, 0))
     for row, index in zip(
         read_rows(root.path, fields, bounds.start, bounds.stop), bounds
-    ):  # the rows first: they end with a check
+    ):  # rows first, so that zip() reaches their check at the end
         name = f"{images.name}#{index:06d}"
         row |= {part: _point(field, index, spools) for part, field in parts.items()}
         try:
@@ -69,7 +73,7 @@ def list_images(
 
 
 def _offset(field: Field, index: int) -> int:
-    """Where the value of one record begins."""
+    """Returns the offset of one record's value in the stream, in bytes."""
     records = field.records
     return records.offset + field.offset + index * records.dtype.itemsize
 
@@ -93,12 +97,12 @@ def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
 
 
 def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
-    """The images, if there are any, and the arrays beside them."""
+    """Returns the fields that are not read during listing: the images, if any, and arrays beside them."""
     return [*([] if images.raw is None else [images.images]), *(_open_column(images, columns, name) for name in columns.part_names)]
 
 
 def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | None) -> dict[Stream, int]:
-    """The spools to which streams that are compressed were unpacked; none where nobody will read them."""
+    """Decompresses the compressed streams and returns their spools. Returns {} without a spool directory."""
     packed = {field.records.stream: field.records.num_bytes for field in fields if field.records.stream.packing}
     if spool_directory is None:
         return {}
@@ -106,7 +110,7 @@ def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | Non
 
 
 def ranges(num: int, record_bytes: int) -> Iterator[tuple[int, int]]:
-    """Where the parts of uncompressed records begin and end."""
+    """Yields the start and stop index of each part of uncompressed records."""
     step = max(min(_PART_RECORDS, _PART_BYTES // record_bytes), 1)
     yield from ((start, min(start + step, num)) for start in range(0, num, step))
 
@@ -115,10 +119,10 @@ class InputFiles(NamedTuple):
     """The files of an input.
 
     Attributes:
-        root: The folder, or the one in which the input lies.
+        root: The input folder, or the folder of the input file.
         paths: The paths relative to the root, in ascending order.
-        only: The input's own name, if it is a file; the others lie beside it.
-        dead_letters: The dead letters of what is no file below the root.
+        only: The name of the input if it is a file; else empty. `paths` then has all files of its folder.
+        dead_letters: The dead letters of invalid files and folders.
         num_ignored: The number of files that were ignored.
     """
 
@@ -130,10 +134,10 @@ class InputFiles(NamedTuple):
 
 
 def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = False) -> InputFiles:
-    """The files of an input that is a folder with others below it, or a file.
+    """Returns the files of an input, which is a folder or a file.
 
     Raises:
-        UserError: There is no such input.
+        UserError: The input does not exist, or has no files.
     """
     place = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
     if files_at(place).exists(place):
@@ -155,10 +159,10 @@ def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = Fa
 
 
 def check_inside(root: Root, path: str) -> str:
-    """A file's path, if it is below the root and text.
+    """Returns a file's path if it is below the root and its name is UTF-8.
 
     Raises:
-        UserError: It is not.
+        UserError: The path is outside the root, or not UTF-8.
     """
     try:
         if not is_utf8(path):
@@ -174,7 +178,7 @@ _SPLIT_LAST = re.compile(rf"(.+)[-_. ]({_SPLIT})", re.IGNORECASE)
 
 
 def take_split(name: str) -> tuple[str | None, str]:
-    """(the split that a name begins or ends with, what is left of the name): `x_train` is `x` of the split `train`."""
+    """Splits a name into (split, rest): `x_train` becomes (`train`, `x`). The split is None if there is none."""
     if match := _SPLIT_FIRST.fullmatch(name):
         return SPLIT_FOLDERS[match[1].lower()], match[2]
     if match := _SPLIT_LAST.fullmatch(name):
@@ -183,7 +187,7 @@ def take_split(name: str) -> tuple[str | None, str]:
 
 
 def split_of_file(path: str) -> str | None:
-    """The split that a file is named after, or else the folder in which it lies."""
+    """Returns the split in a file's name, or in the name of a folder of its path; None if there is no split."""
     *folders, name = path.split("/")
     named = take_split(name.partition(".")[0])[0]
     return named or next(

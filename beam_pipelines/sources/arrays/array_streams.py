@@ -1,7 +1,7 @@
-"""Records of one length, one behind the other: in a file, in a gzip file, in a member of a zip archive.
+"""Reads consecutive records of one length from a file, a gzip file, or a member of a zip archive.
 
-NumPy arrays, IDX files, CIFAR's batches and fixed-length records are all of this form, and differ in what says how long a
-record is, and how many there are. Whatever a file claims is held against its size before a byte is reserved for it.
+NumPy arrays, IDX files, CIFAR's batches and fixed-length records all have this form. Only the source of the record
+length and the record count differs. Sizes that a file states are checked before memory is allocated for them.
 """
 
 import contextlib
@@ -16,19 +16,19 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.spool import own_spool
 
-# What a byte of DEFLATE can at most become.
+# The maximum ratio of uncompressed to compressed size in DEFLATE.
 MAX_INFLATION = 1032
 
 _CHUNK_BYTES = 1 << 20
 
 
 class Stream(NamedTuple):
-    """Bytes as they are when unpacked.
+    """A sequence of uncompressed bytes.
 
     Attributes:
-        path: The file, below the source's root.
-        packing: Empty: they are the file's; `gzip`; `zip`: compressed, in a member of an archive.
-        member: The name of that.
+        path: The path of the file, relative to the source's root.
+        packing: The compression: empty, `gzip`, or `zip` for a compressed member of an archive.
+        member: The name of the archive member, for `zip`.
     """
 
     path: str
@@ -37,19 +37,19 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The stream's path as a message shows it, a member's name behind it."""
+        """The printable path of the stream, followed by the name of the archive member."""
         return printable(f"{self.path}/{self.member}" if self.member else self.path)
 
 
 class Records(NamedTuple):
-    """Records in a stream.
+    """A sequence of records in a stream.
 
     Attributes:
-        stream: The stream that the records lie in.
+        stream: The stream that contains the records.
         dtype: The structured dtype of one record.
         num: The number of records.
-        offset: The place of the first record in the stream, in bytes.
-        num_bytes: The size of the stream in bytes, with what lies before and behind the records.
+        offset: The offset of the first record in the stream, in bytes.
+        num_bytes: The size of the stream in bytes, including data before and after the records.
     """
 
     stream: Stream
@@ -60,14 +60,14 @@ class Records(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One field of records, an array of one dimension more than a record's value."""
+    """A field of records. As an array, it has one dimension more than the value of a record."""
 
     records: Records
     name: str
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of one number in the field, or of its text."""
+        """The dtype of the numbers or the text in the field."""
         return self.records.dtype[self.name].base
 
     @property
@@ -83,7 +83,7 @@ class Field(NamedTuple):
 
 @contextlib.contextmanager
 def open_stream(root: str, stream: Stream) -> Iterator[BinaryIO]:
-    """Opens a stream below a root for reading, unpacked where it is packed; UserError where it is damaged."""
+    """Opens a stream for reading and decompresses it if necessary. Raises UserError if it is corrupt."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_file(f"{root}/{stream.path}"))
         with unpacking(stream):
@@ -97,7 +97,7 @@ def open_stream(root: str, stream: Stream) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def unpacking(stream: Stream) -> Iterator[None]:
-    """Turns what a damaged container raises into a UserError."""
+    """Context manager that turns errors of corrupt compressed data into a UserError."""
     try:
         yield
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def unpacking(stream: Stream) -> Iterator[None]:
 
 
 def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
-    """UserError where the stream ends before."""
+    """Reads `num_bytes` bytes. Raises UserError if the stream ends early."""
     with unpacking(stream):
         data = file.read(num_bytes)
         while len(data) < num_bytes and (more := file.read(num_bytes - len(data))):
@@ -116,11 +116,12 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
 
 
 def read_rows(root: str, fields: Mapping[str, Field], start: int, stop: int) -> Iterator[dict[str, Any]]:
-    """The values of several fields, all with the same number of records, row by row, as plain Python values.
+    """Yields rows with the values of several fields as plain Python values. All fields have the same number of records.
 
-    Streams are read once, side by side, a chunk at a time, and are checked to end where they should.
+    Each stream is read once, in chunks, in parallel with the others. At the end, compressed streams are checked for
+    their length.
     """
-    sources = {field.records: None for field in fields.values()}  # without doubles, in a fixed order
+    sources = {field.records: None for field in fields.values()}  # unique records in a fixed order
     record_bytes = max((records.dtype.itemsize for records in sources), default=1)
     num_rows = max(_CHUNK_BYTES // record_bytes, 1)
     with contextlib.ExitStack() as stack:
@@ -144,16 +145,16 @@ def _read_chunk(file: BinaryIO, records: Records, count: int) -> np.ndarray:
 
 def _check_end(file: BinaryIO, records: Records) -> None:
     read_exactly(file, records.stream, records.num_bytes - records.offset - records.num * records.dtype.itemsize)
-    with unpacking(records.stream):  # the checksum is looked at when the end is reached
+    with unpacking(records.stream):  # gzip and zip check the checksum when a read reaches the end
         more = file.read(1)
     if more:
         raise UserError(f"{records.stream.name}: goes on behind the {records.num_bytes} bytes that it states; expected its end there")
 
 
 def to_python(values: np.ndarray) -> list:
-    """The value of each record: int, float, str or bytes, or a list of them.
+    """Returns the value of each record: an int, float, str or bytes, or a list of such values.
 
-    A bool becomes 0 or 1, and what is no character a surrogate, which is no text.
+    A bool becomes 0 or 1. An invalid code point becomes a surrogate, which later checks reject.
     """
     values = values.reshape(len(values), -1)
     values = values[:, 0] if values.shape[1] == 1 else values
@@ -171,14 +172,16 @@ def to_python(values: np.ndarray) -> list:
 
 
 def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected: int | None = None) -> tuple[int, int]:
-    """Decompresses a stream into a spool file of its own, a megabyte at a time.
+    """Decompresses a stream into a new spool file, 1 MiB at a time.
 
     Args:
-        num_expected: The number of bytes that it states to have; None: it states none.
-        spool_directory: The directory of the spool; None: the bytes are only counted.
+        root: The root of the source.
+        stream: The stream to decompress.
+        spool_directory: The directory of the spool; None only counts the bytes.
+        num_expected: The number of bytes that the file states; None if unknown.
 
     Returns:
-        The id of the spool, or 0, and the number of its bytes.
+        (the id of the spool or 0, the number of its bytes).
     """
     num_bytes = 0
     with contextlib.ExitStack() as stack:
@@ -201,13 +204,13 @@ def _read_some(file: BinaryIO, stream: Stream) -> bytes:
 
 
 def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
-    """What is stated against what a compressed file of that size can hold."""
+    """Raises UserError if a stream states more bytes than its compressed size can contain."""
     if num_bytes > num_packed * MAX_INFLATION:
         most = num_packed * MAX_INFLATION
         raise UserError(f"{stream.name}: states to have {num_bytes} bytes; expected at most {most} of {num_packed} compressed ones")
 
 
 def check_num_bytes(stream: Stream, num_bytes: int, num_found: int) -> None:
-    """Raises UserError where a stream has not as many bytes as it states."""
+    """Raises UserError if the size of a stream differs from the stated size."""
     if num_bytes != num_found:
         raise UserError(f"{stream.name}: {num_found} bytes; expected {num_bytes}, as it states")

@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html).
+"""Reads CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html).
 
-A record is a label, in CIFAR-100 a coarse and a fine one, and 32x32 pixels: all red ones, all green, all blue. Their Python
-version is made of pickles, and is never opened.
+A record has a label, or a coarse and a fine label in CIFAR-100. Then it has 32x32 pixels: all red values, all green
+values, all blue values. The Python version consists of pickles, and is never opened.
 """
 
 import os
@@ -24,7 +24,7 @@ _CIFAR10 = np.dtype([("label", "u1"), _IMAGE])
 _CIFAR100 = np.dtype([(COARSE, "u1"), ("label", "u1"), _IMAGE])
 _SPLITS = re.compile(r"(?P<ten>data_batch_\d{1,3}|test_batch)\.bin|(?P<hundred>train|test)\.bin")
 
-# Column -> the file with its class names, one a line.
+# Column -> the file with its class names, one name per line.
 _NAMES_10 = {"label": "batches.meta.txt"}
 _NAMES_100 = {"label": "fine_label_names.txt", COARSE: "coarse_label_names.txt"}
 _MAX_NAMES_BYTES = 1 << 20
@@ -33,15 +33,15 @@ PYTHON_VERSION = re.compile(r"(.*/)?(data_batch_\d|test_batch|batches\.meta)|.*\
 
 
 def is_cifar(path: str) -> bool:
-    """Whether a file is named like one of CIFAR's."""
+    """Returns whether a file has a name of the binary version of CIFAR."""
     return bool(_SPLITS.fullmatch(os.path.basename(path)))
 
 
 def cifar_set(root: Root, path: str) -> ImageSet:
-    """The images of one file.
+    """Returns the images of one file.
 
     Raises:
-        UserError: The size of the file is none that such a file has.
+        UserError: The file size is not a multiple of the record size.
     """
     match = _SPLITS.fullmatch(os.path.basename(path))
     dtype = _CIFAR10 if match["ten"] else _CIFAR100
@@ -58,22 +58,22 @@ def cifar_set(root: Root, path: str) -> ImageSet:
 
 
 def coarse_column(images: ImageSet) -> tuple[Column, ...]:
-    """What is kept beside the label."""
+    """Returns the column of coarse labels, which CIFAR-100 has beside the label."""
     return (Column(COARSE, (COARSE,)),) if COARSE in images.columns else ()
 
 
 def name_files(images: ImageSet) -> dict[str, str]:
-    """Column -> the path of the file with its class names, if it is there."""
+    """Returns the path of the class names for each column, whether or not the file exists."""
     names = _NAMES_100 if COARSE in images.columns else _NAMES_10
     folder = os.path.dirname(images.name)
     return {column: f"{folder}/{name}".lstrip("/") for column, name in names.items()}
 
 
 def read_names(root: Root, path: str) -> tuple[str, ...]:
-    """The class names in a file, in order; none where there is no such file.
+    """Returns the class names in a file, in order; empty if there is no such file.
 
     Raises:
-        UserError: They are no class names.
+        UserError: The file has invalid class names.
     """
     whole = f"{root.path}/{check_inside(root, path)}"
     if not files_at(whole).exists(whole):

@@ -1,24 +1,25 @@
 """Source `fixed_length`: binary files of records that all have one length.
 
-`--record_layout` names a record's fields in their order: `label:uint8,image:uint8[3,32,32]` is CIFAR-10's.
+`--record_layout` lists a record's fields in order. For example, CIFAR-10 has `label:uint8,image:uint8[3,32,32]`.
 
-| in a layout | means |
+| field in a layout | meaning |
 | --- | --- |
-| `age:float32` | a number: int, uint of 8, 16, 32, 64 bits; float of 16, 32, 64 bits; little-endian |
-| `label:>uint16` | the same, big-endian |
-| `flags:uint8[5]`, `maps:float32[46,46,5]` | several numbers; of two dimensions or more they keep their shape: `--label maps:array` |
-| `image:uint8[28,28]` | the image: `[H,W]`, `[H,W,C]` or `[C,H,W]`, C being 1 or 3; named so, or by `--image_column` |
-| no field of that name, or `--image none` | an example is what `--feature` names |
-| `key:char[16]` | text in UTF-8, filled up with zeros |
-| `skip[3]` | bytes without a meaning |
+| `age:float32` | a number: int or uint of 8, 16, 32 or 64 bits, or float of 16, 32 or 64 bits; little-endian |
+| `label:>uint16` | a big-endian number |
+| `flags:uint8[5]` | several numbers |
+| `maps:float32[46,46,5]` | two or more dimensions, which are kept with `--label maps:array` |
+| `image:uint8[28,28]` | the image: `[H,W]`, `[H,W,C]` or `[C,H,W]` with C = 1 or 3; or set `--image_column` |
+| no image field, or `--image none` | examples have only the features of `--feature` |
+| `key:char[16]` | text in UTF-8, padded with zeros |
+| `skip[3]` | unused bytes |
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
-| one file, or a folder of them | all their records; keys `train.bin#000017` |
+| one file, or a folder of files | all records of the files; keys `train.bin#000017` |
 | `train.bin` and `test_1.bin`, or folders named like splits | splits |
-| the field `label`, or what `--label` names | the label; other fields are kept where `--feature` names them |
-| a file that is not header, whole records and footer | the run is refused |
-| `.gz` | unpacked once, to a spool file |
+| the field `label`, or the fields of `--label` | the labels; `--feature` selects other fields |
+| a file that is not a header, whole records and a footer | the run fails |
+| `.gz` | decompressed once, to a spool file |
 """
 
 import math
@@ -62,14 +63,14 @@ _OPTIONS = (
 
 
 class FixedLength:
-    """The examples in records of fixed length.
+    """Lists the examples in fixed-length records.
 
     Args:
-        config: The options that say where the files lie, and what a record is.
-        with_sizes: Not needed: all images have one size.
-        spool_directory: The directory where compressed files are unpacked.
+        config: The options of the source.
+        with_sizes: Ignored: all images have one size.
+        spool_directory: The directory for decompressed files.
 
-    It is a `Source`, and has the attributes of one.
+    Implements `Source`, which documents the attributes.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -84,7 +85,7 @@ class FixedLength:
         self.root = self._root.path
         self._dtype = parse_record_type(config.source.layout)
         image = config.source.image_column or "image"
-        is_open = config.source.image_column is None and bool(config.source.features)  # then there need be none
+        is_open = config.source.image_column is None and bool(config.source.features)  # then an image is optional
         self.has_images = config.source.has_images and (image in self._dtype.names or not is_open)
         if self.has_images and image not in self._dtype.names:
             raise UserError(
@@ -101,7 +102,7 @@ class FixedLength:
         self.targets = self._columns.targets
 
     def parts(self) -> list[str]:
-        """`FILE:START:STOP`, the file as its position; a compressed file is one part."""
+        """Returns `FILE:START:STOP` strings with the index of the file. A compressed file is one part."""
         parts = []
         for position, path in enumerate(self._paths):
             check_inside(self._root, path)
@@ -113,10 +114,10 @@ class FixedLength:
         return parts
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The images of one part, as they are read.
+        """Yields the images of one part while reading them.
 
         Raises:
-            UserError: A file is not of whole records.
+            UserError: A file does not consist of whole records.
         """
         position, start, stop = map(int, part.split(":"))
         path, spool = check_inside(self._root, self._paths[position]), 0
@@ -135,7 +136,7 @@ class FixedLength:
         yield from list_images(self._root, images, self._columns, range(start, stop), {stream: spool} if spool else {})
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """The positions in a multi_label."""
+        """Returns the class names of multi-label columns."""
         return self._columns.label_names
 
     def _opener(self, name: str):
@@ -168,10 +169,10 @@ def _is_packed(path: str) -> bool:
 
 
 def parse_record_type(text: str | None) -> np.dtype:
-    """Reads `--record_layout` into the structured type of a record.
+    """Parses `--record_layout` into the structured dtype of a record.
 
     Raises:
-        UserError: The text is no layout.
+        UserError: The text is not a valid layout.
     """
     fields, offset = {}, 0
     for part in re.split(r",(?![^\[]*\])", text or ""):

@@ -1,6 +1,6 @@
-"""IDX files, which MNIST and its family come in, plain or as gzip (yann.lecun.com/exdb/mnist).
+"""Reads IDX files, the format of MNIST and similar datasets, plain or as gzip (yann.lecun.com/exdb/mnist).
 
-Two zero bytes, the type of a number, the number of dimensions, each dimension as a big-endian uint32, the numbers.
+A file has two zero bytes, the dtype, the number of dimensions, each dimension as a big-endian uint32, and the numbers.
 """
 
 import functools
@@ -35,12 +35,12 @@ _NAME = re.compile(r"(?P<of>.*?)[-_.]?(?P<name>images|labels)[-_.]idx\d[-_.][a-z
 
 
 def is_idx(path: str) -> bool:
-    """Whether a file is called like one: `train-images-idx3-ubyte`, `emnist-letters-test-labels-idx1-ubyte.gz`."""
+    """Returns whether a name is like `train-images-idx3-ubyte` or `emnist-letters-test-labels-idx1-ubyte.gz`."""
     return bool(_NAME.fullmatch(os.path.basename(path)))
 
 
 def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
-    """The arrays in such files, all in one folder: an uncompressed one before the same one compressed."""
+    """Returns the arrays in IDX files of one folder. An uncompressed file comes before its compressed copy."""
     arrays = []
     for path in sorted(paths):
         match = _NAME.fullmatch(os.path.basename(path))
@@ -53,10 +53,10 @@ def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
 
 
 def check_one_data_set(arrays: Sequence[NamedArray]) -> None:
-    """EMNIST, say, is several, whose classes differ.
+    """Rejects files of several datasets in one folder, because their classes differ, as in EMNIST.
 
     Raises:
-        UserError: There are more than one in a folder.
+        UserError: The arrays belong to more than one dataset.
     """
     places = {array.place: array.path for array in arrays}
     if len(places) > 1:

@@ -1,4 +1,4 @@
-"""Arrays that belong together, by their names: `x_train` and `y_train`, `train-images` and `train-labels`."""
+"""Groups arrays by their names, such as `x_train` and `y_train`, or `train-images` and `train-labels`."""
 
 from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
@@ -8,9 +8,9 @@ from beam_pipelines.sources.arrays.array_columns import find_name, raw_layout
 from beam_pipelines.sources.arrays.array_images import ImageSet
 from beam_pipelines.sources.arrays.array_streams import Field
 
-# Compared in lower case.
+# Names are compared in lower case.
 IMAGE_NAMES = ("images", "image", "x", "data", "imgs")
-FEATURES_NAME = "features"  # of the numbers of each example, if there are no images
+FEATURES_NAME = "features"  # numbers of each example, used if there are no images
 LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 
 
@@ -18,11 +18,11 @@ class NamedArray(NamedTuple):
     """One array in a file or in an archive.
 
     Attributes:
-        place: The file or folder that it lies in, with the arrays that belong to it.
-        split: The split that its name is of; None: of none.
+        place: The archive or folder that contains the array and its related arrays.
+        split: The split in the name; None if there is no split.
         name: The name of the array without the split.
-        path: The path of its file; of an archive's member the archive's path and the member's name.
-        open: A function that reads its header.
+        path: The path of the file. For a member of an archive: the archive's path and the member's name.
+        open: A function that reads the header.
     """
 
     place: str
@@ -33,15 +33,15 @@ class NamedArray(NamedTuple):
 
 
 def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Collection[str] = ()) -> list[ImageSet]:
-    """The sets of images in arrays.
+    """Returns the sets of images in arrays.
 
     Args:
-        arrays: All that there are.
-        image_column: The name of the images; None: one of `IMAGE_NAMES`.
-        taken: Names that are not the images', because they are something else.
+        arrays: All arrays.
+        image_column: The name of the array with the images; None for one of `IMAGE_NAMES`.
+        taken: The names of arrays that are labels or features, and therefore not images.
 
     Raises:
-        UserError: An array that is to be images is none of images.
+        UserError: The array of that name does not contain images.
     """
     sets = []
     for (_, split), group in _group(arrays).items():
@@ -55,7 +55,7 @@ def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Col
 
 
 def find_features(arrays: Sequence[NamedArray]) -> Column | None:
-    """Returns the feature of the array `features`, which has numbers for each example; None: there is no such array."""
+    """Returns a column for the numeric array `features`; None if there is no such array."""
     by_name = {array.name: array for array in arrays}
     name = find_name(by_name, (FEATURES_NAME,))
     if name is None or (field := by_name[name].open()).dtype.kind not in "fiu":
@@ -65,7 +65,7 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
 
 
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
-    """The sets of examples in arrays of which one is the column of a feature."""
+    """Returns the sets of examples without images that contain the array `feature`."""
     sets = []
     for (place, split), group in _group(arrays).items():
         if feature in group:
@@ -75,7 +75,7 @@ def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list
 
 
 def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[str, NamedArray]]:
-    """Those that belong together, by their names."""
+    """Groups arrays by place and split."""
     groups: dict[tuple[str, str | None], dict[str, NamedArray]] = {}
     for array in arrays:
         groups.setdefault((array.place, array.split), {}).setdefault(array.name, array)
@@ -83,13 +83,13 @@ def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[st
 
 
 def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | None:
-    """An array by its name, with its split or without."""
+    """Returns the name of the array that `image_column` names, with or without its split; None if there is none."""
     paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
     return image_column if image_column in group else paths.get(image_column)
 
 
 def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
-    """What to raise where there is no set."""
+    """Returns the error for inputs without an array of images."""
     usual = f"{', '.join(IMAGE_NAMES)}, or --image_column with its name; or, without images, --feature"
     expected = printable(image_column) if image_column else usual
     found = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"

@@ -1,7 +1,6 @@
-"""NumPy's `.npy` files, and `.npz` archives of them (numpy.org/neps/nep-0001-npy-format.html).
+"""Reads the headers of NumPy's `.npy` files and `.npz` archives (numpy.org/neps/nep-0001-npy-format.html).
 
-Only headers are read here. An array of Python objects is a pickle, which could run any program: it is refused, and never
-loaded.
+An array of Python objects is a pickle, which could run any program. Such arrays are rejected, and never loaded.
 """
 
 import contextlib
@@ -31,23 +30,23 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import files_at, open_file
 
-# Of a member: how hard it was compressed, sizes behind the data, a name in UTF-8.
+# Zip flags for the compression level, sizes after the data, and names in UTF-8.
 _HARMLESS_FLAGS = 0x80E
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 def npy_array(root: Root, path: str) -> NamedArray:
-    """The array of a `.npy` file, which is opened when it is needed."""
+    """Returns the array of a `.npy` file. The file is opened when it is needed."""
     split, name = take_split(os.path.basename(path).removesuffix(".npy"))
     folder = os.path.dirname(path)
     return NamedArray(folder, split or split_of_file(path), name, path, functools.partial(_open_npy, root.path, path))
 
 
 def npz_arrays(root: Root, path: str) -> list[NamedArray]:
-    """The arrays of an archive.
+    """Returns the arrays of an archive.
 
     Raises:
-        UserError: It is none.
+        UserError: The file is not a zip archive, or two arrays have the same name.
     """
     with open_file(f"{root.path}/{path}") as file, _opening(file, path) as archive:
         names = [info.filename for info in archive.infolist()]
@@ -109,7 +108,7 @@ def _open_member(root: str, path: str, member: str) -> Field:
 
 
 def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_bytes: int) -> int:
-    """Where an uncompressed member's bytes begin: behind a header that repeats what the archive's end says."""
+    """Returns the offset of an uncompressed member's data, which follows a local header."""
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
@@ -123,13 +122,17 @@ def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_by
 
 
 def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
-    """(the type of a record, with the one field `value`; the number of records; the header's size) of an array.
+    """Reads the header of an array.
 
     Args:
         data: The first bytes of the array's file.
+        name: The name of the array in messages.
+
+    Returns:
+        (the dtype of a record with the field `value`, the number of records, the size of the header in bytes).
 
     Raises:
-        UserError: It is no array, or not one of records of one length.
+        UserError: The data is not an array, or not an array of fixed-length records.
     """
     try:
         base, shape, is_fortran, num_bytes = read_npy_header(data)
