@@ -42,6 +42,11 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
     return dataclasses.replace(manifest, splits={TRAIN: train, VALIDATION: manifest.splits[validation], **others})
 
 
+def has_folds(manifest: Manifest, fold: Fold | None) -> bool:
+    """Returns whether a dataset was prepared with `--folds`, with a fold chosen or not."""
+    return fold is not None or {*fold_names((2, 0))} <= {*manifest.splits}
+
+
 def fold_names(fold: Fold) -> list[str]:
     """The names of all folds."""
     return [f"fold{number}" for number in range(fold[0])]

@@ -120,8 +120,9 @@ class ReadConfig:
             and text of one value, in words of Python: "label in ('cat', 'dog') and width >= 64", "age > 30"; or a function of the columns,
             a mapping of their names to NumPy arrays that reads those it is asked for, that returns bool [num_examples]. What is missing is
             None (NaN in an array of numbers). Of `objects/label` one says `'cat' in objects.label`.
-        fold: Cross-validation, after `where`: (number of folds, the one that is read, or several of them). (5, 0) is a fifth, and
-            (5, (1, 2, 3, 4)) the others. All of a group are in one fold, by a hash of the group, or of the key where there is none.
+        fold: Cross-validation, after `where`: (number of folds, the folds that are read). (5, (0,)) reads a fifth, and
+            (5, (1, 2, 3, 4)) the others. All of a group are in one fold, by a hash of the group, or of the key where there is none. A
+            dataset that was prepared with `--folds` has its own folds: `open(..., fold=(5, 0))` validates with fold 0.
         subset: The share of the examples that is read, after `fold`: by a hash of the key, so that it is the same for any seed, and
             0.1 of them are among 0.2 of them. About so many.
         take: The number of examples that are read, after `subset`: the same first ones in every epoch, as to overfit a batch. As the data
@@ -184,7 +185,7 @@ class ReadConfig:
     one_hot: bool | str | Sequence[str] = False
     keys: bool = False
     where: str | Callable[[Mapping[str, Any]], Any] | None = None
-    fold: tuple[int, int | Collection[int]] | None = None
+    fold: tuple[int, Collection[int]] | None = None
     subset: float | None = None
     take: int | None = None
     balance: Balancing | Mapping[str, float] | None = None
@@ -263,7 +264,7 @@ class ReadConfig:
         """Fails for a wrong value of what says which examples are read."""
         is_where = isinstance(self.where, str) and self.where.strip() != "" or callable(self.where)
         _require(self.where is None or is_where, "where", self.where, "such as \"label == 'cat'\", a function of columns, or None")
-        expected = "(number of folds, one of them from 0), or (number of folds, some of them)"
+        expected = "(number of folds, those that are read, from 0): (5, (0,)) reads fold 0, and (5, (1, 2, 3, 4)) the others"
         _require(self.fold is None or _folds(self.fold) is not None, "fold", self.fold, expected)
         is_share = _is_number(self.subset) and 0 < self.subset <= 1
         _require(self.subset is None or is_share, "subset", self.subset, "a share above 0, at most 1, or None")
@@ -470,15 +471,18 @@ def is_one_of_several(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
 
 
-def _folds(value: Any) -> tuple[int, int | tuple[int, ...]] | None:
-    """(number of folds, one or some of them), in plain integers; None where it is not that."""
+def _folds(value: Any) -> tuple[int, tuple[int, ...]] | None:
+    """Returns (number of folds, the folds that are read), in plain integers; None if the value is wrong.
+
+    A single integer is wrong: `open(fold=(5, 0))` validates with fold 0, so `(5, 0)` would be read in two opposite ways.
+    """
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not _is_count(value[0]):
         return None
-    chosen = [value[1]] if _is_integer(value[1]) else value[1]
+    chosen = value[1]
     is_some = isinstance(chosen, Collection) and not isinstance(chosen, str) and len(chosen) > 0
     if not is_some or not all(_is_integer(one) and 0 <= one < value[0] for one in chosen):
         return None
-    return int(value[0]), int(value[1]) if _is_integer(value[1]) else tuple(sorted({*map(int, chosen)}))
+    return int(value[0]), tuple(sorted({*map(int, chosen)}))
 
 
 def _is_shares(value: Any) -> bool:

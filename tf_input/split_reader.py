@@ -19,6 +19,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
 from tf_input.epochs.position import identify
 from tf_input.epochs.selection import Selection
+from tf_input.folds import has_folds
 from tf_input.pipeline import distribute, ladder, memory
 from tf_input.pipeline.inputs import run_bytes
 from tf_input.pipeline.plan import Plan, make_share
@@ -128,6 +129,11 @@ class SplitReader:
     def _select(self, config: ReadConfig) -> Selection | None:
         if not config.selects:
             return None
+        if config.fold is not None and has_folds(self._files.manifest, self._files.fold):
+            raise ValueError(
+                f"fold={config.fold!r}: the dataset was prepared with --folds. tf_input.open(..., fold=(5, 0)) reads its folds: fold 0 is "
+                "`validation`, and the others are `train`"
+            )
         labels = {name: self._files.features[name].label_names for name in self._heads(config)}
         return select(self.split, config, self.catalog, labels)
 

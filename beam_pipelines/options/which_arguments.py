@@ -106,12 +106,12 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _fold(text: str) -> tuple[int, int | tuple[int, ...]]:
-    """Reads `--fold`: `5,0` becomes (5, 0), and `5,1,2` (5, (1, 2))."""
+def _fold(text: str) -> tuple[int, tuple[int, ...]]:
+    """Reads `--fold`: `5,0` becomes (5, (0,)), and `5,1,2` (5, (1, 2))."""
     if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})+", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected the number of folds and some of them, such as 5,0")
     number, *folds = map(int, text.split(","))
-    return number, folds[0] if len(folds) == 1 else tuple(folds)
+    return number, tuple(folds)
 
 
 def _number(text: str) -> float:

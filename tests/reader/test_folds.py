@@ -40,6 +40,13 @@ def test_each_fold_validates_what_the_others_train(directory):
     assert len(set(validated)) == 30
 
 
+def test_a_dataset_has_one_kind_of_folds(directory):
+    """Folds of `batches` are of another hash than those of `--folds`."""
+    for data, split in ((tf_input.open(directory), "fold0"), (tf_input.open(directory, fold=(3, 1)), "train")):
+        with pytest.raises(ValueError, match=r"--folds.*open\(.*fold=\(5, 0\)\)"):
+            data.batches(split, batch_size=5, fold=(3, (1, 2)))
+
+
 def test_a_fold_may_be_a_list_or_of_numpy(directory):
     for fold in ((np.int64(3), np.uint8(1)), [3, 1], (3, np.int64(1))):
         data = tf_input.open(directory, fold=fold)

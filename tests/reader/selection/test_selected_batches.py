@@ -156,14 +156,14 @@ def test_choices_are_the_same_whatever_the_seed_and_shares_grow(dataset, catalog
         data = dataset.batches("train", batch_size=90, **read_all, **options)
         return {key.decode() for keys, *_ in data.as_numpy_iterator() for key in keys.tolist()}
 
-    for options in ({"subset": 0.3}, {"fold": (4, 1)}, {"where": "label == 'ant'", "subset": 0.5, "take": 9}):
+    for options in ({"subset": 0.3}, {"fold": (4, (1,))}, {"where": "label == 'ant'", "subset": 0.5, "take": 9}):
         assert chosen(seed=0, **options) == chosen(**options), options
     subsets = [chosen(subset=share) for share in (0.1, 0.3, 0.7, 1)]
     assert subsets[0] < subsets[1] < subsets[2] < subsets[3] == set(by_key)
     assert abs(len(subsets[2]) - 63) < 20
     # A subset of some is what the subset of all has of them.
     assert chosen(where="label == 'ant'", subset=0.3) == {key for key in subsets[1] if by_key[key]["label"] == "ant"}
-    folds = [chosen(fold=(4, fold)) for fold in range(4)]
+    folds = [chosen(fold=(4, (fold,))) for fold in range(4)]
     assert sum(map(len, folds)) == 90 and set().union(*folds) == set(by_key)
     groups = [{by_key[key]["group"] for key in fold} for fold in folds]
     assert sum(map(len, groups)) == len(set().union(*groups)) == 30, "none is in two folds"
@@ -333,7 +333,7 @@ def test_what_cannot_be_chosen_is_one_line(dataset, made, tmp_path, monkeypatch)
     damaged = shutil.copytree(made, tmp_path / "copy")
     catalogs = sorted((damaged / "catalog").iterdir())
     catalogs[2].write_bytes(b"PAR1" + bytes(100) + b"PAR1")
-    for options in ({"where": "width > 1"}, {"subset": 0.5}, {"fold": (2, 1)}):
+    for options in ({"where": "width > 1"}, {"subset": 0.5}, {"fold": (2, (1,))}):
         with pytest.raises(ValueError, match=f"{catalogs[2]}: the catalog is damaged") as caught:
             tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, **options)
         assert "\n" not in str(caught.value)
@@ -359,6 +359,6 @@ def test_without_catalogs_classes_are_known_by_the_indexes(made, tmp_path):
     dataset = tf_input.open(copy)
     assert {key[:3] for key in flat(read(dataset, where="label in ('bee', 'cow')"))} == {"bee", "cow"}
     assert len(flat(read(dataset, balance="oversample", take=30))) > 30
-    for options, message in [({"where": "width > 1"}, "there is no column 'width'; .* has no catalog"), ({"fold": (2, 0)}, "has no catalog")]:
+    for options, message in [({"where": "width > 1"}, "there is no column 'width'; .* has no catalog"), ({"fold": (2, (0,))}, "has no catalog")]:
         with pytest.raises(ValueError, match=message):
             dataset.batches("train", batch_size=8, image_size=SIZE, **options)
