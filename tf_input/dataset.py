@@ -446,7 +446,7 @@ class PreparedDataset(Mapping[str, Examples]):
         if split not in self:
             raise ValueError(self._unknown(split))
         if split not in self._readers:
-            self._readers[split] = SplitReader(self.files, split)
+            self._readers.setdefault(split, SplitReader(self.files, split))  # another thread may have made it meanwhile
         return self._readers[split]
 
     def _unknown(self, split: object) -> str:

@@ -116,8 +116,9 @@ class Mixture:
         parts: The parts by name: (data set or its directory, split, share), or with options of its own, (data set, split, share, {"where":
             "width >= 64"}). Shares are to each other as these numbers are: 0.7 and 0.3, or 7 and 3. In proportion to the numbers of
             examples, with `stop="all"`, an epoch has every example of all parts exactly once.
-        stop: The end of an epoch. "first": when the first part has been read once, so that no example comes twice in it; "all": when each
-            has been, at least once; or a number of batches.
+        stop: The length of an epoch. "first": until the first part has been read once; "all": until each has been, at least once; or a
+            number of batches. In the first epoch, no example comes twice with "first", and every example comes with "all". In later epochs
+            this does not hold, as each part continues where it stopped, unless the lengths of the parts divide what an epoch has of them.
         class_names: The class names of `label`, or else of the objects, in the order of their numbers, such as those of another mix; None:
             those of the first part, and behind them what others have beside these.
 

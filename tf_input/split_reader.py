@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import math
+import threading
 from typing import Any, Mapping, Sequence
 
 import numpy as np
@@ -47,6 +48,7 @@ class SplitReader:
         self.num_examples = files.manifest.num_examples(split)
         self._files = files
         self._held: dict[tuple[Any, ...], memory.Held] = {}
+        self._loading = threading.Lock()
         self._crops = crops.Crops()
         self._was_warned = self._was_told_of_aliasing = False
 
@@ -212,7 +214,10 @@ class SplitReader:
         return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, self.num_examples))
 
     def _hold(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.Held:
-        """All examples, or those that are chosen, decoded; read once for all who ask for the same features of them."""
+        """Returns all examples, or the chosen ones, decoded. They are read once for all readers of the same features, in any thread.
+
+        The examples that were used last are kept for the next reader, as far as the budget allows; batches keep their own.
+        """
         wanted = (config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
         whole_bytes = self.decoded_bytes(decoder)
         # Folds and their rest, say, are parts of what is held once.
@@ -221,16 +226,16 @@ class SplitReader:
         key, num_bytes = ((*wanted, None), whole_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
         if selection is not None:
             selection = self.open_records(config, selection).selection
-        if key not in self._held:
-            # Of selections the last ones are kept for who asks again, as many as fit; batches that were made of others keep theirs.
-            selections = [other for other in self._held if other[-1] is not None]
-            while selections and num_bytes + sum(self._held[one].num_bytes for one in selections) > config.memory_budget:
-                del self._held[selections.pop(0)]
-            records = self.open_records(config, None if is_part else selection).each_once()
-            self._held[key] = memory.load(records, decoder, num_bytes, config.read_buffer)
-            message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
-            _logger.info(message, self.split, len(self._held[key].numbers), num_bytes / 1e6, config.memory_budget / 1e6)
-        return self._held[key].select(selection)
+        with self._loading:
+            if (held := self._held.pop(key, None)) is None:
+                while self._held and num_bytes + sum(one.num_bytes for one in self._held.values()) > config.memory_budget:
+                    del self._held[next(iter(self._held))]
+                records = self.open_records(config, None if is_part else selection).each_once()
+                held = memory.load(records, decoder, num_bytes, config.read_buffer)
+                message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
+                _logger.info(message, self.split, len(held.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
+            self._held[key] = held  # at the end: the first is the one whose use is longest ago
+        return held.select(selection)
 
     def _tell_of_aliasing(self, decoder: ExampleDecoder, is_held: bool) -> None:
         """Warns, once, of images that shrink by more than 2 without being averaged: all but JPEGs, which are decoded at a smaller size."""

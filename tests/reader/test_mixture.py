@@ -18,6 +18,7 @@ from made_records import encode_mask, example, write_data_set, write_records
 from prepared import mixed_images, picture
 from resumable_training import LoggedModel
 from tf_input.dataset_format import Feature
+from tf_input.pipeline.inputs import MixedInputs
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 12, "image_size": SIZE, "seed": 0, "targets": ("label", "key")}
@@ -372,6 +373,27 @@ def test_parts_of_chosen_examples(tmp_path_factory):
         for _, y in epoch:
             assert abs(sum(key.startswith(b"cow/") for key in y["key"]) - len(y["key"]) / 2) <= 0.5
         assert len(set(keys_of(epoch))) == made.num_examples("train")
+
+
+def test_a_part_that_does_not_open_closes_those_before_it():
+    closed = []
+
+    class Part:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *unused):
+            closed.append(self)
+
+    def fail():
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        MixedInputs(None, (1, 0), [Part, Part, fail])
+    assert len(closed) == 2
+    with MixedInputs(None, (1, 0), [Part, Part]):
+        assert len(closed) == 2
+    assert len(closed) == 4
 
 
 def test_class_names_may_be_given(sets):

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+from types import ModuleType
 from typing import Sequence
 
 import tensorflow as tf
@@ -100,9 +101,17 @@ def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
 
 def _find_jax_process() -> tuple[int, int] | None:
     jax = sys.modules.get("jax")  # Keras imports it for itself: to ask for its processes would start it, on the GPU too
-    if jax is None or not jax.distributed.is_initialized():
+    if jax is None or not _is_jax_distributed(jax):
         return None
     return jax.process_count(), jax.process_index()
+
+
+def _is_jax_distributed(jax: ModuleType) -> bool:
+    if (is_initialized := getattr(jax.distributed, "is_initialized", None)) is not None:
+        return is_initialized()
+    # JAX got that function after 0.4.30; before, its state alone tells.
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    return getattr(state, "client", None) is not None
 
 
 def _find_torch_process() -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ def let_go_at_exit() -> None:
 
 
 def _let_go() -> None:
+    gc.unfreeze()  # objects that a program has frozen are not listed else
     iterators = _with_subclasses(tf.data.Iterator) | _with_subclasses(tf.distribute.DistributedIterator)
     for found in gc.get_objects():
         if type(found) in iterators:

@@ -1,5 +1,6 @@
 """What a batch is made of: serialized examples, or the numbers of examples that are held in memory."""
 
+import contextlib
 import functools
 from typing import Any, Callable, Protocol, Sequence
 
@@ -209,7 +210,11 @@ class MixedInputs:
 
     def __init__(self, order: MixedOrder, hosts: tuple[int, int], make_parts: Sequence[Callable[[], SplitInputs]]) -> None:
         self._order, self._hosts = order, hosts
-        self._parts = [make() for make in make_parts]
+        self._parts: list[SplitInputs] = []
+        with contextlib.ExitStack() as opened:
+            for make in make_parts:
+                self._parts.append(opened.enter_context(make()))
+            opened.pop_all()  # all parts are open: `__exit__` closes them
         self._next: tuple[int, int] | None = None
 
     def __enter__(self) -> "MixedInputs":

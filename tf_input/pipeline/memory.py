@@ -1,6 +1,7 @@
 """Splits that are small enough to be held in memory, decoded."""
 
 import dataclasses
+import math
 from typing import Any, Iterator, Mapping
 
 import numpy as np
@@ -15,6 +16,7 @@ from tf_input.pipeline.inputs import RecordInputs
 from tf_input.storage.record_reader import RecordReader
 
 _CHUNK_BYTES = 16 << 20  # of decoded images that are on their way into memory at a time
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the name with which TensorFlow makes a resource that ends with its last handle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Held:
     """The examples of a split that are held in memory, decoded.
 
     Attributes:
-        values: The values by name, [num_examples, ...], on the CPU.
+        values: The values by name, [num_examples, ...], on the CPU; arrays of numbers as `Numbers`.
         numbers: The numbers of the examples in the split, ascending, int64 [num_examples].
         num_bytes: The memory that they take, about, in bytes.
         selection: The selection of them that an epoch has; None: each once.
@@ -72,7 +74,8 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
         read_buffer: The number of bytes of records that may be held meanwhile.
 
     Returns:
-        The examples that there are. While they are read, they take up to twice their memory.
+        The examples that there are. Their arrays are filled while they are read, so nothing is held twice but a few chunks; lists and texts
+        are joined at the end.
 
     Raises:
         ValueError, OSError: As in `Inputs.batch`.
@@ -116,21 +119,79 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     data = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([None], tf.string))
     data = data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores())
     try:
-        chunks = list(data)
+        rows = _collect(data, num_examples)
     except tf.errors.InvalidArgumentError:
         find_bad()
         if not bad:
             raise
-        chunks = list(data)
+        rows = _collect(data, num_examples)
     if failures:
         raise failures[0]
     with tf.device("CPU:0"):
-        values = {name: tf.concat([chunk.pop(name) for chunk in chunks], axis=0) for name in list(chunks[0])}
+        values = {name: one.join() for name, one in rows.items()}
     found = np.concatenate(places)
     return Held(values, found if reader.selection is None else reader.selection.numbers[found], num_bytes)
 
 
-def _gather(values: tf.Tensor | tf.RaggedTensor, places: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+class Numbers:
+    """Rows of numbers in a variable of TensorFlow's runtime, which are written in place, chunk by chunk.
+
+    A dataset that mentioned a tensor itself would copy it for each iterator, and TensorFlow keeps what it has freed of a concatenation.
+    """
+
+    def __init__(self, num_rows: int, like: tf.Tensor) -> None:
+        self._dtype, self._shape, self._count = like.dtype, like.shape[1:], 0
+        with tf.device("CPU:0"):
+            self._handle = tf.raw_ops.VarHandleOp(dtype=like.dtype, shape=[num_rows, *like.shape[1:]], shared_name=_ANONYMOUS)
+            tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.raw_ops.Empty(shape=[num_rows, *like.shape[1:]], dtype=like.dtype))
+
+    def add(self, values: tf.Tensor) -> None:
+        """Writes the next rows."""
+        begin, self._count = self._count, self._count + len(values)
+        with tf.device("CPU:0"):
+            tf.raw_ops.ResourceStridedSliceAssign(ref=self._handle, begin=[begin], end=[self._count], strides=[1], value=values)
+
+    def join(self) -> "Numbers":
+        """Returns itself, as all rows are in their places."""
+        return self
+
+    def gather(self, places: tf.Tensor) -> tf.Tensor:
+        """Returns some of the rows."""
+        found = tf.raw_ops.ResourceGather(resource=self._handle, indices=places, dtype=self._dtype)
+        return tf.ensure_shape(found, [*places.shape, *self._shape])
+
+
+class _Chunks:
+    """Rows of other kinds, lists and texts, which are joined at the end."""
+
+    def __init__(self) -> None:
+        self._chunks: list[Any] = []
+
+    def add(self, values: tf.Tensor | tf.RaggedTensor) -> None:
+        self._chunks.append(values)
+
+    def join(self) -> tf.Tensor | tf.RaggedTensor:
+        return tf.concat(self._chunks, axis=0)
+
+
+def _collect(data: tf.data.Dataset, num_rows: int) -> dict[str, Numbers | _Chunks]:
+    """Returns the rows of all chunks by name."""
+    rows: dict[str, Numbers | _Chunks] = {}
+    for chunk in data:
+        for name, values in chunk.items():
+            rows.setdefault(name, _rows_of(values, num_rows)).add(values)
+    return rows
+
+
+def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_rows: int) -> Numbers | _Chunks:
+    """Returns the collector for rows such as these, at most `num_rows` of them."""
+    is_plain = not isinstance(values, tf.RaggedTensor) and values.dtype != tf.string and math.prod(values.shape[1:])
+    return Numbers(num_rows, values) if is_plain else _Chunks()
+
+
+def _gather(values: tf.Tensor | tf.RaggedTensor | Numbers, places: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+    if isinstance(values, Numbers):
+        return values.gather(places)
     found = tf.gather(values, places)
     if isinstance(found, tf.RaggedTensor) and places.shape[0] is not None:  # which tf.gather forgets of ragged tensors
         splits = tf.ensure_shape(found.row_splits, [places.shape[0] + 1])

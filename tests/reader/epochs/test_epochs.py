@@ -289,6 +289,27 @@ def test_selections_that_nobody_reads_are_let_go_of(uniform, caplog):
 
 
 @pytest.mark.slow
+def test_the_budget_holds_for_all_readings_of_a_split_together(uniform, caplog):
+    """Of the same split with other options too, whose examples are others; and threads that ask at once load it once."""
+    caplog.set_level(logging.INFO, "tf_input")
+    uniform = tf_input.open(uniform.directory)
+
+    def read(channels: int | None) -> None:
+        uniform.split_reader("train").plan(tf_input.ReadConfig(4, hosts=(1, 0), memory_budget=100 * (24 * 32 * 3 + 8), channels=channels))
+
+    threads = [threading.Thread(target=read, args=(3,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(caplog.records) == 1
+    for channels in (1, 3, 3):
+        read(channels)
+    assert len(caplog.records) == 3
+    assert sum(one.num_bytes for one in uniform.split_reader("train")._held.values()) <= 100 * (24 * 32 * 3 + 8)
+
+
+@pytest.mark.slow
 def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+import types
 from collections import Counter
 from typing import Iterable
 
@@ -144,6 +146,17 @@ def test_hosts_are_found(monkeypatch):
         monkeypatch.setenv("TF_CONFIG", text)
         assert tf_input.find_hosts() == expected, text
         assert tf_input.find_hosts(strategies[0]) == (1, 0), text  # it trains alone, whatever the variable says
+
+
+def test_jax_without_is_initialized(monkeypatch):
+    """As in the oldest JAX that is supported."""
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    jax = types.SimpleNamespace(distributed=types.SimpleNamespace(), process_count=lambda: 4, process_index=lambda: 3)
+    for client, expected in ((None, (1, 0)), (object(), (4, 3))):
+        state = types.SimpleNamespace(global_state=types.SimpleNamespace(client=client))
+        monkeypatch.setitem(sys.modules, "jax", jax)
+        monkeypatch.setitem(sys.modules, "jax._src.distributed", state)
+        assert tf_input.find_hosts() == expected
 
 
 def test_hosts_that_cannot_be_found_are_errors(monkeypatch):

@@ -13,7 +13,7 @@ from beam_pipelines.__main__ import main
 
 # As fast as they can, so that Python is at work when a program ends. Its module holds the iterator, which is then taken apart.
 PROGRAMS = """
-import os, sys, tf_input
+import gc, os, sys, tf_input
 import tensorflow as tf
 from tf_input.epochs.position import Position
 from tf_input.pipeline import ladder
@@ -38,6 +38,7 @@ if has_strategy:
 held = iter(batches)
 for _ in range(130):
     next(held)
+gc.freeze()  # as servers do, and no collector lists the iterator any more
 print("ends")
 """
 
