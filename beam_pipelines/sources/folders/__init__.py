@@ -1,5 +1,5 @@
-"""Files, and folders of them; of class folders the source `image_folder`.
+"""Lists files and folders, and implements the source `image_folder` for class folders.
 
-What comes in is a root; what goes out are paths below it (`file_listing`), none of which leads out of it (`roots`), and what class
-and split their folders say (`layouts`). `other_files` says of files that are no images whether they are expected to be there.
+The input is a root. The output is paths below it (`file_listing`) that never lead outside the root (`roots`), with the
+classes and splits of their folders (`layouts`). `other_files` decides which files that are not images are reported.
 """

@@ -1,14 +1,14 @@
-"""Decides which of the folders above an image names its class, if class folders are nested.
+"""Decides which folder in the path of an image is its class, if class folders are nested.
 
 | class folders | `--class_folder_depth` |
 | --- | --- |
-| `cat/1.jpg` | not chosen: class `cat` |
-| `animals/cat/1.jpg`, `plants/rose/1.jpg` | `all`: the whole path |
-| `cat/session1/1.jpg`, `dog/session1/1.jpg`: inner names repeat, or are numbers | `1`: `cat`, as in Keras |
-| `train/train/cat/1.jpg`, `test/test/cat/1.jpg`: a folder in each split folder | `2`: `cat` |
+| `cat/1.jpg` | not needed: class `cat` |
+| `animals/cat/1.jpg`, `plants/rose/1.jpg` | `all`: the whole path is the class |
+| `cat/session1/1.jpg`, `dog/session1/1.jpg`: inner names repeat, or are numbers | `1`: class `cat`, as in Keras |
+| `train/train/cat/1.jpg`, `test/test/cat/1.jpg`: a folder in each split folder | `2`: class `cat` |
 | `yes/`, `no/`, `copy/yes/`, `copy/no/` | UserError: copies |
 | `seg_train/`, `seg_test/`; `pets/train/`, `pets/test/`; `cat/train/`, `cat/test/` | UserError: splits |
-| `images/`, `masks/`; `images/` alone | UserError: roles, not classes |
+| `images/`, `masks/`; `images/` alone | UserError: folder roles, not classes |
 """
 
 import itertools
@@ -28,10 +28,10 @@ from beam_pipelines.storage.files import files_at
 
 ALL, LAST = "all", "last"
 
-# Folders that are looked into, and of these at a time: on a disk each has to be read, in a store it takes a request.
+# Limits for reading folders. On a disk each folder has to be read, and in a store each folder costs a request.
 _MAX_FOLDERS, _MAX_REMOTE_FOLDERS, _NUM_THREADS = 20_000, 512, 16
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# Names of folders that divide the images of a class: session1, 2024-05-01, 007.
+# Names of folders that subdivide the images of a class: session1, 2024-05-01, 007.
 _NO_LABEL = re.compile(
     "(?:session|seq|sequence|clip|video|vid|part|batch|run|day|date|set|scan|subject|subj|patient|person|user|"
     "cam|camera|frames?|img|images?|"
@@ -44,15 +44,14 @@ _MASK_WORDS = {
     *("segmentation", "segmentations", "trimaps", "target", "targets"),
 }
 _MASK_END = re.compile("[ _-](?:masks?|gt|seg|segmentation|label)$", re.IGNORECASE)
-# Class folders that are compared with each other, files that must have one name in both, and values of a mask.
-_MAX_LETTERS = 3  # beside the class and numbers in the name of a folder that divides its images
-_MAX_ROLES = 8  # folders, of which some are named like images and others like masks; of more, they are classes
+_MAX_LETTERS = 3  # maximum letters, besides the class name, of a folder that subdivides a class
+_MAX_ROLES = 8  # maximum folders to compare as images and masks; with more folders, they are classes
 _MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32
 _ROLES = {*_IMAGE_WORDS, "mask", "masks", "label", "labels", "annotation", "annotations"}
 
 
 class Reading(NamedTuple):
-    """A way to read class folders.
+    """The chosen interpretation of class folders.
 
     Attributes:
         depth: The value of `--class_folder_depth`.
@@ -64,11 +63,11 @@ class Reading(NamedTuple):
 
 
 def label_of(folders: Sequence[str], depth: str | None) -> str | None:
-    """Returns the class of an image in nested folders; None if there are too few of them.
+    """Returns the class of an image in nested folders; None if the image has too few parent folders.
 
     Args:
         folders: The names of the folders above an image, below the input or the split folder.
-        depth: The value of `--class_folder_depth`; None: the whole path.
+        depth: The value of `--class_folder_depth`; None means the whole path.
     """
     if not folders or depth in (None, ALL):
         return "/".join(folders) or None
@@ -78,10 +77,10 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
 
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
-    """Finds the folders with files, relative to their split folder, by split folder; "" if there are no split folders.
+    """Returns the folders with files, relative to their split folder, for each split folder; "" if there are no splits.
 
-    Looks into a bounded number of folders, and at the first page of a folder in a store. `read_class_folders` is called
-    again once all is listed.
+    Reads a bounded number of folders, and only the first page of a folder in a store. `read_class_folders` is called
+    again after the complete listing.
     """
     limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
     found: dict[str, set[str]] = {split: set() for split in splits or [""]}
@@ -102,7 +101,7 @@ def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[st
 def read_class_folders(
     root: str, found: Mapping[str, Collection[str]], split_folders: bool | None = None
 ) -> Reading | None:
-    """Chooses how class folders are read; None if they are not nested.
+    """Chooses how to interpret class folders; returns None if they are not nested.
 
     Args:
         root: The root of the source, for messages.
@@ -110,7 +109,7 @@ def read_class_folders(
         split_folders: The value of `--split_folders`; with `no`, folders named like splits are classes.
 
     Raises:
-        UserError: The folders are splits, copies or roles rather than classes, or may be.
+        UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
     """
     paths = sorted({path for some in found.values() for path in some})
     is_nested = any("/" in path for path in paths)
@@ -129,7 +128,7 @@ def read_class_folders(
 def _choose(paths: Sequence[str]) -> Reading:
     above = posixpath.commonpath(paths)
     depth = len(above.split("/")) if above and above not in paths else 0
-    inner = defaultdict(set)  # name -> the class folders that it is in
+    inner = defaultdict(set)  # name -> the class folders that contain it
     for folders in (path.split("/")[depth:] for path in paths):
         for name in folders[1:]:
             inner[name].add(folders[0])
@@ -144,7 +143,7 @@ def _choose(paths: Sequence[str]) -> Reading:
 
 
 def _divides(name: str, outer: str) -> bool:
-    """Whether a folder is named like a part of the images of its class: `session1`, or `v_Archery_g01` in `Archery`."""
+    """Returns whether a folder subdivides the images of its class: `session1`, or `v_Archery_g01` in `Archery`."""
     rest = name.casefold().replace(outer.casefold(), "")
     has_outer, has_number = len(rest) < len(name), any(map(str.isdecimal, rest))
     is_short = sum(map(str.isalpha, rest)) <= _MAX_LETTERS
@@ -152,7 +151,7 @@ def _divides(name: str, outer: str) -> bool:
 
 
 def _children(paths: Collection[str]) -> dict[str, set[str]]:
-    """Folder -> the names of the folders in it."""
+    """Returns folder -> the names of its subfolders."""
     children = defaultdict(set)
     for path in paths:
         folders = path.split("/")
@@ -195,14 +194,14 @@ def _refuse_splits(root: str, split: str, paths: Collection[str], children: Mapp
 
 
 def _splits_in(name: str) -> Iterator[str]:
-    """The split that a folder is named after, if it is exactly one: `train` for `seg_train`, `TrainSet` and `train`."""
+    """Yields the split in a folder's name if there is exactly one: `train` for `seg_train`, `TrainSet` and `train`."""
     splits = {SPLIT_FOLDERS[word] for word in words_of(name) if word in SPLIT_FOLDERS}
     if len(splits) == 1:
         yield from splits
 
 
 def _unwrap(found: Mapping[str, Collection[str]]) -> Reading | None:
-    """Reads `train/train/cat`, in which each split folder has a folder of another name around its class folders."""
+    """Detects `train/train/cat`: each split folder has a single folder, of another name, around its class folders."""
     tops = {split: {path.split("/")[0] for path in paths} for split, paths in found.items() if paths}
     is_nested = any(paths and all("/" in path for path in paths) for paths in found.values())
     are_single = len(tops) > 1 and all(len(names) == 1 for names in tops.values())
@@ -230,17 +229,17 @@ def _refuse_roles(root: str, paths: Sequence[str]) -> None:
 
 
 def words_of(name: str) -> set[str]:
-    """The words of a folder's name, in lower case."""
+    """Returns the words of a folder's name, in lower case."""
     return {word.lower() for word in _WORDS.findall(name)}
 
 
 def names_labels(folder: str) -> bool:
-    """Whether a folder is named like masks, labels or annotations."""
+    """Returns whether a folder has a name for masks, labels or annotations."""
     return bool(words_of(folder.rpartition("/")[2]) & _MASK_WORDS)
 
 
 def _is_pair(image: set[str], mask: set[str]) -> bool:
-    """Whether two folder names are the same but for words for images and masks, such as `cells` and `cells_mask`."""
+    """Returns whether two names differ only in words for images and masks, such as `cells` and `cells_mask`."""
     return mask - _MASK_WORDS == image - _IMAGE_WORDS != set() and not image & _MASK_WORDS
 
 
@@ -255,12 +254,12 @@ def _masks_of(root: str, images: str, masks: str) -> UserError:
 
 
 def refuse_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises UserError if a class folder has the masks of the images in another one, by their file names and values.
+    """Raises UserError if one class folder has masks for the images of another, judged by file names and pixel values.
 
     Args:
         listing: The listing of the source.
         root: The root of the source.
-        folders: The class folders, relative to the root; many are not looked into.
+        folders: The class folders, relative to the root. More than four folders are not checked.
     """
     if not 2 <= len(folders) <= _MAX_PAIRED:
         return
@@ -280,7 +279,7 @@ def _stem(name: str) -> str:
 
 
 def _has_few_values(path: str) -> bool:
-    """Whether an image is a mask, by its values."""
+    """Returns whether an image has so few pixel values that it can be a mask."""
     try:
         return len(np.unique(read_mask(files_at(path).read(path)))) <= _MAX_VALUES
     except (Refusal, OSError):

@@ -1,9 +1,9 @@
-"""The files below a folder, in a file system or in an object store, by the rules that `image_folder` has for them.
+"""Lists the files below a folder in a file system or in an object store.
 
-Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, files named README, LICENSE and the like, checksums, and what `--ignore` names are
-ignored, and counted. A link to a file below the source's root is like the file, and with `--follow_links` any link to a file or to a
-folder that does not contain the link; any other link, a device, and a name that is not UTF-8 or
-may turn into another one on its way to a store, is a dead letter.
+Hidden files, system files such as `Thumbs.db`, notes such as README, checksums, and files that match `--ignore` are
+ignored and counted. A link to a file below the source's root is read like the file. With `--follow_links`, all links
+are followed, except links to a folder that contains the link. Other links, devices, names that are not UTF-8, and names
+that a store may change become dead letters.
 """
 
 import fnmatch
@@ -21,19 +21,19 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of, listing_error
 
-# Enough for a large cluster. A part costs a store one page of names more than its names need, and folders that share one cost no request
-# each; a store whose names make one page is one part.
+# This is enough for a large cluster. Each part may cost a store one more page of names. Folders in the same part share
+# their requests. A store whose names fit on one page is one part.
 MAX_PARTS = 32
 LINK_OUT = "a link out of the input folder, which is not followed (--follow_links follows it)"
 LINK_TO_FOLDER = "a link to a folder, which is not followed (--follow_links follows it)"
 
 
 class FoundFile(NamedTuple):
-    """A file that was found below the root.
+    """A file below the root.
 
     Attributes:
         path: The path of the file, relative to the root.
-        num_bytes: The size of the file in bytes; 0 where that would have cost a look at it.
+        num_bytes: The size of the file in bytes; 0 if it would have to be requested separately.
     """
 
     path: str
@@ -41,12 +41,12 @@ class FoundFile(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What lies directly in a folder, but for what is ignored.
+    """The content of a folder, without its subfolders' content and without ignored files.
 
     Attributes:
         folders: Names of folders, sorted.
-        links: Names of links to folders, sorted.
-        has_files: Whether anything else lies there.
+        links: Names of links to folders that are not followed, sorted.
+        has_files: Whether the folder contains any other entries.
     """
 
     folders: list[str]
@@ -55,13 +55,13 @@ class Level(NamedTuple):
 
 
 class FolderPart(NamedTuple):
-    """A part of what lies below a folder: on a disk some folders, in a store a range of names, which is listed in one go.
+    """A part of a listing: some folders of a disk, or a range of names in a store.
 
     Attributes:
-        folders: Those of a disk that are listed with all that lies below them.
-        alone: Those of a disk of which only the files right in them are.
-        first: The part of a store begins with this name, or the next one that there is.
-        end: It ends before this name; empty: with the last one.
+        folders: Folders of a disk to list recursively.
+        alone: Folders of a disk to list without their subfolders.
+        first: The first name of the range in a store. The name itself need not exist.
+        end: The exclusive end of the range in a store; empty means that the range has no end.
     """
 
     folders: list[str]
@@ -75,8 +75,8 @@ class FileListing:
 
     Args:
         root: The root of the source.
-        ignore: Glob patterns of names or paths that are not wanted.
-        with_sizes: Whether each file's size is wanted too. A store says it in any case.
+        ignore: Glob patterns of names or paths to ignore.
+        with_sizes: Whether to find each file's size on a disk. In a store, sizes are always available.
 
     Attributes:
         num_ignored: The number of files that were ignored.
@@ -91,7 +91,10 @@ class FileListing:
         self.is_remote = is_remote(root.path)
 
     def walk(self, folder: str = "") -> Iterator[FoundFile | DeadLetter]:
-        """All files below a folder, relative to the root; "" is the root. Those of one folder come in the order of their names.
+        """Yields all files below a folder, relative to the root. The files of one folder are sorted by name.
+
+        Args:
+            folder: The folder, relative to the root; "" is the root.
 
         Raises:
             UserError: A folder cannot be read.
@@ -100,10 +103,10 @@ class FileListing:
             yield from files if self.is_remote else sorted(files, key=operator.itemgetter(0))
 
     def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
-        """A folder and each below it, with the files right in it, in whatever order the file system has them.
+        """Yields a folder and each folder below it with its direct files, in the order of the file system.
 
-        A folder's files are to be taken before the next folder is: none are held. A store has no folders but those that names state, and
-        may come to one again; a name that is odd lies in the first one.
+        Consume a folder's files before you request the next folder, because files are not buffered. In a store, the
+        same folder can occur more than once. Dead letters for invalid names occur in the first folder.
 
         Raises:
             UserError: A folder cannot be read.
@@ -113,19 +116,19 @@ class FileListing:
         return self._walk_disk([folder])
 
     def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
-        """What `walk_folders` gives of the root, as far as it belongs to a part."""
+        """Yields the folders and files of one part, in the form of `walk_folders`."""
         if self.is_remote:
             return self._walk_store(self._names_between(part.first, part.end))
         return itertools.chain(((folder, self._files_in(folder, [])) for folder in part.alone), self._walk_disk([*part.folders]))
 
     def cut(self, folders: Iterable[str], above: Sequence[str]) -> list[FolderPart]:
-        """Parts that have together all that lies below the root.
+        """Returns up to `MAX_PARTS` parts that together contain everything below the root.
 
         Args:
-            folders: The folders that lie equally deep; each belongs to one part with all that lies below it.
-            above: The folders that lie less deep.
+            folders: Folders of equal depth. Each folder belongs to one part with everything below it.
+            above: The folders above these, whose direct files are also listed.
         """
-        folders = sorted(folders, key=lambda folder: f"{folder}/")  # as a store has the names in them
+        folders = sorted(folders, key=lambda folder: f"{folder}/")  # the order in which a store lists their files
         size = max(1, -(-len(folders) // MAX_PARTS))
         dealt = [folders[start : start + size] for start in range(0, len(folders), size)] or [[]]
         if not self.is_remote:
@@ -136,14 +139,14 @@ class FileListing:
         return [FolderPart([], [], first, end) for first, end in itertools.pairwise(bounds)]
 
     def level(self, folder: str = "", is_short: bool = False) -> Level:
-        """Lists what is directly in a folder.
+        """Lists the direct content of a folder.
 
         Args:
             folder: The folder, relative to the root; "" is the root.
-            is_short: Whether one page is enough, in a store.
+            is_short: Whether to read only the first page of names in a store.
 
         Raises:
-            UserError: It cannot be read.
+            UserError: The folder cannot be read.
         """
         if self.is_remote:
             folders, files = self.top_level(folder, is_short)
@@ -162,14 +165,14 @@ class FileListing:
         return Level(sorted(folders), sorted(links), has_files)
 
     def top_level(self, folder: str = "", is_short: bool = False) -> tuple[list[str], list[str]]:
-        """Names of the folders and of the files directly in a folder, each sorted. A link counts as what it leads to.
+        """Returns the sorted names of a folder's direct subfolders and direct files. Links count as their targets.
 
         Args:
             folder: The folder, relative to the root; "" is the root.
-            is_short: Whether one page is enough, in a store.
+            is_short: Whether to read only the first page of names in a store.
 
         Raises:
-            UserError: It cannot be read.
+            UserError: The folder cannot be read.
         """
         if self.is_remote:
             names = files_at(self._root.path).top_level(join(self._root.path, folder), is_short)
@@ -186,7 +189,7 @@ class FileListing:
         )
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
-        """Paths of the files that patterns fit; and what was refused that they fit too, or behind which there may be such files.
+        """Returns the paths that match patterns, and the dead letters that match or may hide matching files.
 
         Raises:
             UserError: A folder cannot be read.
@@ -202,25 +205,25 @@ class FileListing:
         return wanted.fitting(names), [refused[path] for path in sorted(fitting)]
 
     def take_files(self, folder: str, is_wanted: Callable[[str], Any]) -> list[str]:
-        """Names of the files right in a folder that a source takes, sorted.
+        """Returns the sorted names of the direct files of a folder for which `is_wanted` is true.
 
         Raises:
-            UserError: One of them is a link that is not followed, or no file; or the folder cannot be read.
+            UserError: A requested file is an unfollowed link or not a file, or the folder cannot be read.
         """
         wanted = sorted(found for found in self._right_in(folder) if is_wanted(posixpath.basename(found.path)))
         self.refuse(found for found in wanted if isinstance(found, DeadLetter))
         return [posixpath.basename(found.path) for found in wanted]
 
     def refuse(self, dead_letters: Iterable[DeadLetter]) -> None:
-        """What a source does that cannot go on without a file; UserError for the first, if there is one."""
+        """Raises UserError for the first dead letter, if there is one. For sources that need every file."""
         for letter in dead_letters:
             raise self._not_taken(letter.path, letter.message, "a file")
 
     def take_folder(self, folder: str) -> str:
-        """A folder that a source takes, relative to the root.
+        """Returns `folder`, relative to the root, after a check for links.
 
         Raises:
-            UserError: It is a link, or lies behind one.
+            UserError: The folder, or a folder in its path, is a link that is not followed.
         """
         for path in itertools.accumulate(folder.split("/"), join):
             if not self.is_remote and os.path.islink(f"{self._root.path}/{path}") and not self._is_followed(path):
@@ -232,11 +235,11 @@ class FileListing:
         return UserError(f"--input={self._root.path}: {path!r} is {found}; expected {expected}{leave}")
 
     def _right_in(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
-        """What `walk` gives of the files right in a folder, in whatever order; nothing of links to folders."""
+        """Yields the direct files of a folder, in any order, without links to folders."""
         if self.is_remote:
             yield from (FoundFile(join(folder, name), 0) for name in self.top_level(folder)[1])
         else:
-            files = FileListing(self._root, self._ignore)._files_in(folder, [])  # what it ignores is counted where it is walked through
+            files = FileListing(self._root, self._ignore)._files_in(folder, [])  # not `self`: `walk` counts ignored files
             yield from (one for one in files if isinstance(one, FoundFile) or not self._leads_to_folder(one.path))
 
     def _leads_to_folder(self, path: str) -> bool:
@@ -262,7 +265,7 @@ class FileListing:
                 yield refused or FoundFile(path, entry.stat().st_size if self._with_sizes else 0)
 
     def _refuse(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
-        """None for a plain file, and for a link to one below the root."""
+        """Returns the dead letter of an entry; None for a link to a file that may be read."""
         kind = None
         if not is_utf8(path):
             refusal = "not_utf8", "the file's name is not UTF-8"
@@ -279,7 +282,7 @@ class FileListing:
         return None if kind == "file" else DeadLetter(printable(path), "list", *refusal)
 
     def _is_followed(self, path: str) -> bool:
-        """Whether a path is a link to a folder that is followed."""
+        """Returns whether a path is a link to a folder that is followed."""
         return self._root.follows_links and kind_of(f"{self._root.path}/{path}") == "folder" and not self._root.is_loop(path)
 
     def _names_between(self, first: str, end: str) -> Iterator[tuple[str, int]]:
@@ -319,7 +322,7 @@ class FileListing:
             raise listing_error(error, join(self._root.path, folder), told) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
-        """On a disk, where a name that a note has may be a folder's, or that of a link to one."""
+        """Returns whether an entry of a disk is ignored. A folder, or a link to one, may have a name such as README."""
         if is_left_out(entry.name) and (is_left_out(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
             return True
         return bool(self._ignore) and matches(path, self._ignore)
@@ -329,33 +332,33 @@ class FileListing:
 
 
 def name_first(dead_letters: Iterable[DeadLetter]) -> str:
-    """A text to add to a message if no file is left: the first dead letter and its reason; empty if there is none."""
+    """Returns a message about the first dead letter, if any, for the case that no file is left."""
     first = min(dead_letters, default=None)
     return f"; {first.path!r} is {first.message}" if first else ""
 
 
 def _is_odd(parts: Sequence[str]) -> bool:
-    """Whether a name may turn into another one on its way to a store."""
+    """Returns whether a store or its client might change a name, because a part of it is empty, "." or ".."."""
     return "" in parts or "." in parts or ".." in parts
 
 
 def join(folder: str, name: str) -> str:
-    """The path of a name in a folder; "" is the root."""
+    """Joins a folder and a name. An empty folder is the root."""
     return f"{folder}/{name}" if folder and name else folder or name
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a path, or the name at its end, is like one of the patterns."""
+    """Returns whether a path or its last part matches one of the patterns."""
     name = path.rpartition("/")[2]
     return any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in patterns)
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be encoded in UTF-8."""
+    """Returns whether a text can be encoded in UTF-8."""
     if text.isascii():
         return True
     try:
         text.encode()
-    except UnicodeEncodeError:  # bytes that are not UTF-8 come as lone surrogates
+    except UnicodeEncodeError:  # the operating system's lone surrogates for other bytes
         return False
     return True

@@ -1,22 +1,22 @@
 """Source `image_folder`: class folders (`class/image.jpg`) or split folders (`train/class/image.jpg`).
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
 | `cat/1.jpg` | key `cat/1.jpg`, class `cat` |
-| `animals/cat/1.jpg` | class `animals/cat`; or as `--class_folder_depth` says, see `class_folders` |
+| `animals/cat/1.jpg` | class `animals/cat`, unless `--class_folder_depth` is set (see `class_folders`) |
 | `train/cat/1.jpg` | split `train`, class `cat`; `val` and `valid` mean `validation`, `testing` means `test` |
-| names in another Unicode form | key and class name are in NFC, the same on every system |
+| names in another Unicode form | key and class name are converted to NFC, so that they are the same on every system |
 | a file whose name is not UTF-8 | dead letter |
-| a folder whose name is not UTF-8, or not on one line | the run is refused |
-| a link to a file in the folder | like the file; it keeps its own key |
-| a link out of the folder, or to a folder | dead letter, never opened; with `--follow_links` like the file or folder |
+| a folder whose name is not UTF-8, or has control characters | the run fails |
+| a link to a file in the folder | read like the file, with its own key |
+| a link to a folder, or to a target outside the input | dead letter; with `--follow_links` read like the target |
 | a link to a folder that contains the link | dead letter; never opened |
 | a broken link, a device | dead letter; never opened |
-| in an object store, a name with an empty part, `.` or `..` in it | dead letter |
-| with `--label=none`: an image anywhere | key alone: its folder means nothing, but for a split folder |
+| in an object store, a name with an empty part, `.` or `..` | dead letter |
+| with `--label=none`: an image in any folder | key only; folders matter only if they are splits |
 | hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
-| README, LICENSE and the like, checksums | ignored, and counted |
-| any other extension, an image beside the class folders, a class without an image | the run is refused, all of them told at once |
+| README, LICENSE and similar names, checksums | ignored, and counted |
+| any other extension, an image beside the class folders, a class without an image | the run fails with a list |
 """
 
 import itertools
@@ -59,16 +59,16 @@ _MIXED_AND_SHARES = (
     "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
 )
 
-_MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # that are looked into
+_MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label files
 
 
 class ImageFolder:
-    """The inputs below one folder.
+    """Lists the images below one folder.
 
     Args:
-        config: The options that say where the folder lies, and what is in it.
-        with_sizes: Each file's size is wanted too, at the cost of a look at it.
-        spool_directory: Not needed: files are read where they lie.
+        config: The options of the source.
+        with_sizes: Whether to find each file's size in bytes, at the cost of one file-system call per file.
+        spool_directory: Ignored: this source needs no spool.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -90,10 +90,10 @@ class ImageFolder:
         self.strays = Strays()
 
     def parts(self) -> list[str]:
-        """Some class folders each; without labels, folders at the top.
+        """Returns one JSON string per group of class folders, or of top-level folders without labels.
 
         Raises:
-            UserError: The folders at the top are not those of class folders.
+            UserError: The top-level folders are not valid class or split folders.
         """
         listing = FileListing(self._root, self._config.ignore)
         try:
@@ -104,13 +104,13 @@ class ImageFolder:
         except OSError as error:
             told = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
             raise listing_error(error, f"{self.root}/", told) from error
-        return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]  # of ASCII, whatever the names are
+        return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
 
     def choose_class_folders(self) -> Reading | None:
-        """Chooses which of nested folders names a class; None if class folders are not nested.
+        """Chooses which of several nested folders is the class; returns None if class folders are not nested.
 
         Raises:
-            UserError: The folders are splits, copies or roles rather than classes, or may be.
+            UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
         """
         listing = FileListing(self._root, self._config.ignore)
         top, has_splits = self._look(listing)
@@ -124,7 +124,7 @@ class ImageFolder:
         return reading
 
     def _refuse_label_files(self, folder: str, names: list[str]) -> None:
-        """Raises UserError if one of the first files of a folder has labels in a format that is recognised."""
+        """Raises UserError if one of the first files of a folder contains labels in a recognised format."""
         for name in [name for name in names if not self.strays.is_image(name)][:_MAX_LABEL_FILES]:
             path = join(folder, name)
             if known := recognise(f"{self.root}/{path}"):
@@ -133,18 +133,18 @@ class ImageFolder:
                 )
 
     def _look(self, listing: FileListing) -> tuple[Level, bool]:
-        """The folders at the top, and whether they are splits."""
+        """Returns the top-level folders, and whether they are splits."""
         top = listing.level()
         return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
 
     def label_names(self) -> dict[str, set[str]]:
-        """Those of classes too of which no image can be listed."""
+        """Returns the class names, including the classes whose images are all dead letters."""
         return {LABEL: self.strays.labels} if self.has_labels else {}
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """Lists the inputs of a part, in whatever order the file system has them.
+        """Yields the inputs of a part, in the order of the file system.
 
-        What makes it no folder of class folders is told of all parts at once: see `strays`.
+        Problems with the layout are collected in `strays`, and reported for all parts together.
         """
         has_splits, where = json.loads(part)
         listing = FileListing(self._root, self._config.ignore, self._with_sizes)
@@ -152,7 +152,7 @@ class ImageFolder:
         above = "FOLDER/" * (int(depth) - 1) if depth and depth.isdecimal() else ""
         self.strays = strays = Strays(f"{'SPLIT/' * has_splits}{above}CLASS/IMAGE" if self.has_labels else "")
         empty: dict[str, str] = {}  # folder -> class
-        holders: set[str] = set()  # folders with folders in them
+        holders: set[str] = set()  # folders that contain folders
         for folder, files in listing.walk_part(FolderPart(*where)):
             parents = folder.split("/") if folder else []
             file = None
@@ -185,7 +185,7 @@ class ImageFolder:
             strays.without_files[empty[folder]] = folder
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
-        """Folder -> the split that it is. Without labels, split folders have no file beside them."""
+        """Returns folder -> its split, or None. Without labels, split folders must have no files beside them."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
             if self._config.split_folders:
@@ -210,7 +210,7 @@ class ImageFolder:
         return splits
 
     def _list_beside(self, files: Iterable[FoundFile | DeadLetter]) -> Iterator[DeadLetter]:
-        """What lies where only folders should."""
+        """Yields dead letters for links and invalid names beside class folders. Adds images there to `strays`."""
         for file in files:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":
                 yield file
@@ -221,5 +221,5 @@ class ImageFolder:
 
 
 def nfc(text: str) -> str:
-    """A text in Unicode's normal form C, the same on every system."""
+    """Returns a text in Unicode's normal form C (NFC), which is the same on every system."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)

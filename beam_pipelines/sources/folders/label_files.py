@@ -1,6 +1,7 @@
-"""Names the format of a file that a source does not read, and the command or conversion that works instead.
+"""Recognises files that a source does not read, and returns the command or conversion to use instead.
 
-Formats are recognised by the first bytes of a file and by its extension. No advice is to ignore a file with labels.
+Formats are recognised by the first bytes of a file and by its extension. The advice is never to ignore a file with
+labels.
 """
 
 import csv
@@ -15,10 +16,10 @@ from beam_pipelines.storage.files import files_at, is_remote
 
 _HEAD_BYTES = 1 << 16
 _CONVERT = "not read yet; convert them to COCO JSON, and read that with --source=coco"
-_MAX_CHECKS = 60  # of paths, to find the folder that a table's image paths are relative to
+_MAX_CHECKS = 60  # path checks to find the folder that a table's image paths are relative to
 
 _ARRAYS = "save its arrays with numpy.savez, and read the .npz file with --source=arrays"
-# First bytes, where they begin, name, advice.
+# First bytes, their offset, name, advice.
 _MAGIC = [
     (b"\x89HDF\r\n\x1a\n", 0, "HDF5", f"not read; {_ARRAYS}"),
     (b"MATLAB 5.0", 0, "MATLAB data", f"not read; {_ARRAYS}"),
@@ -72,7 +73,7 @@ class Format(NamedTuple):
 
     Attributes:
         name: The name of the format, to follow "looks like".
-        advice: What to do instead.
+        advice: The command or conversion to use instead.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Format(NamedTuple):
 
 
 def recognise(path: str) -> Format | None:
-    """Recognises the format of a file; None if it is unknown, or the file cannot be read."""
+    """Returns the format of a file; None if it is unknown, or the file cannot be read."""
     try:
         head = files_at(path).read_range(path, 0, _HEAD_BYTES) if is_remote(path) or os.path.isfile(path) else b""
     except OSError:
@@ -142,10 +143,10 @@ def _text_format(text: str) -> tuple[str, str] | None:
 
 
 def _table_advice(path: str, head: bytes) -> str:
-    """The command that reads a table; with the column and the folder of its images if they are found."""
+    """Returns the command that reads a table, with its image column and image folder if they can be found."""
     try:
         found = _find_images(path, head.decode())
-    except (OSError, ValueError, StopIteration, csv.Error):  # a table of another kind, or cut in a character
+    except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or a cut character
         found = None
     options = found or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
     return f"read it with --input={printable(path)} {options}"

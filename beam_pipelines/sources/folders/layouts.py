@@ -1,4 +1,4 @@
-"""How folders of several files are laid out: folders by their usual names, and folders that are splits."""
+"""Recognises layouts of folders: folders with usual names, and split folders."""
 
 from typing import Iterable, Sequence
 
@@ -11,7 +11,7 @@ IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
 
 
 def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """The one of some folders that has one of the usual names, in lower or upper case; the more usual, the better."""
+    """Returns the folder with the first matching usual name, ignoring case; None if there is none."""
     by_name = {name.lower(): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), None)
 
@@ -20,16 +20,16 @@ SAY_WHICH = "say which they are: --split_folders=yes or --split_folders=no"
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = SAY_WHICH) -> dict[str, str | None]:
-    """Folder -> the split that it is, or None for all of them.
+    """Returns folder -> its split. All values are None if the folders are not splits.
 
     Args:
         root: The root of the source, for messages.
         folders: The names of the folders.
-        split_folders: Whether the folders are splits; None: they are if they are all named like splits.
-        advice: The advice for the case that only some of them are.
+        split_folders: Whether the folders are splits; None means that they are if all have names of splits.
+        advice: The advice for the case that only some names are names of splits.
 
     Raises:
-        UserError: Only some of them are, or a name is not fit for a split.
+        UserError: Only some folders are splits, or a name is not valid for a split.
     """
     known = [name for name in folders if name.lower() in SPLIT_FOLDERS]
     if split_folders is False or not (known or split_folders):
@@ -47,23 +47,23 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
 
 
 def split_of(folder: str) -> str:
-    """The split that a split folder is, by its name."""
+    """Returns the split of a split folder's name."""
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 
 def no_split_folders(path: str, found: str) -> UserError:
-    """What to raise where a user says that an input has split folders, and it has none."""
+    """Returns the error for an input without split folders if `--split_folders=yes` is given."""
     return UserError(f"--split_folders=yes: {printable(path)} {found}, without split folders; expected a folder of them")
 
 
 def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
-    """What to raise where shares are asked for, and the inputs have splits that nobody says are to be divided.
+    """Returns the error for `--splits` or `--folds` on inputs that already have splits.
 
     Args:
         config: The options of the run.
-        where: The name of what has the splits.
-        leave: The option that leaves them aside.
-        splits: The names of the splits, where they are known.
+        where: The name of the input with the splits.
+        leave: The option that ignores the splits.
+        splits: The names of the splits, if they are known.
     """
     names = order_splits(set(splits))
     asked, shown = "--folds" if config.folds is not None else "--splits", f" ({', '.join(map(printable, names))})" if names else ""
@@ -73,7 +73,7 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
     )
 
 
-# Fields of SourceConfig, and their options on the command line where those are called otherwise.
+# Fields of SourceConfig -> their options, if the names differ.
 _OPTIONS = {
     **{"labels": "label", "features": "feature", "has_masks": "masks", "has_images": "image", "defaults": "default"},
     **{"label_names_of": "label_names", "first_label_names": "label_names_from"},
@@ -82,10 +82,10 @@ _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 
 def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
-    """No option is passed over in silence.
+    """Rejects options that a source does not use, instead of silently ignoring them.
 
     Raises:
-        UserError: One is given that this kind of source does not use.
+        UserError: An unused option is set.
     """
     plain = SourceConfig(kind=source.kind)
     used = (*used, *(_WITH_LABEL_NAMES if "label_names" in used else ()))

@@ -1,4 +1,4 @@
-"""Files that are no inputs: those that are left out without asking, and those that a user has to say something about."""
+"""Handles files that are not inputs: files that are always ignored, and files that have to be reported."""
 
 import dataclasses
 import glob
@@ -14,32 +14,32 @@ _SYSTEM_FILES = {
     *("__MACOSX", "$RECYCLE.BIN", "System Volume Information"),
     *("@eaDir", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot", "@tmp", "lost+found", "__pycache__"),
 }
-# What people lay beside data: notes about it, and checksums.
+# Notes about the data, and checksums.
 _NOTES = re.compile(
     r"(?:README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS|CHANGE(?:LOG|S)|CITATION)(?:[-_.][\w-]+)?"
     r"(?:\.(?:txt|md|rst|html?|pdf|bib|cff))?"
     r"|(?:MD5|SHA(?:1|224|256|384|512))?(?:SUMS?|CHECKSUMS?)(?:\.txt)?|.*\.(?:md5|sha1|sha224|sha256|sha384|sha512)",
     re.IGNORECASE,
 )
-# Extensions that are data somewhere, whatever the name before them.
+# Extensions of data files, which are never notes.
 _DATA = re.compile(
     r".*(?:\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)|-\d+-of-\d+)", re.IGNORECASE
 )
 
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
 _ARRAY_ENDS = (".npy", ".NPY")
-# How names of masks end, beside the images that they belong to.
+# Ends of mask names that are stored beside their images.
 _MASK_ENDS = tuple(f"{mark}{word}" for mark in "_- " for word in ("mask", "Mask", "masks", "gt", "segmentation", "seg"))
 
 _NUM_SHOWN = 5
-# Different extensions that are told apart; of more, those that sort first.
+# The maximum number of extensions to keep. If there are more, the first in sorted order are kept.
 _MAX_KINDS = 1000
 
 
 def is_left_out(name: str, is_folder: bool = False) -> bool:
-    """Whether a file or folder of this name is no input of any source: hidden or of the system; or a file with notes or checksums.
+    """Returns whether every source ignores a file or folder of this name: hidden, system, notes or checksums.
 
-    A folder may be a class: of licenses and notices, say.
+    A folder with a name for notes is kept, because it may be a class, such as "notice".
     """
     if name[0] == "." or name in _SYSTEM_FILES:
         return True
@@ -50,22 +50,22 @@ def is_left_out(name: str, is_folder: bool = False) -> bool:
 
 @dataclasses.dataclass
 class Strays:
-    """What lies in a folder of images, or in a part of it, and fits nowhere: told at once when all has been seen.
+    """Collects unexpected files in a folder of images or a part of it, to report them together.
 
     Attributes:
-        layout: The layout that paths of images are expected to have; empty: they lie anywhere.
-        num_unknown: The number of files of unknown extensions.
-        unknown: The patterns of these files, and of each the first path.
-        has_more_kinds: Whether there are more patterns than are kept.
-        arrays: The first `.npy` file.
-        pictures: The first other image.
+        layout: The expected layout of image paths; empty if images may be in any folder.
+        num_unknown: The number of files with unknown extensions.
+        unknown: The pattern of each unknown extension -> the first path that matches it.
+        has_more_kinds: Whether some patterns were dropped.
+        arrays: The path of the first `.npy` file.
+        pictures: The path of the first image that is not a `.npy` file.
         num_masks: The number of images that are named like masks.
-        masks: The first of them.
-        num_beside: Images that lie where class folders are expected.
-        beside: The first few of them.
-        labels: Classes in whose folders there are files.
-        without_files: Classes of folders that hold nothing, and of each the last folder.
-        refusal: The first folder that ends the listing by itself, and what to say of it.
+        masks: The path of the first image that is named like a mask.
+        num_beside: The number of images beside the class folders.
+        beside: The first few paths of images beside the class folders.
+        labels: Classes whose folders contain files.
+        without_files: Class without files -> the last of its folders.
+        refusal: The first folder that makes the listing fail, and its message.
     """
 
     layout: str = ""
@@ -83,8 +83,8 @@ class Strays:
     refusal: tuple[str, str] | None = None
 
     def is_image(self, path: str) -> bool:
-        """Whether a file is called like an image; if not, it is a stray."""
-        if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # most are in lower case already
+        """Returns whether a file has an extension of images. Other files are added to the unexpected files."""
+        if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # fast path: most are in lower case
             if path.endswith(_ARRAY_ENDS):
                 self.arrays = min(path, self.arrays or path)
             elif path < self.pictures or not self.pictures:
@@ -100,16 +100,16 @@ class Strays:
         return False
 
     def add_beside(self, path: str) -> None:
-        """An image that lies where class folders are expected."""
+        """Adds an image that is beside the class folders."""
         self.num_beside += 1
         self.beside = sorted([*self.beside, path])[:_NUM_SHOWN]
 
     def add_refusal(self, folder: str, message: str) -> None:
-        """A folder that ends the listing by itself: once all is seen, so that it is the same one in every run."""
+        """Adds a folder that makes the listing fail. Keeps the first in sorted order, as a reproducible choice."""
         self.refusal = min((folder, message), self.refusal or (folder, message))
 
     def merge(self, other: "Strays") -> None:
-        """Adds what lies in another part."""
+        """Adds the unexpected files of another part."""
         self.layout = other.layout or self.layout
         self.num_unknown += other.num_unknown
         self.has_more_kinds |= other.has_more_kinds
@@ -134,13 +134,13 @@ class Strays:
             self.has_more_kinds = True
 
     def refuse(self, root: str) -> None:
-        """Says what would do.
+        """Raises an error that describes all unexpected files and how to handle them.
 
         Args:
-            root: The source's, of which all parts are listed.
+            root: The root of the source. All parts must be merged before the call.
 
         Raises:
-            UserError: A folder ends the listing, there is a stray, a class without an image, or no image at all.
+            UserError: The listing failed, there are unexpected files, a class has no images, or there are no images.
         """
         if self.refusal:
             raise UserError(self.refusal[1])
@@ -149,7 +149,7 @@ class Strays:
             are = "1 image lies" if self.num_beside == 1 else f"{self.num_beside:,} images lie"
             shown = _shown([repr(printable(path)) for path in self.beside], self.num_beside)
             problems.append(f"{are} beside the class folders: {shown}; expected {self.layout}")
-        if self.arrays and self.pictures:  # masks, mostly, which would be examples too
+        if self.arrays and self.pictures:  # the arrays are usually masks, which would become examples
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(
                 f"images and arrays, as {both}; expected one of the two. If the arrays are masks, --source=masks reads "
@@ -182,7 +182,7 @@ class Strays:
         )
 
     def _advise(self, root: str, patterns: list[str], has_more: bool) -> str:
-        """What to do about files of the first unknown patterns. Labels are never to be ignored."""
+        """Returns advice for files of the first unknown patterns. The advice is never to ignore labels."""
         formats = {pattern: recognise(f"{root}/{self.unknown[pattern]}") for pattern in patterns}
         first = {known.name: pattern for pattern, known in reversed(formats.items()) if known}
         advice = [

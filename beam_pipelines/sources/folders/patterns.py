@@ -1,4 +1,4 @@
-"""Patterns of file names, as an input may be one: `train-*.tfrecord`, `shard-{000..010}.tar`, `**/*.csv`."""
+"""Expands file name patterns of an input, such as `train-*.tfrecord`, `shard-{000..010}.tar` and `**/*.csv`."""
 
 import itertools
 import math
@@ -19,12 +19,12 @@ _GLOB = re.compile(r"(\*\*/|\*|\?|\[!?[^\]/]+\])")
 
 
 class InputNames(NamedTuple):
-    """What an input means.
+    """The folder and the file names or patterns of an input. Without names and patterns, the input is the whole folder.
 
     Attributes:
-        folder: Below which it lies.
-        literal: Names of files there.
-        patterns: Patterns of such names. None, and no names either: whatever lies there.
+        folder: The folder that names and patterns are relative to.
+        literal: Names of files in the folder.
+        patterns: Patterns of names in the folder.
     """
 
     folder: str
@@ -33,16 +33,16 @@ class InputNames(NamedTuple):
 
     @property
     def is_deep(self) -> bool:
-        """Whether a pattern is also of files in folders: there may be millions of them."""
+        """Whether a pattern can match files in subfolders, of which there may be millions."""
         return any("/" in pattern for pattern in self.patterns)
 
     def fitting(self, names: Collection[str]) -> list[str]:
-        """Those of the names that fit a pattern."""
+        """Returns the names that match a pattern."""
         globs = list(map(_as_regex, self.patterns))
         return [name for name in names if any(glob.fullmatch(name) for glob in globs)]
 
     def may_fit_below(self, folder: str) -> bool:
-        """Whether a pattern may fit names in a folder."""
+        """Returns whether a pattern can match names in a folder."""
         parts = folder.split("/")
         for pattern in self.patterns:
             *above, _ = pattern.split("/")
@@ -54,10 +54,10 @@ class InputNames(NamedTuple):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """`{000..010}` is a range, as wide as its first number; `{a,b}` a choice.
+    """Expands braces: `{000..010}` is a zero-padded range, and `{a,b}` is a choice.
 
     Raises:
-        UserError: They are more than `MAX_NAMES`, or a range descends.
+        UserError: There are more than `MAX_NAMES` names, or a range descends.
     """
     pieces = _BRACES.split(pattern)
     choices = [_choices(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
@@ -77,7 +77,7 @@ def _choices(text: str) -> list[str]:
 
 
 def split_input(path: str) -> InputNames:
-    """What an input means: what is there is no pattern, whatever its name is like."""
+    """Splits an input into a folder and names or patterns. An existing file or folder is never treated as a pattern."""
     if is_remote(path):
         if not path.endswith("/") and not _MAGIC.search(path) and files_at(path).exists(path):
             folder, _, name = path.rpartition("/")
@@ -98,7 +98,7 @@ def split_input(path: str) -> InputNames:
 
 
 def _as_regex(pattern: str) -> re.Pattern[str]:
-    """A glob pattern: `*` and `?` stay within one part of a path, `**/` does not."""
+    """Compiles a glob pattern. `*` and `?` match within one part of a path, and `**/` matches any number of parts."""
     try:
         return re.compile("".join(map(_as_regex_piece, _GLOB.split(pattern))))
     except re.error as error:

@@ -1,4 +1,4 @@
-"""The file that a source's path means, and whether it lies below the source's root."""
+"""Resolves the paths that a source states, and checks that they are below the source's root."""
 
 import os
 import posixpath
@@ -10,19 +10,19 @@ _MAX_FOLDERS = 1 << 16
 
 
 class OutsideError(ValueError):
-    """A path that leads out of the source's root, or is none."""
+    """Raised if a path is invalid or leads outside the source's root."""
 
 
 class Root:
-    """The folder, or the prefix of an object store, below which all files of a source lie.
+    """The folder, or the prefix in an object store, that contains all files of a source.
 
     Args:
         path: The path of the folder, or its URL.
-        follows_links: Whether links may lead out of the folder, and to folders.
+        follows_links: Whether links may lead outside the folder, and to folders.
 
     Attributes:
-        path: With links resolved, or a URL; without a "/" at its end.
-        follows_links: As given.
+        path: The path with links resolved, or a URL, without a trailing "/".
+        follows_links: The value of the argument.
     """
 
     def __init__(self, path: str, follows_links: bool = False) -> None:
@@ -33,15 +33,15 @@ class Root:
         self._folders: dict[str, bool] = {}
 
     def relative(self, path: str) -> str:
-        """A path as a table or an annotation states it, made relative to the root.
+        """Returns a path from a table or an annotation, relative to the root.
 
-        Nothing is read, and a file need not exist. Links must not lead out of the root either, unless they are followed.
+        The file is not read and need not exist. Links must not lead outside the root, unless links are followed.
 
         Args:
-            path: Relative to the root, or absolute and below it; with "/" or, as Windows writes it, with "\\" between its parts.
+            path: A path relative to the root, or an absolute path below it. Both "/" and Windows' "\\" are separators.
 
         Raises:
-            OutsideError: It is empty, holds a NUL character or no text, or leads out of the root.
+            OutsideError: The path is empty, contains NUL or invalid text, or leads outside the root.
         """
         name = path if "\\" not in path else path.replace("\\", "/")
         if is_remote(name) and not name.startswith((f"{self._given}/", f"{self.path}/")):
@@ -68,14 +68,14 @@ class Root:
         return name
 
     def is_loop(self, path: str) -> bool:
-        """Whether a path on a disk, relative to the root, is a link to a folder that contains the link."""
+        """Returns whether a path on a disk, relative to the root, is a link to a folder that contains the link."""
         target = os.path.realpath(f"{self.path}/{path}").rstrip("/")
         folders = path.split("/")[:-1]
         above = ("/".join([self.path, *folders[:depth]]) for depth in range(len(folders) + 1))
         return any(f"{os.path.realpath(folder)}/".startswith(f"{target}/") for folder in above)
 
     def holds(self, path: str) -> bool:
-        """Whether a path on a disk, its links resolved, is the root or below it."""
+        """Returns whether a resolved path on a disk is the root or below it."""
         return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
 
     def _outside(self, path: str) -> OutsideError:
@@ -83,7 +83,7 @@ class Root:
 
     def _stays_inside(self, name: str) -> bool:
         folder, _, _ = name.rpartition("/")
-        if folder not in self._folders:  # many files, few folders
+        if folder not in self._folders:  # cache per folder: there are many files in few folders
             if len(self._folders) == _MAX_FOLDERS:
                 self._folders.clear()
             self._folders[folder] = self.holds(os.path.realpath(f"{self.path}/{folder}"))
@@ -94,7 +94,7 @@ class Root:
 
 
 def _is_text(name: str) -> bool:
-    """Halves of surrogate pairs are none, but for those that stand for the bytes of a file name."""
+    """Returns whether a name is valid text. Surrogates are valid only if they stand for bytes of a file name."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:

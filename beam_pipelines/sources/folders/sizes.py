@@ -1,10 +1,10 @@
-"""Sizes of the files that a table or an annotation names: a look at each on a disk, pages of a listing in a store.
+"""Finds the sizes of the files that a table or an annotation names.
 
-A store gives a thousand names and sizes for one request, in the order of the names. So the names that are wanted are sorted,
-and each page is asked for from the next of them on: there are no more requests than names, and no more than the prefix has pages
-(but for one more a thousand names, because several ranges are listed at a time). What else lies below the prefix is passed over,
-a page at a time; only names that are wanted are kept. A table in a random order asks for the same pages again, once for each
-batch of its rows.
+On a disk, each file takes one system call. A store returns a thousand names and sizes per request, in the order of the
+names. Therefore the requested names are sorted, and each page starts at the next requested name. There are at most as
+many requests as names, and about as many as the prefix has pages. Several ranges are listed in parallel, which adds one
+request per thousand names. Only requested names are kept in memory. If a table is in random order, each batch of its
+rows reads the pages again.
 """
 
 import bisect
@@ -19,20 +19,20 @@ from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error, size_on_disk
 
 _NUM_THREADS = 32
-_RANGE_NAMES = 1000  # as many as a page has
-# A table may be longer than memory: as many of its images wait at a time, about 500 bytes each, and their boxes and features.
+_RANGE_NAMES = 1000  # the size of a page
+# Limits memory: each waiting image takes about 500 bytes, plus its boxes and features.
 _BATCH = 16_384
 
 
 def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
-    """Path -> bytes, of those paths that are files. In a store this takes about 200 bytes of memory a path.
+    """Returns path -> bytes for the paths that are files. In a store, each path takes about 200 bytes of memory.
 
     Args:
         root: The root that the paths are relative to.
-        paths: The paths whose sizes are wanted, in any order.
+        paths: The paths to look up, in any order.
 
     Raises:
-        RunError: It could not be found out.
+        RunError: The store could not be listed.
     """
     if not is_remote(root):
         sizes = ((path, size_on_disk(f"{root}/{path}")) for path in paths)
@@ -49,7 +49,7 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 def add_sizes(
     listed: Iterable[LabeledImage | DeadLetter], root: str, others: Sequence[str] = ()
 ) -> Iterator[LabeledImage | DeadLetter]:
-    """Yields what is listed with each file's size; one that is not there keeps 0, until it cannot be read either.
+    """Yields the listed inputs with the size of each file. A missing file keeps the size 0 and fails when it is read.
 
     Args:
         listed: The images that are files, and dead letters.
@@ -75,7 +75,7 @@ def _with_sizes(image: LabeledImage, sizes: Mapping[str, int], others: Sequence[
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
-    """The sizes of the files at sorted paths that stand near each other."""
+    """Returns the sizes of the files at a range of sorted paths."""
     store, names = files_at(root), frozenset(wanted)
     found: dict[str, int] = {}
     position = 0
@@ -85,7 +85,7 @@ def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:
                 found.update(item for item in page if item[0] in names)
                 if page and page[-1][0] >= wanted[position]:
                     break
-            else:  # nothing comes behind it
+            else:  # there are no more pages
                 break
             position = bisect.bisect_right(wanted, page[-1][0])
     except OSError as error:
