@@ -1,4 +1,5 @@
-"""Work on every core, and what is told of it: light processes, threads that read ahead, counts, signals.
+"""Runs work on all cores: pools of worker processes, read-ahead threads, progress counts and signal handling.
 
-What comes in are functions and their arguments; what goes out are their results, in order. Nothing here knows what the work is.
+The input is functions and their arguments. The output is their results, in order. This package is independent of the
+kind of work.
 """

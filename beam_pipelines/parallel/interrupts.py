@@ -1,6 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP, which hold even where a library swallows the exception: in a finalizer, or where it tries imports.
+"""Handles Ctrl-C, SIGTERM and SIGHUP, even if a library suppresses KeyboardInterrupt.
 
-A command ends within ten seconds of one of them, whatever its threads wait for, and at once with a second one.
+Libraries suppress it in finalizers or around optional imports. A command ends within ten seconds of the first signal,
+even if its threads are blocked. A second signal ends it at once.
 """
 
 import atexit
@@ -21,12 +22,13 @@ from typing import Callable, Iterator, NoReturn
 from beam_pipelines.storage.object_stores import retries
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# For the main thread to stop its work and to tell of it; and for each of the three things that are done in its place. Less than ten in all.
+# Time for the main thread to stop and to report, and for each of the three steps that are done otherwise. The sum is
+# less than ten seconds.
 _STOP_SECONDS, _LOOK_SECONDS = 5.5, 1.2
-_CLEAN_SECONDS = 10.0  # what libraries want to do at the end of a process that nobody has told to end
-_SAME_SECONDS = 0.5  # a terminal and who watches over a process both send one, of the same Ctrl-C
+_CLEAN_SECONDS = 10.0  # Time for exit handlers of libraries after a normal end.
+_SAME_SECONDS = 0.5  # A terminal and a process supervisor can both forward the same Ctrl-C.
 
-# Of the process, as the signals are: what is told of one is found out when it has come, wherever that was.
+# Global state of the process, because signals are global too.
 _received: int | None = None
 _find_in_place: Callable[[], str] = str
 _num_unhurried = 0
@@ -36,9 +38,9 @@ _folders: set[str] = set()
 
 
 def listen() -> None:
-    """Makes a signal raise KeyboardInterrupt from now on, and remembers it.
+    """Makes signals raise KeyboardInterrupt from now on, and records the first signal.
 
-    A signal that is ignored, as a background job's is, stays so.
+    Signals that are ignored, as in background jobs, stay ignored.
     """
     forget()
     for number in _SIGNALS:
@@ -49,57 +51,57 @@ def listen() -> None:
 
 
 def forget() -> None:
-    """Forgets a signal that has come, as if none had."""
+    """Resets the state, as if no signal had arrived."""
     global _received, _find_in_place, _telling
     _received, _find_in_place, _telling = None, str, threading.Lock()
     retries.end_waiting(False)
 
 
 def received() -> bool:
-    """Whether a signal came."""
+    """Returns whether a signal arrived."""
     return _received is not None
 
 
 def exit_code() -> int:
-    """The exit code of a process that a signal has ended, as a shell has it: 130 of Ctrl-C, 143 of SIGTERM, 129 of SIGHUP."""
+    """Returns the exit code of a shell for the signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
     return 128 + (_received or signal.SIGINT)
 
 
 def note(find: Callable[[], str]) -> None:
-    """Sets the function that says from now on what of the run's work is in place; it returns an empty text if nothing is."""
+    """Sets the function that describes the completed output of the run. It returns an empty string if there is none."""
     global _find_in_place
     _find_in_place = find
 
 
 def find_in_place() -> str:
-    """Says what of the run's work is in its place, whole, wherever the run was stopped; an empty text if nothing is."""
+    """Returns a description of the completed output of the run, or an empty string if there is none."""
     return _find_in_place()
 
 
 def tell_by(tell: Callable[[str, str], None]) -> None:
-    """Sets the function that says from now on that the command was interrupted: in one line, and what is in place."""
+    """Sets the function that reports an interruption. It gets a one-line message and the completed output."""
     global _tell
     _tell = tell
 
 
 def tell(told: str, in_place: str) -> None:
-    """Says that the command was interrupted, unless that is being said."""
+    """Reports an interruption, unless another thread already reports it."""
     if _telling.acquire(blocking=False):
         _tell(told, in_place)
 
 
 def let_go() -> None:
-    """Lets a signal end the process from now on, without a word: all is told."""
+    """Restores the default signal handlers, so that a signal ends the process without a message."""
     for number in _SIGNALS:
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, signal.SIG_DFL)
 
 
 def check() -> None:
-    """Checks whether a signal came.
+    """Raises KeyboardInterrupt if a signal arrived.
 
     Raises:
-        KeyboardInterrupt: A signal came, whether or not anybody heard of it.
+        KeyboardInterrupt: A signal arrived, even if a library suppressed the first exception.
     """
     if received():
         raise KeyboardInterrupt
@@ -107,7 +109,7 @@ def check() -> None:
 
 @contextlib.contextmanager
 def unhurried() -> Iterator[None]:
-    """Within the block a signal's ten seconds do not run: a cluster ends a job when it can."""
+    """Suspends the ten-second limit in the block, because a cluster can take longer to end a job."""
     global _num_unhurried
     _num_unhurried += 1
     try:
@@ -118,7 +120,7 @@ def unhurried() -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Makes a new folder, which is gone when the block ends, or when the process is ended by a signal before that."""
+    """Context manager for a temporary folder. It is also deleted if a signal ends the process."""
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         _folders.add(folder)
         try:
@@ -128,23 +130,25 @@ def temporary_folder() -> Iterator[str]:
 
 
 def end_in_time() -> None:
-    """Makes this process end in time from now on, whatever the main thread waits for.
+    """Makes this process end in time after a signal, even if the main thread is blocked.
 
-    An exception alone would not do: the main thread may be long in getting it, or in passing it on. It is for a command; a program that
-    calls `main` has an end of its own.
+    An exception is not enough, because the main thread can be slow to receive it or to pass it on. Commands use this
+    function. A program that calls `main` handles the end itself.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)  # the system's handler writes there, wherever the main thread is
+    # The system's signal handler writes to it, even if the main thread is blocked.
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reader, writer), daemon=True).start()
 
 
 def end(code: int) -> NoReturn:
-    """Ends the process, with its children, and does not wait for threads that wait for something."""
+    """Ends the process and its child processes without waiting for blocked threads."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it
+        with contextlib.suppress(OSError, ValueError):  # The stream has no reader.
             stream.flush()
-    _join(atexit._run_exitfuncs, _LOOK_SECONDS if received() else _CLEAN_SECONDS)  # the same as an interpreter's end, but for its threads
+    # The same as a normal interpreter exit, except that threads are not joined.
+    _join(atexit._run_exitfuncs, _LOOK_SECONDS if received() else _CLEAN_SECONDS)
     for child in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -157,7 +161,7 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
     global _received
     while (first := reader.recv(1)[0]) not in _SIGNALS:
         pass
-    _received = _received or first  # where the main thread has not come to its handler
+    _received = _received or first  # The main thread may not have run its handler yet.
     retries.end_waiting()
     came = deadline = time.monotonic()
     while _num_unhurried or time.monotonic() < deadline + _STOP_SECONDS:
@@ -180,14 +184,17 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
 
 
 def _join(function: Callable[[], None], seconds: float = _LOOK_SECONDS) -> None:
-    """Calls a function that may wait for something, and does not wait for it longer."""
+    """Runs a function in a thread and waits at most the given number of seconds for it."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     thread.join(seconds)
 
 
 def _descendants(process: int) -> list[int]:
-    """All processes that a process has started, and that these have; none where the system does not tell: they end with their input."""
+    """Returns the descendants of a process, or an empty list if the system does not list them.
+
+    Such child processes end when their input is closed.
+    """
     children = [int(child) for path in pathlib.Path(f"/proc/{process}/task").glob("*/children") for child in _words(path)]
     return [found for child in children for found in (child, *_descendants(child))]
 
@@ -195,7 +202,7 @@ def _descendants(process: int) -> list[int]:
 def _words(path: pathlib.Path) -> list[str]:
     try:
         return path.read_text().split()
-    except OSError:  # it has just ended
+    except OSError:  # The process has just ended.
         return []
 
 
@@ -206,6 +213,6 @@ def _interrupt(number: int, unused_frame: FrameType | None) -> NoReturn:
 
 
 def _show_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Shows what a finalizer raised, but for an interrupt, which will be told in one line."""
+    """Reports an exception in a finalizer, except for an interrupt, which is reported in one line."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)

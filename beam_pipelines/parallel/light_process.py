@@ -1,4 +1,4 @@
-"""One light process: how its parent starts and asks it, and what it does."""
+"""A worker process: the parent's side, which starts it and sends tasks, and the child's main loop."""
 
 import contextlib
 import gc
@@ -17,7 +17,8 @@ from beam_pipelines.errors import RunError
 
 _LENGTH = struct.Struct("<Q")
 
-# This very package, which need not be installed; before what is, and behind the standard library.
+# The child must import this package, which may not be installed. Its folder goes after the standard library and before
+# site-packages.
 _CHILD = """
 import sys
 first_of_site = next((i for i, path in enumerate(sys.path) if path.endswith("-packages")), len(sys.path))
@@ -28,9 +29,9 @@ run_child(sys.argv[2:])
 
 _READY = b"ready"
 
-# Of threads that read ahead each would else get a heap of its own, which never shrinks; arrays of a few hundred kilobytes would be mapped
-# and unmapped for each block of images, page by page, which is a fifth of what hashing tiny ones takes; and the threads of NumPy's linear
-# algebra, of which nothing is asked, spin while they start: a third of a process's start.
+# Without these limits, each read-ahead thread gets its own heap, which never shrinks. Arrays of a few hundred kilobytes
+# are mapped and unmapped for each block of images, which takes a fifth of the time to hash tiny images. NumPy's linear
+# algebra threads are not needed, but take a third of the start time.
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
@@ -38,16 +39,17 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 
-# What a process imports when it starts, while its parent is still importing Beam.
+# Modules that the child imports at start, while the parent still imports Beam.
 _PRELOADED = ("beam_pipelines.sources.part_listing", "beam_pipelines.shards.shard_writer")
 
 
 class LightProcess:
-    """A light process, seen from its parent; one thread asks it."""
+    """The parent's side of a worker process. Only one thread may use it."""
 
     def __init__(self) -> None:
         package_parent = str(pathlib.Path(__file__).resolve().parents[2])
-        command = [sys.executable, "-P", "-c", _CHILD, package_parent, *_PRELOADED]  # -P: nothing from the user's folder
+        # -P prevents imports from the user's folder.
+        command = [sys.executable, "-P", "-c", _CHILD, package_parent, *_PRELOADED]
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENVIRONMENT | os.environ)
         except OSError as error:
@@ -55,19 +57,19 @@ class LightProcess:
         self._is_ready = self._is_over = False
 
     def is_ready(self) -> bool:
-        """Waits until the process has imported what it needs; False where it ended before a task."""
+        """Waits until the process has finished its imports. Returns False if it ended before."""
         with contextlib.suppress(EOFError, OSError):
             self._is_ready = self._is_ready or _read_message(self._process.stdout) == _READY
         return self._is_ready and not self.has_ended()
 
     def is_over(self) -> bool:
-        """Whether another process must take its place: it is known to have ended, or has while it waited."""
+        """Returns whether the process must be replaced, because it has ended."""
         if self._is_ready and not self._is_over and self.has_ended():
             self.ending()
         return self._is_over
 
     def ask(self, request: bytes) -> bytes:
-        """Sends a task, and returns the answer.
+        """Sends a task and returns the answer.
 
         Args:
             request: The pickled function and its arguments.
@@ -76,7 +78,7 @@ class LightProcess:
             The pickled answer: (succeeded, value or exception).
 
         Raises:
-            RunError: The process ended meanwhile.
+            RunError: The process ended before it answered.
         """
         try:
             _write_message(self._process.stdin, request)
@@ -85,21 +87,21 @@ class LightProcess:
             raise RunError(f"a light process ended ({self.ending()}) while it was at work") from None
 
     def has_ended(self) -> bool:
-        """Whether the process has ended."""
+        """Returns whether the process has ended."""
         return self._process.poll() is not None
 
     def ending(self) -> str:
-        """How the process ended, once it has; no more is to be asked of it."""
+        """Waits for the end of the process and describes it. The process must not be used afterwards."""
         code, self._is_over = self._process.wait(), True
         for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):  # what it has not taken is lost
+            with contextlib.suppress(OSError):  # Data that the process did not read is lost.
                 stream.close()
         if code == -signal.SIGKILL:
             return "killed: was there memory left?"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """Kills the process, and waits for its end."""
+        """Kills the process and waits for its end."""
         self._process.kill()
         self._process.wait()
 
@@ -122,17 +124,19 @@ def _read_message(stream: BinaryIO) -> bytes:
 
 
 def run_child(preloaded: list[str]) -> None:
-    """Runs a light process: says that it is ready, and reads tasks from standard input until that ends.
+    """Runs the main loop of a worker process.
 
-    It answers (succeeded, value or exception) to each.
+    It reports that it is ready, and then reads tasks from standard input until the end of the stream. The answer to
+    each task is (succeeded, value or exception).
     """
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C, or its end, reaches the whole terminal; the parent decides
+        # Ctrl-C and a hang-up reach all processes of the terminal. The parent decides about them.
+        signal.signal(number, signal.SIG_IGN)
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a stray print must not reach the answers
+    os.dup2(2, 1)  # Prints must not mix with the answers.
     for module in preloaded:
         importlib.import_module(module)
-    gc.freeze()  # what was imported stays, and need not be looked through again
+    gc.freeze()  # Imported objects are permanent, so the garbage collector can skip them.
     _write_message(answers, _READY)
     while True:
         try:
@@ -141,7 +145,7 @@ def run_child(preloaded: list[str]) -> None:
             return
         try:
             _write_message(answers, _answer(request))
-        except BrokenPipeError:  # the parent is gone
+        except BrokenPipeError:  # The parent has ended.
             os._exit(1)
 
 
@@ -149,10 +153,10 @@ def _answer(request: bytes) -> bytes:
     try:
         function, args = pickle.loads(request)
         return pickle.dumps((True, function(*args)), protocol=5)
-    except Exception as error:  # whatever it is, it crosses to the parent, which raises it
+    except Exception as error:  # Any exception is sent to the parent, which raises it again.
         note = "in a light process:\n" + traceback.format_exc()
         error.add_note(note)
         try:
             return pickle.dumps((False, error), protocol=5)
-        except Exception:  # not everything that can be raised can be pickled
+        except Exception:  # Not every exception can be pickled.
             return pickle.dumps((False, RuntimeError(f"{error!r}\n{note}")), protocol=5)

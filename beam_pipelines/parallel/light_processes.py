@@ -1,11 +1,11 @@
-"""Light processes: the plain part of the work on every core, without a second copy of Beam.
+"""Pool of worker processes that run plain functions on every core, without a second copy of Beam.
 
-A Beam worker process costs seconds to start and 160 MB; one of these costs 0.2 s and 50 MB, because it imports neither
-Beam nor TensorFlow. Threads would be lighter still, and lose on small images.
+A Beam worker process needs seconds to start and 160 MB. A process of this pool needs 0.2 s and 50 MB, because it
+imports neither Beam nor TensorFlow. Threads would need even less, but are slower for small images.
 
-Why not `concurrent.futures` or loky: the first imports the user's `__main__` again in each child (an unguarded
-script would run twice), and children of the second outlive a parent that is killed. Here a child lives exactly as long as its
-standard input is open.
+`concurrent.futures` is not used because its child processes import the user's `__main__`, so an unguarded script would
+run twice. loky is not used because its child processes outlive a killed parent. These child processes end when their
+standard input is closed.
 """
 
 import atexit
@@ -21,15 +21,15 @@ from typing import Any, Callable, Iterator
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.light_process import LightProcess
 
-# Of one that ends before it is ready: what keeps it from starting is not gone by trying again and again.
+# Limits the attempts for a process that ends before it is ready, because the cause rarely disappears.
 _MAX_STARTS = 3
 
 
 class LightProcesses:
-    """A fixed number of child processes that run module-level functions with picklable arguments.
+    """Pool with a fixed number of child processes for module-level functions with picklable arguments.
 
-    One that ends is replaced. The task that it was at fails, and is not tried again here: what ended it, a lack of memory mostly,
-    would end the next one too, and a runner that tries a bundle again does so after a while, or elsewhere.
+    A process that ends is replaced. Its task fails and is not retried here. The cause is usually a lack of memory,
+    which would also end the next process. A runner retries the bundle later or on another machine.
     """
 
     def __init__(self, num_processes: int) -> None:
@@ -37,16 +37,16 @@ class LightProcesses:
         self._lock = threading.Lock()
         self._closed = False
         self._num_unfinished = 0
-        self._failure: RunError | None = None  # that none can be started
+        self._failure: RunError | None = None  # Set if no process can be started.
         self._children = [LightProcess() for _ in range(num_processes)]
         for index in range(num_processes):
             threading.Thread(target=self._serve, args=(index,), daemon=True).start()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
-        """Runs `function(*args)` in one of the processes. What it raises, the future raises."""
+        """Runs `function(*args)` in a process of the pool, and returns a future with its result or exception."""
         future: Future = Future()
         request = pickle.dumps((function, args), protocol=5)
-        with self._lock:  # so that no task comes after `close` has put the end into the queue
+        with self._lock:  # No task may be queued after the end marker of `close`.
             if self._closed:
                 future.set_exception(_stopped())
             else:
@@ -56,7 +56,7 @@ class LightProcesses:
         return future
 
     def is_idle(self) -> bool:
-        """Whether no task is running and none waits, and the next one would be taken."""
+        """Returns whether no task is running or queued, and the pool can accept tasks."""
         return not self._num_unfinished and self._failure is None
 
     def _note_end(self, unused: Future) -> None:
@@ -64,8 +64,8 @@ class LightProcesses:
             self._num_unfinished -= 1
 
     def close(self) -> None:
-        """Ends the processes; what is still running is lost."""
-        with self._lock:  # from now on none is replaced
+        """Ends the processes. Running tasks are lost."""
+        with self._lock:  # From now on, processes are not replaced.
             self._closed = True
         for child in self._children:
             child.kill()
@@ -82,16 +82,16 @@ class LightProcesses:
                 continue
             try:
                 succeeded, value = pickle.loads(answer)
-            except Exception as error:  # of whatever class the answer is
+            except Exception as error:  # The answer can be of any class.
                 succeeded, value = False, RuntimeError(f"a light process's answer cannot be unpickled: {error!r}")
             future.set_result(value) if succeeded else future.set_exception(value)
-        self._children[index].ending()  # `close` has killed it; its files are this thread's to close
+        self._children[index].ending()  # `close` has killed the process. This thread must close its pipes.
 
     def _ready_child(self, index: int) -> LightProcess:
-        """The process of a thread, or where that has ended another one.
+        """Returns the process of a thread, and replaces it if it has ended.
 
         Raises:
-            RunError: The pool is closed, or no process comes to its start.
+            RunError: The pool is closed, or no process can be started.
         """
         for _ in range(_MAX_STARTS):
             with self._lock:
@@ -114,43 +114,43 @@ def _stopped() -> RunError:
 
 
 def share(value: Any) -> bytes:
-    """Pickles once what many tasks have in common; `shared` gives it back, unpickled once in each process.
+    """Pickles a value that many tasks share. `shared` unpickles it once in each process.
 
-    What is shared twice is two values, however equal: what an instance has looked up does not hold for the next one.
+    Sharing an equal value again gives a separate object, so that cached lookups of the first are not reused.
     """
     return pickle.dumps((next(_shares), value), protocol=5)
 
 
 @functools.lru_cache(maxsize=2)
 def shared(pickled: bytes) -> Any:
-    """Returns the value that `share` pickled: the same object each time, in each process for the last two."""
+    """Returns the value that `share` pickled. Each process caches the last two values."""
     _, value = pickle.loads(pickled)
     return value
 
 
-_shares = itertools.count()  # of this process, whose light processes are nobody else's
+_shares = itertools.count()  # One counter per process is enough, because each process has its own pool.
 
 
-# Of memory that tasks in flight say they hold, all together; a task that says more runs alone.
+# Limit on the total memory of running tasks. A task that needs more runs alone.
 MAX_HELD_BYTES = 256 << 20
 
 
 class TaskWindow:
-    """Tasks in flight on the light processes, a bounded number of them and of their memory; with no processes, tasks run on the spot."""
+    """Limits the number and the memory of running tasks. With 0 processes, tasks run in the caller."""
 
     def __init__(self, num_processes: int) -> None:
         self._pool = light_processes(num_processes) if num_processes else None
-        self._limit = 2 * num_processes  # one at work and one ready, so that no process waits
+        self._limit = 2 * num_processes  # One running and one queued task for each process, so that no process is idle.
         self._in_flight: collections.deque[tuple[Future, int]] = collections.deque()
         self._held_bytes = 0
 
     def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task and yields the results of earlier ones that are ready, or must be for the window to move on.
+        """Starts a task and yields the results of earlier tasks that are ready, or that must finish first.
 
         Args:
-            function: The function to run, of a module and with picklable arguments.
+            function: A module-level function with picklable arguments.
             *args: The arguments of the function.
-            held_bytes: The memory in bytes that the task takes, where that is much.
+            held_bytes: The memory that the task needs, in bytes. 0 for small tasks.
         """
         if self._pool is None:
             yield function(*args)
@@ -163,7 +163,7 @@ class TaskWindow:
             yield self._take()
 
     def drain(self) -> Iterator[Any]:
-        """Waits for the tasks that are left, and yields their results."""
+        """Waits for the remaining tasks and yields their results."""
         while self._in_flight:
             yield self._take()
 
@@ -178,7 +178,7 @@ _lock = threading.Lock()
 
 
 def light_processes(num_processes: int) -> LightProcesses:
-    """Returns the pool of that size: one a process, since every DoFn instance asks for it."""
+    """Returns the pool of this size. It is shared in the process, because every DoFn instance asks for it."""
     with _lock:
         if num_processes not in _pools:
             _pools[num_processes] = LightProcesses(num_processes)
@@ -186,7 +186,7 @@ def light_processes(num_processes: int) -> LightProcesses:
 
 
 def end_running_tasks() -> None:
-    """Ends the pools of this process that are at work; what is running is lost. Those that are idle stay, for the next job."""
+    """Closes the busy pools of this process. Running tasks are lost. Idle pools stay for the next job."""
     with _lock:
         for num_processes in [number for number, pool in _pools.items() if not pool.is_idle()]:
             _pools.pop(num_processes).close()
@@ -194,7 +194,7 @@ def end_running_tasks() -> None:
 
 @atexit.register
 def close_light_processes() -> None:
-    """Ends all pools of this process; what is still running is lost."""
+    """Closes all pools of this process. Running tasks are lost."""
     with _lock:
         while _pools:
             _pools.popitem()[1].close()

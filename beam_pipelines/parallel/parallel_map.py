@@ -1,4 +1,4 @@
-"""ParallelMap: plain functions over the elements of a bundle, on every core."""
+"""Beam DoFn that runs plain functions over the elements of a bundle on every core."""
 
 from typing import Any, Callable, Iterable, Iterator
 
@@ -12,14 +12,14 @@ from beam_pipelines.parallel.light_processes import TaskWindow
 
 
 class ParallelMap(beam.DoFn):
-    """Runs plain functions in light processes, or where there are none on the spot. What they return comes in the tasks' order.
+    """Runs plain functions in worker processes and emits their results in task order.
 
-    A `process` yields from `run`; an instance says by `take` what becomes of a task's result, and by `finish` what a bundle ends with.
-    A bundle ends when all its tasks have.
+    A subclass yields from `run` in `process`. It overrides `take` to convert the result of a task, and `finish` to add
+    outputs at the end of a bundle. A bundle ends after all of its tasks.
 
     Args:
-        num_processes: The number of light processes; 0: tasks run on the spot.
-        run_id: The id of the run that it is part of.
+        num_processes: The number of worker processes. With 0, tasks run in the caller.
+        run_id: The id of the run, for log messages.
     """
 
     def __init__(self, num_processes: int, run_id: str) -> None:
@@ -32,15 +32,15 @@ class ParallelMap(beam.DoFn):
         self._tasks = TaskWindow(self._num_processes)
 
     def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task, and gives the outputs of those that have ended; see `TaskWindow.run`."""
+        """Starts a task, and yields the outputs of completed tasks. See `TaskWindow.run`."""
         return self._take_all(self._tasks.run(function, *args, held_bytes=held_bytes))
 
     def take(self, result: Any) -> Iterable[Any]:
-        """Makes the outputs of a task's result."""
+        """Returns the outputs for the result of a task."""
         raise NotImplementedError
 
     def finish(self) -> Iterable[Any]:
-        """Makes the last outputs of a bundle."""
+        """Returns the last outputs of a bundle."""
         return ()
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -53,7 +53,7 @@ class ParallelMap(beam.DoFn):
 
 
 def _in_global_window(output: Any) -> Any:
-    """Wraps an output as Beam wants what belongs to no element."""
+    """Wraps an output in the global window, as Beam requires for outputs without an element."""
     if isinstance(output, TaggedOutput):
         return TaggedOutput(output.tag, _in_global_window(output.value))
     return WindowedValue(output, 0, [GlobalWindow()])

@@ -1,7 +1,8 @@
-"""Counts of work done, shared by every process of a run through small files, and shown on a terminal.
+"""Shares progress counts between the processes of a run through small files, and shows them on a terminal.
 
-Metrics of the local runner, and of Flink, arrive only at the end of a stage; so each worker process keeps a file with its own counts, or
-an object that it writes again every few seconds. Where it runs a step of Beam's it adds to Beam's metrics too, which engines show.
+Metrics of the local runner and of Flink arrive only at the end of a stage. Each worker process therefore keeps its
+counts in its own file. In an object store, it rewrites an object every few seconds. In a Beam step, counts are also
+added to Beam's metrics, which engines display.
 """
 
 import contextlib
@@ -24,17 +25,17 @@ JSON_SECONDS = 1.0
 
 
 class Counts(NamedTuple):
-    """Work done so far.
+    """Counts of completed work.
 
     Attributes:
-        listed: The number of inputs that were listed.
-        listing_done: 1 once all inputs are listed.
-        written: The number of inputs that were written, or refused by the writer.
-        dead_letters: The number of inputs among these that the writer refused.
-        analyzed: The number of examples that a phase of an analysis has read.
-        written_bytes: The size in bytes of the records that were written.
-        retries: The number of requests to object stores that were made again.
-        hashed: The number of images that were read and hashed before the plan.
+        listed: The number of listed inputs.
+        listing_done: 1 after all inputs are listed.
+        written: The number of inputs that the writer wrote or rejected.
+        dead_letters: The number of inputs that the writer rejected.
+        analyzed: The number of examples read by a phase of an analysis.
+        written_bytes: The size of the written records, in bytes.
+        retries: The number of repeated requests to object stores.
+        hashed: The number of images read and hashed before planning.
     """
 
     listed: int = 0
@@ -47,12 +48,12 @@ class Counts(NamedTuple):
     hashed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
-        """Adds other counts, field by field."""
+        """Returns the sum with other counts, field by field."""
         return Counts(*map(sum, zip(self, other)))
 
 
 class Stage(NamedTuple):
-    """One bar: its name, what is done, of how much where that is known, and a note."""
+    """A progress bar: its name, the completed and total amounts, and a note. An unknown total is None."""
 
     name: str
     done: int
@@ -63,37 +64,37 @@ class Stage(NamedTuple):
 _COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
 
 
-# Progress directory -> this process's file in it, and what it says.
+# Maps a progress directory to this process's file in it, and the contents of the file.
 _files: dict[str, tuple[pathlib.Path, Counts]] = {}
-# The same for objects, and when it was last written.
+# The same for objects, with the time of the last write.
 _objects: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
-# What the command has heard of its job from the engine.
+# Number of job restarts that the engine reported.
 _num_restarts = 0
-# One of `log.DISPLAYS`.
+# A value of `log.DISPLAYS`.
 _display = "auto"
 
 
 def set_display(name: str) -> None:
-    """Sets how progress is shown from now on, one of `log.DISPLAYS`."""
+    """Sets how progress is shown from now on. The name is a value of `log.DISPLAYS`."""
     global _display
     _display = name
 
 
 def count_restart() -> int:
-    """Notes that the engine has started the job of this command again, and says how often it has."""
+    """Records that the engine restarted the job, and returns the number of restarts."""
     global _num_restarts
     _num_restarts += 1
     return _num_restarts
 
 
 def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> None:
-    """Adds to the counts of this process, which are shown as progress. A disk or a store that fails costs counts, never the run.
+    """Adds to the progress counts of this process. If the disk or store fails, only counts are lost.
 
     Args:
-        directory: The progress directory of the run; empty: nobody looks there.
-        details: Counts that only Beam's metrics tell: dead letters by reason, milliseconds of a stage.
-        **counts: Counts to add, by the fields of `Counts`.
+        directory: The progress directory of the run. An empty string disables the progress files.
+        details: Counts only for Beam's metrics, such as dead letters by reason or milliseconds of a stage.
+        **counts: Counts to add, named after the fields of `Counts`.
     """
     counts["retries"] = take_retries()
     count_in_beam({**counts, **details})
@@ -104,7 +105,7 @@ def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> Non
 
 
 def count_in_beam(counts: Mapping[str, int]) -> None:
-    """Adds to the counters of the step of Beam's that this thread runs; a light process runs none, and has no Beam."""
+    """Adds to the counters of the current Beam step. It has no effect in worker processes, which do not import Beam."""
     if beam_metrics := sys.modules.get("apache_beam.metrics"):
         for name, number in counts.items():
             if number:
@@ -118,22 +119,23 @@ class Stopwatch:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """The milliseconds since the last lap, by the name of their count."""
+        """Returns the milliseconds since the last call, by the name of their count."""
         msecs = int(1000 * (time.monotonic() - self._since))
-        self._since += msecs / 1000  # what is left of one is of the next
+        self._since += msecs / 1000  # Carry the remainder over to the next call.
         return {self._name: msecs}
 
 
 def _count_in_file(directory: str, counts: Counts) -> None:
     path, total = _files.get(directory, (None, Counts()))
-    if path is None or not path.exists():  # the first of its run
+    if path is None or not path.exists():  # The first count of the run.
         path, total = pathlib.Path(directory, f"{os.getpid()}-{uuid.uuid4().hex}"), Counts()
         path.parent.mkdir(exist_ok=True)
     total = total.plus(counts)
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
     try:
         _files[directory] = path, total
-        os.pwrite(descriptor, _COUNTS.pack(*total), 0)  # over the old counts: a reader never sees half of them
+        # Overwrite in place, so that a reader never sees a partial file.
+        os.pwrite(descriptor, _COUNTS.pack(*total), 0)
     finally:
         os.close(descriptor)
 
@@ -148,7 +150,7 @@ def _count_in_object(directory: str, counts: Counts) -> None:
 
 
 def read_counts(directory: str) -> Counts:
-    """The sum of the counts of all processes; a bundle that was tried twice counts twice."""
+    """Returns the sum of the counts of all processes. Retried bundles count twice."""
     total = Counts()
     for data in _read_all(directory):
         if len(data) == _COUNTS.size:
@@ -160,17 +162,17 @@ def _read_all(directory: str) -> Iterator[bytes]:
     files = files_at(directory)
     try:
         names = [name for name, _ in files.list(directory)] if is_remote(directory) else os.listdir(directory)
-    except OSError:  # not there yet, or not any more
+    except OSError:  # The directory does not exist yet, or not any more.
         return
     for name in names:
         try:
             yield files.read(f"{directory}/{name}")
-        except OSError:  # the run has just ended
+        except OSError:  # The run has just ended.
             continue
 
 
 def stage_of(directory: str) -> str:
-    """How far a run is, by what its workers have counted: list, plan, write, publish."""
+    """Returns the stage of a run, from its progress counts: list, plan, write or publish."""
     counts = read_counts(directory)
     if not counts.listing_done:
         return "list"
@@ -178,11 +180,11 @@ def stage_of(directory: str) -> str:
 
 
 class ProgressDisplay:
-    """Shows how far a run is, while it lasts: bars on a terminal; elsewhere, and in a log, a line each half minute; or lines for programs.
+    """Shows the progress of a run: bars on a terminal, log lines every half minute elsewhere, or JSON lines.
 
     Args:
         directory: The progress directory of the run.
-        stages: Makes the bars that are shown of what was counted; None: the bars of `prepare`.
+        stages: A function that turns the counts into bars. None shows the bars of `prepare`.
     """
 
     def __init__(self, directory: str, stages: Callable[[Counts], list[Stage]] | None = None) -> None:
@@ -230,9 +232,9 @@ class ProgressDisplay:
     def _tell_programs(self) -> None:
         last, is_over = _Look(Counts(), []), False
         while not is_over:
-            is_over = self._stop.wait(JSON_SECONDS)  # the last line is of the end
+            is_over = self._stop.wait(JSON_SECONDS)  # The last line shows the end of the run.
             now = self._look()
-            if sum(now.counts) < sum(last.counts):  # what was counted went with the working directory
+            if sum(now.counts) < sum(last.counts):  # The working directory and its counts are already deleted.
                 return
             stages = [
                 {
@@ -266,7 +268,7 @@ class ProgressDisplay:
             TimeRemainingColumn(),
         ]
         console = Console(stderr=True)
-        # What a command prints meanwhile goes where it would without bars: above them only where both are on the terminal.
+        # Output of the command goes above the bars only if both are on the terminal.
         with Progress(*columns, console=console, transient=True, refresh_per_second=5, redirect_stdout=os.isatty(1)) as progress:
             bars = [progress.add_task(stage.name, total=None, note="") for stage in self._stages(Counts())]
             first: _Look | None = None
@@ -280,20 +282,20 @@ class ProgressDisplay:
 
 
 class _Look:
-    """What was counted until now."""
+    """Progress counts at one time."""
 
     def __init__(self, counts: Counts, stages: list[Stage]) -> None:
         self.counts, self.stages, self.seconds = counts, stages, time.monotonic()
 
     def rates(self, last: "_Look") -> Iterator[tuple[float, float | None]]:
-        """How much of each stage was done a second since another look, and in how many seconds it ends if that goes on."""
+        """Yields the rate of each stage per second since another time, and the estimated seconds left."""
         before = {stage.name: stage.done for stage in last.stages}
         for stage in self.stages:
             rate = (stage.done - before.get(stage.name, 0)) / max(self.seconds - last.seconds, 1e-3)
             yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
 
     def bytes_per_second(self, last: "_Look") -> float:
-        """The bytes of records that were written a second since another look."""
+        """Returns the bytes of records written per second since another time."""
         return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 
 
@@ -306,7 +308,7 @@ def _stages(counts: Counts) -> list[Stage]:
 
 
 def stages_with_hashing(counts: Counts) -> list[Stage]:
-    """Makes the bars of a run of `prepare` that looks for duplicates."""
+    """Returns the bars of a `prepare` run that searches for duplicates."""
     listed, *others = _stages(counts)
     return [listed, Stage("hashed", counts.hashed, listed.total), *others]
 

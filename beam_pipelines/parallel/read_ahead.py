@@ -1,4 +1,4 @@
-"""Reading ahead in threads: an object store answers a request in tens of milliseconds, but many at a time."""
+"""Reads ahead in threads, because an object store has a high latency but serves many requests in parallel."""
 
 import collections
 import functools
@@ -8,7 +8,7 @@ from typing import Callable, Iterable, Iterator, TypeVar
 NUM_THREADS = 32
 MAX_BYTES = 64 << 20
 
-# Of each result, while none whose size was unknown has come: a large photograph's, for a few of them soon tell what theirs are.
+# Size to assume for each result until one result of unknown size arrives. It is the size of a large photograph.
 ASSUMED_BYTES = 4 << 20
 
 Item = TypeVar("Item")
@@ -17,20 +17,21 @@ Result = TypeVar("Result")
 
 @functools.lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """The pool of threads: one a process, whatever number of bundles it works on."""
+    """Returns the thread pool, which all bundles of a process share."""
     return ThreadPoolExecutor(NUM_THREADS, "read_ahead")
 
 
 def read_ahead(
     function: Callable[[Item], Result], items: Iterable[tuple[Item, int]], size_of: Callable[[Result], int] = lambda result: 0
 ) -> Iterator[Result]:
-    """Calls `function` with each item, in threads ahead of the caller, and yields the results in the order of the items.
+    """Calls `function` with each item in threads ahead of the caller, and yields the results in order.
 
     Args:
-        function: The function to call, which must be thread-safe. What it raises is raised here, in its turn.
-        items: (item, size of its result in bytes). At most `2 * NUM_THREADS` results wait, of `MAX_BYTES` unless a single one
-            is larger. A size of 0 is an unknown one: then that of the largest result is assumed that has come.
-        size_of: The size of a result in bytes, where it was unknown.
+        function: A thread-safe function. Its exceptions are raised in the order of the items.
+        items: (item, size of its result in bytes). At most `2 * NUM_THREADS` results are pending, and at most
+            `MAX_BYTES` unless one result is larger. A size of 0 means unknown, and assumes the size of the largest
+            result so far.
+        size_of: A function that returns the size of a result in bytes, for items of unknown size.
     """
     waiting: collections.deque[tuple[Future, int]] = collections.deque()
     known_bytes, num_unknown, largest = 0, 0, 0
