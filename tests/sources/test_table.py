@@ -206,7 +206,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pat
     "name, header, part",
     [
         ("no image", "a,label", "none of the columns file_name, image,"),
-        ("no label", "file_name,a", "--label COLUMN, or --label none"),
+        ("no label", "file_name,a", "--label none"),
         ("a row for a header", "1.jpg,cat", "it has the columns 1.jpg, cat"),
         ("a name twice", "file_name,label,label", "2 columns are named 'label'"),
         ("nothing", "", "found nothing where the header should be"),
