@@ -1,5 +1,5 @@
-"""Files with many examples in each, which others wrote: the sources `tfrecord` and `webdataset`.
+"""Sources for files with many examples each, written by other tools: `tfrecord` and `webdataset`.
 
-What comes in are TFRecord, ArrayRecord or tar files; what goes out are references that say where in its file each image lies, with the
-values of the other fields. The images of compressed files, which cannot be read again by their place, go into the spool.
+The input is TFRecord, ArrayRecord or tar files. The output is references with the position of each image in its file,
+and the values of the other fields. Images in compressed files go into the spool, because they cannot be read by offset.
 """

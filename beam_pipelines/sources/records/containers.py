@@ -1,13 +1,14 @@
-"""Files with many examples in each: which of them an input means, and in which split they are.
+"""Finds the files of an input that contain many examples each, and their splits.
 
-    the input                    the files
-    a file                       that one
-    data/train-*.tfrecord        what the pattern fits; `**/` stands for any folders
-    data/shard-{000..010}.tar    eleven names; {a,b} stands for either
-    a folder                     what is named like such a file, in it and below
+    input                        files
+    a file                       that file
+    data/train-*.tfrecord        the files that match the pattern; `**/` matches any folders
+    data/shard-{000..010}.tar    eleven names; {a,b} is a choice
+    a folder                     the files with a suitable extension, in the folder and below
 
-A file is named like a split if `train`, `val`, `test`, … is a word of its name, or of its folder's. Where a user says that all are, shards
-such as `fold0-000000.tar` are of `fold0`; where some are and such shards lie beside them, a user has to say what they are.
+A file has the name of a split if `train`, `val`, `test` or a similar word is in its name, or in its folder's name. With
+`--split_folders=yes`, shards such as `fold0-000000.tar` belong to the split `fold0`. Without this option, such shards
+beside files of known splits are an error.
 """
 
 import re
@@ -23,23 +24,23 @@ from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at
 
 _WORD = re.compile(r"[A-Za-z]+")
-_SHARD = re.compile(rf"({NAME_PATTERN.pattern})-\d+(?:-of-\d+)?(?:\..*)?")  # `dev-000000.tar`, `dev-00000-of-00002.tfrecord.gz`
+_SHARD = re.compile(rf"({NAME_PATTERN.pattern})-\d+(?:-of-\d+)?(?:\..*)?")  # `dev-000000.tar`, `dev-00000-of-00002.tfrecord`
 
 
 class Containers:
     """The files of an input.
 
     Args:
-        config: The options that say where the files lie, and which are ignored.
-        is_container: A function that tells whether a file is named like one; asked of a folder's files.
-        expected: The names that are expected of them, for a message.
+        config: The options of the source.
+        is_container: A function that returns whether a name in an input folder has a suitable extension.
+        expected: The expected names, for a message.
 
     Attributes:
-        root: The folder that they lie below.
-        names: The paths of the files below it, in ascending order; at least one.
+        root: The root folder of the files.
+        names: The paths of the files relative to the root, in ascending order; never empty.
 
     Raises:
-        UserError: There is none.
+        UserError: There are no files.
     """
 
     def __init__(self, config: PrepareConfig, is_container: Callable[[str], bool], expected: str) -> None:
@@ -56,14 +57,15 @@ class Containers:
             raise UserError(f"--input={config.input}: no file{name_first(self._dead_letters)}; expected {expected}")
 
     def beside(self, part: str) -> tuple[int, list[DeadLetter]]:
-        """What is told with the first file: how many others are ignored, and what can't be opened."""
+        """Returns the number of ignored files and the dead letters if `part` is the first file; otherwise nothing."""
         return (self._num_ignored, self._dead_letters) if part == self.names[0] else (0, [])
 
     def splits(self) -> dict[str, str]:
-        """The split of each file by its name; empty unless all are named like one, or where other splits were asked for.
+        """Returns the split of each file by its name; empty if the names do not define the splits.
 
         Raises:
-            UserError: A file isn't named like a split, where all are said to be; or shards of other names lie beside those that are.
+            UserError: With `--split_folders=yes`, a file is not named like a split; without the option, only some
+                shards are.
         """
         if self._config.split_folders is False:
             return {}
@@ -85,7 +87,7 @@ class Containers:
                 )
             return {}
         if self._config.asks_for_shares and not self._config.source.divide and len(set(splits.values())) == 1:
-            return {}  # one split, which is to be divided
+            return {}  # the only split is to be divided
         return splits
 
     def _all_files(self, is_container: Callable[[str], bool]) -> Iterator[str]:
@@ -100,7 +102,7 @@ class Containers:
         self._num_ignored += listing.num_ignored
 
     def _fitting(self, wanted: InputNames) -> set[str]:
-        for name in wanted.literal if len(wanted.literal) == 1 else ():  # of many, each says so when it is opened
+        for name in wanted.literal if len(wanted.literal) == 1 else ():  # with many names, opening a missing file fails
             if not files_at(self.root.path).exists(f"{self.root.path}/{name}"):
                 raise UserError(f"--input={self._config.input}: no such file or folder; expected one, or a pattern of names")
         if not wanted.patterns:
@@ -110,7 +112,7 @@ class Containers:
 
 
 def refuse_outside(root: Root, name: str) -> DeadLetter | None:
-    """What becomes of a file that a link leads out of the root, or of a name that means none; None of any other."""
+    """Returns the dead letter of an invalid name or of a link outside the root; None for all other files."""
     try:
         root.relative(name)
     except OutsideError as error:
@@ -119,7 +121,10 @@ def refuse_outside(root: Root, name: str) -> DeadLetter | None:
 
 
 def split_in_name(path: str) -> str | None:
-    """`flowers-train.tfrecord-00000-of-00016`, `val/7.tar`: the last word that names a split, a file's before a folder's."""
+    """Returns the last split in a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar`; else None.
+
+    A split in the file name takes precedence over a split in a folder name.
+    """
     for part in reversed(path.split("/")):
         named = [SPLIT_FOLDERS[word.lower()] for word in _WORD.findall(part) if word.lower() in SPLIT_FOLDERS]
         if named:

@@ -1,4 +1,4 @@
-"""Files of records that others wrote, for commands that look at them as they lie: which there are, their first examples, and their label."""
+"""Reads record files that other tools wrote, for commands that inspect them: the files, first examples, and label."""
 
 import contextlib
 import itertools
@@ -20,18 +20,18 @@ from tf_input.first_records import MAX_RECORDS
 
 
 class ForeignFiles:
-    """The files of a path: one, those in a folder and below, those that a pattern fits, or those of a data set that describes itself.
+    """The record files of a path: one file, a folder, a pattern, or a dataset with its own description.
 
     Args:
-        path: Also a URL.
+        path: A path or a URL.
 
     Attributes:
-        root: The folder that they lie below.
-        splits: Name of each -> its split, or "" where none is named.
-        describes_itself: Whether the splits are those of a data set of TensorFlow Datasets, or of ours.
+        root: The root folder of the files.
+        splits: File name -> its split, or "" if it is unknown.
+        describes_itself: Whether the splits come from a manifest or from TensorFlow Datasets' metadata.
 
     Raises:
-        UserError: There is none.
+        UserError: There are no files.
     """
 
     def __init__(self, path: str) -> None:
@@ -47,15 +47,15 @@ class ForeignFiles:
                 containers = Containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
                 named = containers.splits()
                 self.root, self.splits = containers.root, {name: named.get(name, "") for name in containers.names}
-        except UserError as error:  # which names the path as `prepare` does
+        except UserError as error:  # the message has the option of `prepare`
             raise UserError(str(error).replace("--input=", "", 1)) from None
 
     def records(self, name: str) -> Iterator[Record | BadRecord]:
-        """The examples of a file.
+        """Yields the records of a file.
 
         Raises:
-            UserError: It is none of records, or not there.
-            StorageError: A store does not give it.
+            UserError: The file does not contain records, or does not exist.
+            StorageError: The store failed to return the file.
         """
         path = f"{self.root.path}/{name}"
         try:
@@ -71,11 +71,11 @@ class ForeignFiles:
             raise UserError(told) from None
 
     def first_examples(self) -> list[ExampleReader]:
-        """As many as are looked at."""
+        """Returns the first examples, up to `MAX_RECORDS`, to inspect them."""
         return list(itertools.islice(self._examples(), MAX_RECORDS))
 
     def find_label(self, first: list[ExampleReader]) -> LabelFeature:
-        """The label that a layout has which is known, or the classes of its objects."""
+        """Returns the label of a known layout, or its objects' classes; an empty label for unknown layouts."""
         try:
             layout = self._layout or find_layout(iter(first), SourceConfig(), next(iter(self.splits)))
         except (UserError, BadExampleError):

@@ -1,12 +1,12 @@
-"""Data sets of TFRecords that describe themselves: those of TensorFlow Datasets, and our own.
+"""Reads datasets of record files that have metadata: those of TensorFlow Datasets, and our own.
 
-What is kept, where no label and no feature is named:
+If no labels and no features are requested, these features are kept:
 
-    our own                everything that the manifest's schema has
-    TensorFlow Datasets    of `supervisedKeys` or else of the only candidates: the image, and as labels the objects
-                           (boxes with classes), a class or several; other features on request
+    our own                all features of the manifest's schema
+    TensorFlow Datasets    the image and the labels from `supervisedKeys`, or the only candidates. Labels are objects
+                           (boxes with classes), one class, or several classes. Other features are kept on request.
 
-Nested features are named with "/" between the parts, as records have them (`objects/bbox`).
+The names of nested features have "/" between their parts, as in the records (`objects/bbox`).
 """
 
 import json
@@ -42,11 +42,11 @@ _BOXES, _OBJECT_LABEL = f"{OBJECTS}/bbox", f"{OBJECTS}/{LABEL}"
 
 
 class RecordDirectory(NamedTuple):
-    """What a directory says of itself.
+    """The metadata of a directory.
 
     Attributes:
-        layout: The layout of its records.
-        files: Name of a shard -> its split.
+        layout: The layout of the records.
+        files: Shard name -> its split.
     """
 
     layout: Layout
@@ -54,10 +54,10 @@ class RecordDirectory(NamedTuple):
 
 
 def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
-    """None where a folder does not describe itself, or where a layout is named that is not its own.
+    """Reads the metadata of a folder. Returns None if it has no metadata, or if `layout` names another layout.
 
     Raises:
-        UserError: It does so in a way that nobody understands; or the layout that is named needs what is not there.
+        UserError: The metadata is invalid, or the metadata that `layout` requires is missing.
     """
     files = files_at(folder)
     if layout in (None, "recordmill") and files.exists(f"{folder}/{MANIFEST}"):
@@ -94,7 +94,7 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     images = [name for name, feature in features.items() if feature.kind in ("image", "pixels")]
     for name in ("key", "height", "width", *(f"{one}/{side}" for one in images for side in ("height", "width"))):
         features.pop(name, None)
-    features.pop(WEIGHT, None)  # the reader of rows finds it by its name
+    features.pop(WEIGHT, None)  # the row reader finds the weight by its name
     objects = _pop_objects(features)
     columns = {name: _column_of(feature, folder) for name, feature in features.items()}
     targets = tuple(Column(OBJECTS, (OBJECTS,)) if name == OBJECTS else columns.pop(name) for name in manifest.targets)

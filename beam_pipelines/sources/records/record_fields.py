@@ -1,4 +1,4 @@
-"""What is read of a record by its layout: where its image lies, the objects in it, its cells."""
+"""Reads the image position, objects and values of a record according to its layout."""
 
 import dataclasses
 import math
@@ -22,12 +22,12 @@ from tf_input.record_layouts import DTYPES
 
 
 class ImageSpan(NamedTuple):
-    """Where in a record its image is.
+    """The position of an image in a record.
 
     Attributes:
-        offset: The place of the image, from the record's first byte of data, in bytes.
+        offset: The offset of the image from the start of the record's data, in bytes.
         num_bytes: The length of the image, in bytes.
-        raw: The layout of pixels that have no format; None: the image has a format.
+        raw: The layout of raw pixels; None if the image has an image format.
     """
 
     offset: int
@@ -36,10 +36,10 @@ class ImageSpan(NamedTuple):
 
 
 def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
-    """Finds the bytes of a record's image, and what it states about them; None: it is to have none.
+    """Finds the position of a record's image and its stated layout. Returns None if the layout has no image.
 
     Raises:
-        BadExampleError: There is no image, or more than one, or it is not of the size that the record states.
+        BadExampleError: There is not exactly one image, or its size differs from the size that the record states.
     """
     if not layout.image:
         return None
@@ -70,10 +70,10 @@ def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImag
 
 
 def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: int) -> tuple[int, ...]:
-    """The shape of a feature that is bytes of numbers: what the layout says, or the record.
+    """Returns the shape of a feature that stores numbers as bytes, from the layout or from the record.
 
     Raises:
-        ValueError: The record states none.
+        ValueError: The record states no valid shape.
     """
     stated = [item.name for side in layout.sides if (item := layout.stated.items[side]).names]
     values = {one: example.values(one) for one in stated}
@@ -85,8 +85,8 @@ class ObjectsReader:
 
     Args:
         layout: The features with the objects.
-        names: Feature -> the names of its integers.
-        label_names: The class names that are given; empty: any.
+        names: Feature -> class names, which its integers are indexes into.
+        label_names: The class names that are allowed; empty allows all names.
     """
 
     def __init__(self, layout: ObjectsLayout, names: Mapping[str, tuple[str, ...]], label_names: tuple[str, ...]) -> None:
@@ -100,11 +100,11 @@ class ObjectsReader:
         )
 
     def read(self, example: ExampleReader) -> Objects:
-        """The objects of one record.
+        """Returns the objects of one record.
 
         Raises:
-            Refusal: A class or a box is not what is expected.
-            BadExampleError: Features differ in how many values they have.
+            Refusal: A class or a box is invalid.
+            BadExampleError: The features have different numbers of values.
         """
         sides = [example.values(name) for name in self._boxes]
         if len(sides) == 1:
@@ -136,15 +136,15 @@ class ObjectsReader:
 
 
 def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:
-    """The values of a feature: the one, or a list; None, if it has none.
+    """Returns the single value of a feature, or a list of its values. An empty list becomes None.
 
     Args:
         name: The name of the feature.
         values: The values of the feature in the record.
-        is_list: Whether one value is a list, too.
+        is_list: Whether to return a list for a single value too.
 
     Raises:
-        Refusal: Several are bytes, and one of them is no text.
+        Refusal: Several values are bytes, and one of them is not text.
     """
     if len(values) == 1 and not is_list:
         return values[0]
@@ -155,10 +155,10 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list:
 
 
 def read_key(example: ExampleReader, name: str) -> str:
-    """The key that a feature has.
+    """Returns the key that a feature contains.
 
     Raises:
-        Refusal: It is not text on one line.
+        Refusal: The feature is not a single line of text.
     """
     values = example.values(name)
     text = values[0] if len(values) == 1 else b""
@@ -172,10 +172,10 @@ def read_key(example: ExampleReader, name: str) -> str:
 
 
 def read_array_start(example: ExampleReader, name: str) -> bytes:
-    """The `.npy` file that a feature of bytes has.
+    """Returns the `.npy` file in a bytes feature.
 
     Raises:
-        Refusal: It has not one, or numbers.
+        Refusal: The feature does not have exactly one value, or has numbers.
     """
     values = example.values(name)
     if has_numbers(example, name):
@@ -186,17 +186,17 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
 
 
 def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
-    """A mask or an array: where in the file it lies, or its numbers where these are a list; None: there is none.
+    """Returns the position of a mask, image or array in the file, or a list of its numbers; None if it is missing.
 
     Args:
         path: The path of the file.
-        start: The place of the record's data in the file, in bytes.
-        example: The record that is read.
+        start: The offset of the record's data in the file, in bytes.
+        example: The record to read.
         name: The name of the feature.
         layout: The layout of the record.
 
     Raises:
-        BadExampleError: It has not as many bytes as the record states.
+        BadExampleError: The number of bytes differs from the shape that the record states.
     """
     if has_numbers(example, name):
         return example.values(name) or None
@@ -219,22 +219,22 @@ def read_part(path: str, start: int, example: ExampleReader, name: str, layout: 
 
 
 def stored_dtype(dtype: str) -> str:
-    """A type as NumPy writes it, of little-endian numbers."""
+    """Returns a dtype in NumPy's notation for little-endian numbers."""
     return np.dtype(dtype).newbyteorder("<").str
 
 
 def has_numbers(example: ExampleReader, name: str) -> bool:
-    """Whether a feature is a list of numbers."""
+    """Returns whether a feature is a list of numbers."""
     return name in example.features and example.features[name].kind in ("float", "int64")
 
 
 def settle_shapes(
     columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
-    """The columns, with the shapes that the data set knows.
+    """Returns the columns with the shapes that the dataset's metadata states.
 
     Raises:
-        UserError: One number is expected of a feature that has several in the first record.
+        UserError: A column expects one number, but the first record has several.
     """
     return tuple(_settle_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
 

@@ -1,6 +1,7 @@
-"""What the layout of foreign records means for a data set: which feature is the image, which are labels, what else is kept.
+"""Applies the layout of foreign records: which feature is the image, which are labels, and which others are kept.
 
-The layouts that are known, and the language of `--layout`: see `tf_input.record_layouts`, which `tf_input.open_tfrecords` uses too.
+The known layouts and the syntax of `--layout` are in `tf_input.record_layouts`. `tf_input.open_tfrecords` uses them
+too.
 """
 
 import dataclasses
@@ -17,17 +18,17 @@ from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT
 from tf_input.first_records import Seen
 from tf_input.record_layouts import Item
 
-# What `--layout` may say of a folder that describes itself.
+# Items of `--layout` that are not features.
 _ROLES = ("key", WEIGHT)
 
 
 class ObjectsLayout(NamedTuple):
-    """Features with one value for each object.
+    """Features with one value per object.
 
     Attributes:
-        boxes: The names of the features with ymin, xmin, ymax and xmax, relative; or of one with these four, an object behind the other.
-        label: The name of the feature with the class of each object.
-        flags: Our name of a flag behind `objects/` -> its feature.
+        boxes: The features with relative ymin, xmin, ymax and xmax, or one feature with these four values per object.
+        label: The feature with the class of each object.
+        flags: Name of a flag after `objects/` -> its feature.
     """
 
     boxes: tuple[str, ...]
@@ -40,22 +41,22 @@ class Layout(NamedTuple):
 
     Attributes:
         name: The name of the layout.
-        image: The feature with an image's bytes; empty: there are no images, but values alone.
-        key: The feature with the example's key; empty: there is none.
-        weight: The feature with the example's weight; None: the layout names none.
-        raw: The layout of pixels that all have the same shape; None: they have not.
-        objects: The features with the objects; None: there are none.
-        labels: The columns that a model is to predict; None: nobody knows them.
-        features: The columns that are kept besides in any case.
-        class_names: Feature -> the names of its integers.
+        image: The feature with the image's bytes; empty if there are no images.
+        key: The feature with the example's key; empty if there is no key.
+        weight: The feature with the example's weight; None if the layout has no weight.
+        raw: The layout of raw pixels that all have the same shape; None for all other images.
+        objects: The features with the objects; None if there are no objects.
+        labels: The columns that a model predicts; None if they are unknown.
+        features: The other columns to keep.
+        class_names: Feature -> class names, which its integers are indexes into.
         shapes: Feature -> the shape of its numbers.
-        mask: The feature with a mask that is bytes of numbers; empty: there is none.
-        numbers: Feature of bytes of numbers, such as an image without a format -> how it is read.
-        stated: The layout as it was stated; None: the data set describes itself.
-        sides: The items of the layout that say the shape of bytes of numbers.
-        counts: Feature -> how many values the first records have.
-        found: The text to tell of a layout that nobody stated; empty: nothing.
-        defaults: Feature -> the value that stands in its place in records without it.
+        mask: The feature with a mask that is stored as bytes of numbers; empty if there is no mask.
+        numbers: Feature with bytes of numbers, such as raw pixels -> how to read it.
+        stated: The requested or detected layout; None if the dataset has metadata.
+        sides: The layout items that contain the shape of bytes of numbers.
+        counts: Feature -> the numbers of values that occur in the first records.
+        found: A message about a detected layout; empty if the layout was requested.
+        defaults: Feature -> the default value for records without it.
     """
 
     name: str
@@ -78,22 +79,22 @@ class Layout(NamedTuple):
 
 
 def find_layout(examples: Iterable[ExampleReader], source: SourceConfig, path: str) -> Layout:
-    """The layout of records: what the user said, or what the first ones look like.
+    """Returns the layout of records: the requested layout, or a layout detected from the first records.
 
     Args:
         examples: The first records.
-        source: The options of the source, as the user gave them.
+        source: The options of the source.
         path: The path of the first file, for messages.
 
     Raises:
-        UserError: It is not known, or the first records are not of that layout.
+        UserError: The layout is unknown, or the first records do not match it.
     """
     first: list[Mapping[str, Any]] = []
     num_bytes = 0
     for example in examples:
         try:
             first.append({name: (feature.kind, example.values(name)) for name, feature in example.features.items()})
-        except BadExampleError:  # listing it makes the dead letter
+        except BadExampleError:  # becomes a dead letter during listing
             continue
         num_bytes += example.num_bytes
         if len(first) == first_records.MAX_RECORDS or num_bytes >= first_records.MAX_BYTES:
@@ -144,7 +145,7 @@ def _layout_of(
     return Layout(
         stated.name,
         items[IMAGE].name if IMAGE in items and source.has_images else "",
-        key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",  # others may have one key twice
+        key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",  # others may repeat keys
         weight=items[WEIGHT].name if WEIGHT in items else None,
         objects=objects,
         labels=labels,
@@ -160,7 +161,7 @@ def _layout_of(
 
 
 def _are_values(seen: Mapping[str, Seen], source: SourceConfig) -> bool:
-    """Whether nothing is left that an image could be, once the user has said what the features of bytes are."""
+    """Returns whether no bytes feature remains that could be the image, apart from requested features and keys."""
     columns = (*(source.labels or ()), *source.features)
     named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
     return source.image_column is None and not any("bytes" in one.storages and name not in named for name, one in seen.items())
@@ -178,7 +179,7 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, Seen], they_ha
 
 
 def _column_of(name: str, item: Item, seen: Seen, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
-    """A feature by the values of the first records, and, of bytes of numbers, by their shape."""
+    """Returns the column of a feature, from the first records' values, and from their shape for bytes of numbers."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
     if item.default:
@@ -196,10 +197,10 @@ def _column_of(name: str, item: Item, seen: Seen, find_shape: Callable[[Item], t
 
 
 def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader]) -> Layout:
-    """The layout, of another image of the same records: what `--image_column` names.
+    """Returns the layout with another image feature, for `--image_column`.
 
     Raises:
-        UserError: There is no such feature in the first of them.
+        UserError: The first records do not have such a feature.
     """
     names, num_searched = search_names((example.features for example in examples), {image})
     if image not in names:
@@ -209,10 +210,10 @@ def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader])
 
 
 def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Labels and features: those that were named, and else those that belong to the layout.
+    """Returns the label columns and feature columns: the requested columns, or those of the layout.
 
     Raises:
-        UserError: None was named, and the data set has no label, or several.
+        UserError: No label was requested, and the dataset has no label, or several.
     """
     labels = layout.labels if source.labels is None else source.labels
     if labels is None:
@@ -228,8 +229,9 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 
 
 def _settle_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
-    """The column, whose lists may have any length where other records have other numbers of values: of two classes, 0 and 1 are then
-    numbers of classes, and else a 0 or 1 for each.
+    """Returns the column, with a list of any length if the numbers of values differ from the number of classes.
+
+    With two classes, for example, 0 and 1 are class indexes in such a list. Otherwise they are one flag per class.
     """
     is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
     return dataclasses.replace(column, shape=(None,)) if is_list else column

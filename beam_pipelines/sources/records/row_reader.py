@@ -1,4 +1,4 @@
-"""What the fields of a record or a sample say of its image: label, features, key, split, group and weight."""
+"""Reads the fields of a record or a sample: label, features, key, split, group and weight."""
 
 import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
@@ -24,24 +24,24 @@ class FieldReader:
     """Reads the fields that belong to an image.
 
     Args:
-        config: The options that say which fields are a key, a split, a group, a weight.
-        labels: The columns that a model is to predict.
-        features: The columns that are kept besides.
+        config: The options that name the key, split, group and weight fields.
+        labels: The columns that a model predicts.
+        features: The other columns to keep.
         root: The root of the source.
-        found: The names of the fields that there are, in the place that was looked at.
-        place: The name of that place in messages: `the first 1,000 records`, say.
-        class_names: Field -> the names of its integers, where the data set knows them.
-        open_array: A function from a field's name to the beginning of the first array's file, or to that array as lists of lists.
+        found: The names of the existing fields.
+        place: Where the names were found, for messages, such as `the first 1,000 records`.
+        class_names: Field -> class names that its integers are indexes into, if the dataset has class names.
+        open_array: A function that maps a field to the first bytes of its first array file, or to nested lists.
 
     Attributes:
-        features: The features that the fields become.
+        features: The features of the fields.
         targets: The names of the features that are labels.
-        value_names: The names of the fields that `read` needs as they are.
-        list_names: The names of those of them that are lists, also of one value.
-        part_names: The names of the fields that it needs as a `FilePart`: masks, other images and arrays.
+        value_names: The fields whose values `read` needs.
+        list_names: The fields that are always lists, even with one value.
+        part_names: The fields that `read` needs as a `FilePart` or `ArrayPart`: masks, other images and arrays.
 
     Raises:
-        UserError: A field that was named is not there.
+        UserError: A requested field does not exist.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class FieldReader:
         } | {column.name: column.positions(config.names_of(column.name)) for column in labels if column.kind == "multi_hot"}
 
     def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
-        """The image with what the fields say of it.
+        """Returns the image with the label, values and roles of its fields.
 
         Raises:
-            Refusal: A field is not what is expected of it.
+            Refusal: A field is invalid.
         """
         row = fill_row(row, self._defaults)
         for name, names in self._class_names.items():
@@ -105,7 +105,7 @@ class FieldReader:
         return self._roles.read(row, image._replace(label=label, values=values))
 
     def _find(self, role: str, given: str | None, taken: set[str]) -> str | None:
-        """The field of a key, say: the given one, or the usual one if there is one."""
+        """Returns the field of a role: the requested field, or the usual field if it exists; None if there is none."""
         if given is None:
             return role if role != "key" and role in self._found and role not in taken else None
         if given:
@@ -118,18 +118,18 @@ class FieldReader:
 
 
 def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
-    """The fields to search for: those of these columns, and a key, a split, a group and a weight by the given name or the usual one."""
+    """Returns the fields to search for: the columns, and the requested or usual key, split, group and weight."""
     usual = ((config.split_column, "split"), (config.group, "group"), (config.weight_column, "weight"))
     roles = (config.key_column, *(name if given is None else given for given, name in usual))
     return {name for column in columns for name in column.names}.union(name for name in roles if name)
 
 
-# How many records or samples are searched for a name: writers leave out what has no value.
+# How many records or samples to search for a name. Writers omit features without a value.
 _MAX_SEARCHED = 1_000
 
 
 def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
-    """The names in the first records, up to the one with which all that are wanted were seen; and how many records that were."""
+    """Returns the names in the first records, and the number of records. Stops when all wanted names are found."""
     names: set[str] = set()
     num_searched = 0
     for some in itertools.islice(found, _MAX_SEARCHED):
@@ -141,13 +141,13 @@ def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> t
 
 
 def unknown_name(option: str, name: str, found: Collection[str], place: str) -> UserError:
-    """What to raise where there is no field of the name that an option gives."""
+    """Returns the error for an option that names a missing field."""
     nearest = did_you_mean(name, found)
     return UserError(f"{option}: no {printable(name)!r} in {place}; expected one of {describe_names(found)}{nearest}")
 
 
 def describe_names(names: Collection[str]) -> str:
-    """Returns the first 20 names in ascending order, as a message shows them."""
+    """Returns the first 20 names in ascending order, as text for a message."""
     shown = ", ".join(printable(name)[:64] for name in sorted(names)[:20])
     return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"
 

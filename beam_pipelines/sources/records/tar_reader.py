@@ -1,11 +1,12 @@
-"""Reads the members of a tar file, without unpacking anything: their names, and where their bytes lie.
+"""Reads the members of a tar file without unpacking it: their names and positions.
 
-The headers are POSIX's (ustar, pax) and GNU's for long names. Python's own `tarfile` parses one; going through a file it
-reserves what a header claims, keeps every member that it has seen, and was sent backwards by a negative size; files of strangers ask for
-less trust.
+Supported headers are POSIX's (ustar, pax) and GNU's long names. Python's `tarfile` parses single headers only. It does
+not iterate, because for untrusted files it allocates the size that a header states, keeps all members in memory, and
+follows negative sizes backwards.
 
-A sparse file, a link or a device has no bytes of its own here. Behind the first damaged header nothing is known any more. Behind the block
-of zeros that ends the file only zeros may come, which fill it up: another tar file there is not read, and said to be lost.
+Sparse files, links and devices have no data of their own here. After the first corrupt header, the rest of the file is
+unreadable. After the block of zeros at the end of a tar file, only zeros may follow as padding. Another tar file after
+that block is not read, and is reported as lost.
 """
 
 import os
@@ -17,7 +18,7 @@ from beam_pipelines.errors import printable
 from beam_pipelines.tfrecord.record_reader import read_up_to
 
 _BLOCK = 512
-_MAX_HEADER_BYTES = 1 << 20  # of a long name, of pax's records
+_MAX_HEADER_BYTES = 1 << 20  # for a long name or pax records
 _READ_BYTES = 1 << 20
 _MAX_SIZE = 1 << 62
 
@@ -27,16 +28,16 @@ _HEADERS = (
     b"g",
     b"L",
     b"K",
-)  # of the next member: pax's records, or a long name; of all members; of a link's target
+)  # headers about: the next member (pax), all members, a long name, a link's target
 _WITHOUT_DATA = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"5": "a folder", b"6": "a pipe"}
 FILE, FOLDER = "a file", "a folder"
 
 
 class BadTarError(ValueError):
-    """A tar file that is damaged, or cut off.
+    """Raised if a tar file is corrupt or truncated.
 
     Attributes:
-        offset: The place from where on nothing can be read, in bytes.
+        offset: The offset after which nothing can be read, in bytes.
     """
 
     def __init__(self, offset: int, message: str) -> None:
@@ -45,17 +46,17 @@ class BadTarError(ValueError):
 
 
 class NoTarError(BadTarError):
-    """A file that does not begin like a tar file."""
+    """Raised if a file does not start like a tar file."""
 
 
 class Member(NamedTuple):
-    """What the header of a member says.
+    """The header of a member.
 
     Attributes:
-        name: The path of the member, as it is stated; what is not UTF-8 in it as lone surrogates.
-        kind: `FILE`, `FOLDER`, or something else, to be shown.
-        offset: The place of its first byte in the file, in bytes.
-        num_bytes: The length of its data, in bytes.
+        name: The path of the member, as in the header. Bytes that are not UTF-8 become lone surrogates.
+        kind: `FILE`, `FOLDER`, or a description of another kind for messages.
+        offset: The offset of the data in the file, in bytes.
+        num_bytes: The length of the data, in bytes.
     """
 
     name: str
@@ -65,11 +66,11 @@ class Member(NamedTuple):
 
 
 class TarReader:
-    """Goes through a tar file once, from its beginning to its end.
+    """Reads a tar file once, from start to end.
 
     Args:
-        file: Open at its beginning.
-        is_seekable: Whether it may be read in any order; else what lies between members is read too.
+        file: The file, open at its start.
+        is_seekable: Whether the file can be read in any order. If not, data between members is read too.
     """
 
     def __init__(self, file: BinaryIO, is_seekable: bool) -> None:
@@ -82,26 +83,26 @@ class TarReader:
             file.seek(0)
 
     def read(self, member: Member) -> bytes:
-        """The bytes of the member that was told last.
+        """Returns the data of the member that was yielded last.
 
         Raises:
-            BadTarError: They are not all there.
+            BadTarError: The data is truncated.
         """
         return self._read(member.offset, member.num_bytes)
 
     def __iter__(self) -> Iterator[Member]:
-        """The members, in order.
+        """Yields the members, in order.
 
         Raises:
-            BadTarError: Something is wrong with the file; members before that have been told.
+            BadTarError: The file is corrupt. Earlier members have already been yielded.
         """
         if not self._size:
             raise BadTarError(0, "the file is empty")
         offset = 0
-        said: dict[str, str] = {}  # by the headers before a member's own
+        said: dict[str, str] = {}  # from extended headers, which come before a member's own header
         while True:
             header = self._read(offset, _BLOCK)
-            if not any(header):  # so a tar file ends; one without is cut off, though it may be where a member ends
+            if not any(header):  # zeros are the end marker; a file without it is truncated
                 self._read_end()
                 return
             member, kind = _parse_header(header, offset, said)
@@ -118,7 +119,7 @@ class TarReader:
             offset = member.offset + -(-member.num_bytes // _BLOCK) * _BLOCK
 
     def _read_said(self, member: Member, kind: bytes) -> dict[str, str]:
-        """What a header says of the member that comes next."""
+        """Returns the fields that an extended header sets for the next member."""
         if member.num_bytes > _MAX_HEADER_BYTES:
             message = f"a header of {member.num_bytes} bytes; expected at most {_MAX_HEADER_BYTES}"
             raise BadTarError(member.offset - _BLOCK, message)
@@ -159,7 +160,7 @@ class TarReader:
 
 
 def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Member, bytes]:
-    """A member and its type."""
+    """Returns a member and its type."""
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         size = int(said["size"]) if said.get("size", "").isdecimal() else info.size
@@ -169,7 +170,7 @@ def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Mem
         if offset:
             raise BadTarError(offset, f"a damaged header: {error}; what lies behind is lost") from None
         raise NoTarError(offset, f"no tar file: it does not begin with a header ({error})") from None
-    # GNU has something else where POSIX has the beginning of a long name.
+    # GNU has other data where POSIX has the start of a long name.
     name = said.get("path") or (info.name if header[257:263] == b"ustar\0" else _text(header[:100].partition(b"\0")[0]))
     kind = info.type
     if kind in _HEADERS:
@@ -181,7 +182,7 @@ def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Mem
 
 
 def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
-    """Records of `LENGTH KEY=VALUE` and a line's end, the length being that of all of it."""
+    """Parses pax records of the form `LENGTH KEY=VALUE` and a newline. The length is that of the whole record."""
     said: dict[str, str] = {}
     position = 0
     while position < len(data) and data[position]:

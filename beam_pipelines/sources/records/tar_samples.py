@@ -1,4 +1,4 @@
-"""Samples in a tar file: members that come one behind the other and whose names are the same up to a dot."""
+"""Groups consecutive members of a tar file into samples, by their names up to the first dot."""
 
 import re
 from typing import Any, Collection, Iterator
@@ -19,15 +19,15 @@ _META = re.compile(r"(?:.*/)?__[^/]*__", re.DOTALL)
 
 
 class TarSample:
-    """Members that belong together.
+    """The members of one sample.
 
     Attributes:
-        key: What their names have in common: all before the first dot.
-        members: A name's extension, which is all behind the first dot -> where the member lies.
-        texts: Extension -> the member's bytes, of members that are read at once.
-        spooled: Extension -> the offset of the member's bytes in the spool, where the file is compressed.
-        starts: Extension -> how the member begins, of arrays that may be the image.
-        refusal: Reason and message, if the sample can't be taken.
+        key: The common part of the names, before the first dot.
+        members: The extension after the first dot -> the member.
+        texts: Extension -> the data of members that are read immediately.
+        spooled: Extension -> the offset of the member's data in the spool, for compressed files.
+        starts: Extension -> the first bytes of arrays that may be the image.
+        refusal: Reason and message, if the sample is rejected.
     """
 
     def __init__(self, key: str) -> None:
@@ -39,14 +39,14 @@ class TarSample:
         self.refusal: tuple[str, str] | None = None
 
     def refuse(self, reason: str, message: str) -> None:
-        """Refuses the sample, unless it is refused already."""
+        """Rejects the sample. Keeps the first reason."""
         self.refusal = self.refusal or (reason, message)
 
     def fields(self) -> dict[str, Any]:
-        """Those of its JSON; none, if it has none that was read.
+        """Returns the fields of the sample's JSON; empty if no JSON was read.
 
         Raises:
-            Refusal: It is no JSON object.
+            Refusal: The JSON is not a valid object.
         """
         if "json" not in self.texts:
             return {}
@@ -59,10 +59,10 @@ class TarSample:
         return fields
 
     def text(self, extension: str) -> str:
-        """What a member that was read holds, without the end of its last line.
+        """Returns the text of a member that was read, without line ends around it.
 
         Raises:
-            Refusal: It is not UTF-8.
+            Refusal: The member is not UTF-8.
         """
         try:
             return self.texts[extension].decode().strip("\r\n")
@@ -70,7 +70,7 @@ class TarSample:
             raise Refusal("bad_value", f".{extension} is not UTF-8") from None
 
     def is_readable(self) -> bool:
-        """Whether there is nothing wrong with it."""
+        """Returns whether the sample is not rejected and its JSON is valid."""
         try:
             self.fields()
         except Refusal:
@@ -79,16 +79,16 @@ class TarSample:
 
 
 class SampleReader:
-    """Goes through the samples of one tar file.
+    """Reads the samples of one tar file.
 
     Args:
         tar: The reader of the tar file.
         name: The path of the file, for dead letters.
-        texts: The members that are read: what is behind the first dot of their names.
-        parts: The members that are spooled, if there is a spool: images, and what is pointed at beside them.
-        starts: The members of which the beginning is read: arrays that may be the image.
-        spool: The spool where those of a compressed file go.
-        ignore: Glob patterns of members' names that are not wanted.
+        texts: The extensions of members to read, which is the part of a name after the first dot.
+        parts: The extensions of members to spool, if there is a spool: images, masks and arrays.
+        starts: The extensions of members whose first bytes are read: arrays that may be the image.
+        spool: The spool for the data of a compressed file.
+        ignore: Glob patterns of member names to ignore.
 
     Attributes:
         num_ignored: The number of members that belong to no sample.
@@ -114,10 +114,10 @@ class SampleReader:
         self._ignore = ignore
 
     def __iter__(self) -> Iterator[TarSample | DeadLetter]:
-        """The samples, and what is no part of one.
+        """Yields the samples, and dead letters for invalid members.
 
         Raises:
-            NoTarError: The file is no tar file.
+            NoTarError: The file is not a tar file.
         """
         sample: TarSample | None = None
         end: DeadLetter | None = None
@@ -142,7 +142,7 @@ class SampleReader:
         except BadTarError as error:
             end = DeadLetter(f"{self._name}@{error.offset}", "list", "bad_tar", str(error))
         if sample and (sample.members or sample.refusal):
-            yield sample  # its members that came before are whole
+            yield sample  # members before the error are complete
         if end:
             yield end
 
@@ -171,7 +171,7 @@ class SampleReader:
 
 
 def _check_name(name: str) -> tuple[str, str] | None:
-    """Reason and message, if a member's name is none."""
+    """Returns reason and message if a member's name is invalid; None if it is valid."""
     if not is_utf8(name):
         return "not_utf8", "the member's name is not UTF-8"
     if CONTROL.search(name) or len(name) > _MAX_NAME:

@@ -1,4 +1,4 @@
-"""What TensorFlow Datasets' `features.json` and `dataset_info.json` say of a record: a layout."""
+"""Converts TensorFlow Datasets' `features.json` and `dataset_info.json` to a layout."""
 
 from typing import Any, Iterator, Mapping
 
@@ -13,7 +13,7 @@ _MAX_DEPTH = 20
 
 
 def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    """Name -> (kind, description) of each feature; the kind of a sequence has a "*" at its end."""
+    """Yields (name, (kind, description)) of each feature. The kind of a sequence ends with "*"."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"more than {_MAX_DEPTH} features in one another")
     kind = feature["pythonClassName"].rpartition(".")[2]
@@ -28,7 +28,7 @@ def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator
 
 
 def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
-    """The layout of a data set of TensorFlow Datasets, by its `features.json`; UserError where several images have the same claim."""
+    """Returns the layout of a TensorFlow Datasets dataset. Raises UserError if several features may be the image."""
     supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
     image = _only(found, "Image", supervised)
     if image is None and any(kind.startswith("Image") for kind, _ in found.values()):
@@ -52,7 +52,7 @@ def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[
 
 
 def _shapes(found: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yields the shape of each tensor that has one, with the tensor's name."""
+    """Yields the name and shape of each tensor with a complete shape."""
     for name, (kind, described) in found.items():
         sides = ((described.get("tensor") or {}).get("shape") or {}).get("dimensions", [])
         if kind == "Tensor" and sides and all(str(side).isdecimal() and int(side) for side in sides):
@@ -74,7 +74,7 @@ def _only(found: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, supervis
 
 
 def _objects_of(found: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayout | None:
-    """The first sequence of boxes that have classes."""
+    """Returns the first sequence of boxes that have classes; None if there is none."""
     for boxes, (kind, described) in found.items():
         parent = boxes.rpartition("/")[0]
         if kind != "BBoxFeature*" or (described.get("boundingBox") or {}).get("bboxFormat", "REL_YXYX") != "REL_YXYX":

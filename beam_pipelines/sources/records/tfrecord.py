@@ -1,23 +1,24 @@
-"""Source `tfrecord`: records of `tf.train.Example`, as others wrote them, and as we do: to be shuffled and sharded anew.
+"""Source `tfrecord`: records of `tf.train.Example`, from other tools or from our own datasets.
 
-They are in TFRecord or in ArrayRecord files, which are told apart by their first bytes.
+Files are TFRecord or ArrayRecord files. Their first bytes determine the format.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
 | a file, a pattern (`train-*.tfrecord`), a folder | see `containers` |
-| in a folder: any other name than `*.tfrecord*`, `*.tfrec`, `*.record`, `*.array_record*`, `*-00000-of-00010` | ignored, and counted |
-| a data set of TensorFlow Datasets, or our own | its splits, class names and features: see `record_directories` |
-| another layout | found by the first 64 records, or `--layout`: see `record_layouts` |
-| records of which `--feature` names all that is of bytes; `--image none` | examples of values alone |
-| an image with a format; uint8 pixels | a pointer into the file; nothing is copied |
-| a file that is compressed, as GZIP or ZLIB; an ArrayRecord file | its images, masks and arrays are spooled |
-| no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has one |
-| integers for classes | they stay what they are, unless the data set or `--label_names` names them |
-| all files named like splits, or shards (`dev-000000`) with `--split_folders=yes` | they are the splits, unless `--split_folders=no` |
-| a damaged record, or one without a usable image | dead letter `FILE@OFFSET`, of an ArrayRecord file `FILE#INDEX`; see `record_reader` |
-| a file that is neither, or an ArrayRecord file that is cut off | the run is refused |
+| in a folder: a name that is not like `*.tfrecord*`, `*.record`, `*.array_record*`, `*-00000-of-00010` | ignored |
+| a dataset of TensorFlow Datasets, or our own | its splits, class names and features: see `record_directories` |
+| another layout | `--layout`, or detected from the first 64 records: see `record_layouts` |
+| `--image none`, or records in which `--feature` names all bytes features | examples without images |
+| an image with a format; uint8 pixels | a reference into the file; nothing is copied |
+| a file compressed with GZIP or ZLIB; an ArrayRecord file | its images, masks and arrays are spooled |
+| no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has a key |
+| integers for classes | unchanged, unless the dataset or `--label_names` has class names |
+| all files named like splits | the splits, unless `--split_folders=no` |
+| `--split_folders=yes` and files named like splits or shards (`dev-000000`) | the splits |
+| a corrupt record, or a record without a usable image | dead letter `FILE@OFFSET`, or `FILE#INDEX` for ArrayRecord |
+| a file of another format, or a truncated ArrayRecord file | the run fails |
 
-Of the records that are listed one at a time is in memory.
+Only one record is in memory during listing.
 """
 
 import contextlib
@@ -65,23 +66,23 @@ _OPTIONS = (
 
 
 class TfRecord:
-    """The records of TFRecord and ArrayRecord files.
+    """Lists the records of TFRecord and ArrayRecord files.
 
     Args:
-        config: The options that say where the records lie, and what is in them.
-        with_sizes: It changes nothing, as sizes are known in any case.
-        spool_directory: The directory where what is pointed at in compressed files goes; None: nowhere.
+        config: The options of the source.
+        with_sizes: Ignored: sizes are always known.
+        spool_directory: The directory for images, masks and arrays of compressed files; None disables spooling.
 
     Attributes:
-        root: The folder of the files.
-        features: The features that an example has beside its image, key, height and width; class names are not known yet.
-        targets: The names of those features that a model is to predict.
-        found: The text to tell of a layout that was found by looking.
+        root: The root folder of the files.
+        features: The features of examples besides image, key, height and width. Class names are not known yet.
+        targets: The names of the features that a model predicts.
+        found: A message about a detected layout.
         left_out: The features of records that are not kept.
-        num_ignored: The number of files that are no inputs, counted while a part is listed.
+        num_ignored: The number of files that are ignored, counted during listing.
 
     Raises:
-        UserError: There is no record, or none whose layout is known.
+        UserError: There is no readable record, or the layout is unknown.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -125,14 +126,14 @@ class TfRecord:
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
-        """Returns the features of records that are read, or that say what the reader finds out itself."""
+        """Returns the features of records that are read, or that the reader computes itself."""
         sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
         objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
         named = (layout.image, layout.key, *self._rows.value_names, *self._rows.part_names)
         return frozenset((*named, *objects, *(name for names in sides for name in names)))
 
     def _open_input(self, config: PrepareConfig) -> None:
-        """Finds which files there are, their splits, and what they say of themselves."""
+        """Finds the files, their splits, and the dataset's metadata, if any."""
         folder = config.input.rstrip("/") or "/"
         directory = read_directory(folder, config.source.layout)
         self._known_layout = directory.layout if directory else None
@@ -154,7 +155,7 @@ class TfRecord:
         self.root = self._root.path
 
     def _first_example(self) -> ExampleReader:
-        """Returns the first record of which all features can be read."""
+        """Returns the first record whose features can all be read."""
         for example in self._first_examples():
             try:
                 for name in example.features:
@@ -193,18 +194,18 @@ class TfRecord:
             raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """The class names that are known without an example, by feature: those that the records' layout or `--label_names` states."""
+        """Returns feature -> class names from the dataset's metadata or `--label_names`."""
         names: dict[str, Collection[str]] = dict(self._rows.label_names)
         if self._objects and self._objects.class_names:
             names[f"{OBJECTS}/label"] = self._objects.class_names
         return names
 
     def parts(self) -> list[str]:
-        """The names of the files, each of which is a part."""
+        """Returns the names of the files, each of which is a part."""
         return [*self._names]
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The records of one file."""
+        """Yields the inputs of one file."""
         if self._containers:
             self.num_ignored, dead_letters = self._containers.beside(part)
             yield from dead_letters
@@ -258,7 +259,7 @@ class TfRecord:
 
 
 def _spool(image: LabeledImage, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
-    """The image with all that it points at in its record in a spool instead."""
+    """Copies all data that the image refers to into the spool, and returns the image with the new offsets."""
     start = record.offset + HEADER_BYTES
 
     def move(part: _Part) -> _Part:
@@ -271,5 +272,5 @@ def _spool(image: LabeledImage, record: Record, spool: SpoolWriter | ObjectSpool
 
 
 def is_record_file(name: str) -> bool:
-    """Whether a file is named like one of TFRecords, or of ArrayRecords."""
+    """Returns whether a file has a name for TFRecord or ArrayRecord files."""
     return bool(_NAME.fullmatch(name))

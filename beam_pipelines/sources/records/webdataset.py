@@ -1,25 +1,27 @@
-"""Source `webdataset`: tar files whose members belong together by their names: `a/0001.jpg`, `a/0001.cls`, `a/0001.json`.
+"""Source `webdataset`: tar files whose members form samples by their names: `a/0001.jpg`, `a/0001.cls`, `a/0001.json`.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
 | a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
-| members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
-| `.jpg`, `.jpeg`, `.jpe`, `.jfif`, `.png`, `.webp`, `.gif`, `.bmp`, `.heic`, `.heif` | the image: the first of these that there is, or `--image_column` |
-| `.npy` | the image, by `--image_column`, or where the first 100 samples have no other and only labels, texts and what is named beside it |
-| `.npy` without such an image, beside what nobody reads, as `.tif` | refused: names `--image_column`; a later such sample: dead letter |
-| `.cls`, `.txt`, the fields of `.json`, and `.json` as a text | what `--label` and `--feature` may name |
-| other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
-| `--image none` | a sample is what `--label` and `--feature` name, whatever else is in it |
-| `objects` of the JSON: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where a label names them or there is no other |
-| no `--label` | `cls`, else `label`, `class` or `cls` of the JSON, else its `objects` |
-| `--key_column` | a field with the key, where the usual one comes again in another file |
-| all files named like splits, or shards (`dev-000000`) with `--split_folders=yes` | they are the splits, unless `--split_folders=no` |
-| a name without a dot, a hidden one, one of `__…__` | ignored, and counted |
+| consecutive members whose paths are the same up to the first dot of the file name | one sample; that part is its key |
+| `.jpg`, `.jpeg`, `.jpe`, `.jfif`, `.png`, `.webp`, `.gif`, `.bmp`, `.heic`, `.heif` | the image (first match) |
+| `--image_column` | the image: the member with that extension |
+| `.npy` | the image, if the first 100 samples have only labels, texts and requested members beside it |
+| `.npy` beside an unknown member, such as `.tif` | the run fails; in a later sample: dead letter |
+| `.cls`, `.txt`, the fields of `.json`, and `.json` as a text | available for `--label` and `--feature` |
+| other members, such as `.npy`, `.seg.png`, `.right.jpg` | available too, as an array, a mask or another image |
+| `--image none` | a sample has only its labels and features |
+| `objects` of the JSON: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, by `--label` or by default |
+| no `--label` | `cls`; else `label`, `class` or `cls` of the JSON; else its `objects` |
+| `--key_column` | a field with the key, if keys are not unique across files |
+| all files named like splits | the splits, unless `--split_folders=no` |
+| `--split_folders=yes` and files named like splits or shards (`dev-000000`) | the splits |
+| a name without a dot, a hidden name, a name `__…__` | ignored, and counted |
 | a link, a device, a sparse file, a name with `..`, a sample without an image | dead letter `FILE:NAME` |
-| the rest of a file that is damaged or cut off | one dead letter `FILE@OFFSET` |
+| the rest of a corrupt or truncated file | one dead letter `FILE@OFFSET` |
 | a compressed file | its images, masks and arrays are spooled |
 
-Nothing is unpacked. One sample at a time is in memory, and of its members those with text.
+Files are not unpacked. One sample with its text members is in memory at a time.
 """
 
 import contextlib
@@ -52,38 +54,38 @@ from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spo
 from beam_pipelines.tfrecord.record_reader import inflate
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
-_HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
+_HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file
 
 _OPTIONS = (
     "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes drawn_on box_format box_unit defaults"
 ).split()
 _IMAGES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "gif", "bmp", "heic", "heif")
 _ARRAY = "npy"
-_NO_IMAGES = frozenset({"cls", "txt", "json"})  # whether they are read or not
-_NUM_FIRST = 100  # samples that are looked at for an image before an array is taken for it, and for what objects have
+_NO_IMAGES = frozenset({"cls", "txt", "json"})  # never images, whether they are read or not
+_NUM_FIRST = 100  # samples to search for images and for fields of objects
 _LABELS = ("label", "class", "cls")
 
 
 class WebDataset:
-    """The samples in tar files.
+    """Lists the samples in tar files.
 
     Args:
-        config: The options that say where the samples lie, and what is in them.
-        with_sizes: It changes nothing, as sizes are known in any case.
-        spool_directory: The directory where the images of compressed files go; None: nowhere.
+        config: The options of the source.
+        with_sizes: Ignored: sizes are always known.
+        spool_directory: The directory for images, masks and arrays of compressed files; None disables spooling.
 
     Attributes:
-        root: The folder of the files.
-        has_images: Whether samples have images, as they have unless it is said that they have none.
-        features: The features that an example has beside its image, key, height and width; class names are not known yet.
-        targets: The names of those features that a model is to predict.
-        left_out: The fields of samples and of their objects, and the members, that are not kept.
+        root: The root folder of the files.
+        has_images: Whether samples have images; false only with `--image none`.
+        features: The features of examples besides image, key, height and width. Class names are not known yet.
+        targets: The names of the features that a model predicts.
+        left_out: The members, fields and object fields that are not kept.
         boxes: The counts of the boxes in the parts that were listed.
-        found: The text to tell where arrays are taken for the images.
-        num_ignored: The number of files, and of members of tar files, that are no inputs, counted while a part is listed.
+        found: A message that arrays are used as images; else empty.
+        num_ignored: The number of ignored files and tar members, counted during listing.
 
     Raises:
-        UserError: There is no sample, or the first has no label; or it is not clear which member is the image.
+        UserError: There is no sample, the first sample has no label, or the image member is ambiguous.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -134,10 +136,10 @@ class WebDataset:
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
     def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
-        """An array is the image where no sample has another member that may be it.
+        """Uses `.npy` members as images if no sample has an image file or another possible image.
 
         Raises:
-            UserError: Samples have members that nobody reads, and that are no images by their names: either may be it.
+            UserError: Samples also have unrequested members of unknown types, so that the image is ambiguous.
         """
         some = [sample.members.keys() for _, sample in itertools.islice(self._first_samples(config), _NUM_FIRST)]
         members, beside = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
@@ -153,7 +155,7 @@ class WebDataset:
         self.found = f"--image_column={_ARRAY}, as {place} have no image file, and nothing else that may be the image"
 
     def _first_sample(self, config: PrepareConfig) -> tuple[TarSample, Callable[[str], bytes]]:
-        """The first sample that can be taken, and how to read its arrays."""
+        """Returns the first readable sample, and a function that reads its arrays."""
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._read_start, name, sample)
         raise UserError(
@@ -180,15 +182,15 @@ class WebDataset:
             raise Refusal("bad_array", str(error)) from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns nothing: a tar file names no classes."""
+        """Returns an empty dict: tar files have no class names."""
         return {}
 
     def parts(self) -> list[str]:
-        """The names of the tar files, each of which is a part."""
+        """Returns the names of the tar files, each of which is a part."""
         return [*self._containers.names]
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The samples of one file."""
+        """Yields the inputs of one file."""
         self.num_ignored, dead_letters = self._containers.beside(part)
         yield from dead_letters
         if refused := refuse_outside(self._root, part):
@@ -205,7 +207,7 @@ class WebDataset:
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
-        """A tar file, and whether it is compressed."""
+        """Opens a tar file. Yields its reader, and whether it is compressed."""
         path = f"{self.root}/{self._root.relative(name)}"
         try:
             with open_file(path) as file:
@@ -239,7 +241,7 @@ class WebDataset:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
     def _image_of(self, sample: TarSample) -> str:
-        """The member of a sample that is the image; Refusal where none is."""
+        """Returns the extension of a sample's image. Raises Refusal if there is no image, or if it is ambiguous."""
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
             expected = f"expected one of {', '.join(self._images)}, or --image none"
@@ -261,7 +263,7 @@ class WebDataset:
 
 
 def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
-    """Where the bytes of a sample's member lie: in the spool, if there is one; Refusal where they are too many."""
+    """Returns the position of a member's data in the file or its spool. Raises Refusal if the data is too large."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
         raise Refusal("too_large", f".{extension} has {member.num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
@@ -271,7 +273,7 @@ def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWrite
 
 
 def is_tar_file(name: str) -> bool:
-    """Whether a file is named like one of samples."""
+    """Returns whether a file has an extension of tar files."""
     return name.lower().endswith((".tar", ".tar.gz", ".tgz"))
 
 
@@ -290,6 +292,6 @@ def _means_objects(column: Column, first: TarSample) -> bool:
 
 
 def _object_fields(first: TarSample) -> set[str]:
-    """What the objects of a sample have; empty where there are none."""
+    """Returns the fields of the objects in a sample; empty if there are none."""
     found = first.fields().get(OBJECTS)
     return {field for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict) for field in one}
