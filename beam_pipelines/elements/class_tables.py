@@ -1,4 +1,4 @@
-"""The class table of a feature: its class names in order, so that a label is a position in it."""
+"""Makes the class table of a feature: its class names in order. A label is an index into the table."""
 
 import re
 from typing import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ INTEGER = re.compile("0|[1-9][0-9]*")
 _FRACTION = re.compile(r"[0-9]+\.[0-9]+")
 _NUMBER = re.compile("[0-9]+")
 
-# How long a table of integers may be, where not all of them have an example: this, or so many times those that have.
+# Maximum length of a table of integers with gaps: this number, or a multiple of the number of labels in use.
 _MAX_SPARSE_NAMES = 10_000
 _MAX_NAMES_PER_CLASS = 10
 _MAX_SHOWN = 5
@@ -22,20 +22,20 @@ _MAX_SHOWN = 5
 def make_class_table(
     source: SourceConfig, feature: str, found: Collection[str], known: Collection[str], *, is_one_each: bool | None
 ) -> tuple[str, ...]:
-    """Returns the class names of a feature, in the order of their labels.
+    """Returns the class names of a feature in label order.
 
-    Names that are all integers are labels: label 7 stays 7, and the numbers between them become classes too. The names of class
-    folders are names only: a label is the position among them, in the order of `sort_class_names`.
+    Names that are all integers are labels. Label 7 stays 7, and the missing numbers become classes too. The names of
+    class folders are only names. Their labels are the indices in the order of `sort_class_names`.
 
     Args:
-        source: The configuration of the source, with what the user said of class names.
+        source: The configuration of the source, with the user's options for class names.
         feature: The name of the feature.
-        found: The class names that examples have.
-        known: The class names that the source knows of in any case, in order if they are a tuple.
-        is_one_each: Whether no example has two of them; None: none can.
+        found: The class names of the examples.
+        known: Additional class names from the source. A tuple is in label order.
+        is_one_each: Whether no example has two classes. None means that the feature allows only one.
 
     Raises:
-        UserError: The names make no class table, or do not seem to be what the user means.
+        UserError: The names do not form a class table, or are probably not what the user wants.
     """
     given, first = _given_names(source, feature), source.first_label_names.get(feature, ())
     known = given or known
@@ -43,7 +43,7 @@ def make_class_table(
         _check_known(feature, set(found), known)
         return (*first, *(name for name in known if name not in first))
     names = {*found, *known}
-    if not names and feature != OBJECT_LABEL:  # images without objects are common
+    if not names and feature != OBJECT_LABEL:  # Datasets whose images have no objects are common.
         raise UserError(f"{feature}: none of the inputs has a class; expected some, or --label_names FILE")
     may_be_numbers = not source.can.has_class_folders
     if may_be_numbers and feature != OBJECT_LABEL:
@@ -57,7 +57,7 @@ def make_class_table(
 
 
 def sort_class_names(names: Iterable[str]) -> list[str]:
-    """Sorts class names: by value if all of them consist of digits ("2" before "10", "01" before "1"), else as texts."""
+    """Sorts class names. Names of digits only are sorted by value ("2" before "10", "01" before "1")."""
     names = list(names)
     if not all(map(_NUMBER.fullmatch, names)):
         return sorted(names)
@@ -65,7 +65,7 @@ def sort_class_names(names: Iterable[str]) -> list[str]:
 
 
 def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
-    """The class names of a feature, where an option says all of them; else empty."""
+    """Returns the class names of a feature if an option lists all of them. Otherwise, returns an empty tuple."""
     columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
     given = source.names_of(feature)
     return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
@@ -78,7 +78,7 @@ def _check_known(feature: str, found: set[str], known: tuple[str, ...]) -> None:
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_each: bool | None) -> None:
-    """Checks that no name is several, and that no number is a flag."""
+    """Checks that no class name looks like a list of classes, and that no number is a flag."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(
@@ -102,7 +102,7 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_
 
 
 def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """The class table in which new names come after those that keep their numbers."""
+    """Returns the class table in which the first names keep their labels and new names follow."""
     new = names - set(first)
     if first == tuple(map(str, range(len(first)))) and integers == names:
         return max(first, _integer_table(feature, names | set(first)), key=len)
@@ -125,14 +125,14 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 
 
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """The class table of names of which some are numbers, and names all the same, as of digits among letters, or with zeros before.
+    """Returns the class table for a mix of numbers and other names, such as hexadecimal or zero-padded names.
 
-    But where most labels are numbers, another one must not move them.
+    Raises UserError if most names are numbers and another name would change their labels.
     """
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
         return table
-    # Steps of a half, such as 1, 1.5, 2, are classes of their own; a single fraction among integers is likely a mistake.
+    # Steps of one half, such as 1, 1.5, 2, can be classes. A single fraction among integers is probably a mistake.
     most = 3 / 4 if all(map(_FRACTION.fullmatch, names - integers)) else 1 / 2
     moved = [name for position, name in enumerate(table) if name in integers and name != str(position)]
     if moved and len(integers) > len(names) * most:
@@ -146,14 +146,14 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
 
 
 def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
-    """Checks that the options on class names are of features that have some.
+    """Checks that the class name options refer to features with class names.
 
     Args:
-        source: The configuration of the source, with what the user said.
-        heads: Names of the labels that have class names.
+        source: The configuration of the source.
+        heads: The names of the labels that have class names.
 
     Raises:
-        UserError: An option is of another feature, or two options name the classes of one.
+        UserError: An option names another feature, or two options give the class names of one feature.
     """
     found = f"{', '.join(heads)} {'has' if len(heads) == 1 else 'have'}" if heads else "nothing has"
     if source.label_names and list(heads) not in ([LABEL], [OBJECT_LABEL]):
@@ -173,11 +173,11 @@ def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
 
 
 def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
-    """Reads the class names, by feature, of a data set that was prepared earlier.
+    """Reads the class names of an earlier dataset, by feature.
 
     Raises:
         OSError: The manifest cannot be read.
-        ValueError: The manifest is damaged, or of another format version.
+        ValueError: The manifest is corrupt, or has another format version.
     """
     path = f"{directory.rstrip('/')}/{MANIFEST}"
     schema = decode_manifest(files_at(path).read(path), path).schema
@@ -185,7 +185,7 @@ def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """A line for each feature of which a class has another number than in the data set that was replaced."""
+    """Returns one line for each feature whose labels differ from the labels of the replaced dataset."""
     lines = []
     for feature in sorted(old.keys() & new.keys()):
         numbers = {name: number for number, name in enumerate(new[feature])}
@@ -201,5 +201,5 @@ def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple
 
 
 def shorten(name: str) -> str:
-    """Cuts a class name to a length that a message has room for."""
+    """Shortens a class name for messages."""
     return printable(name if len(name) <= 80 else f"{name[:80]}…")

@@ -1,4 +1,4 @@
-"""Dead letters: the inputs that were refused, and why. Nothing is dropped without one (promise 3)."""
+"""Dead letters: rejected inputs with the reason. Every rejected input has a dead letter."""
 
 import dataclasses
 import errno
@@ -11,24 +11,25 @@ from typing import Callable, Iterable, Iterator, NamedTuple
 from beam_pipelines.errors import Refusal, RunError, printable
 
 NUM_SHOWN = 5
-NUM_THUMBNAILS = 8  # of one stage and reason
-MAX_LINE_BYTES = 1 << 20  # of a line of JSON: keys and classes may be cells of text
+NUM_THUMBNAILS = 8  # For each stage and reason.
+MAX_LINE_BYTES = 1 << 20  # For one line of JSON. Keys and classes can be cells with long text.
 
-# The reasons where the column of the split, or of the group, has nothing for an input, or that of a class no class.
+# Reasons for an empty cell in the split column or group column, and for a missing class.
 NO_SPLIT = "no_split"
 NO_GROUP = "no_group"
 BAD_LABEL = "bad_label"
 
 
 class DeadLetter(NamedTuple):
-    """An input that was refused, with where and why.
+    """An input that was rejected, with the stage and the reason.
 
     Attributes:
-        path: The path of the input, relative to the source's root; undecodable bytes of a file name as `\\xNN`.
-        stage: The stage where it was refused: `list`, `read` or `check`.
-        reason: A short code, the same for like cases: `symlink`, `not_utf8`, `unreadable`, `bad_image`, …
-        message: What was found against what was expected.
-        thumbnail: A small JPEG in base64, for the first few of a reason whose image can be seen; else empty.
+        path: The path of the input, relative to the source's root. Undecodable bytes of a file name are written as
+            `\\xNN`.
+        stage: The stage that rejected the input: `list`, `read` or `check`.
+        reason: A short code for the kind of error, such as `symlink`, `not_utf8`, `unreadable` or `bad_image`.
+        message: The value that was found and the expected value.
+        thumbnail: A small JPEG in base64, for the first few visible images of each reason. Otherwise empty.
     """
 
     path: str
@@ -39,18 +40,18 @@ class DeadLetter(NamedTuple):
 
     @classmethod
     def of(cls, path: str, refusal: Refusal, stage: str = "list") -> "DeadLetter":
-        """Makes the dead letter of an input that was refused."""
+        """Makes the dead letter of a rejected input."""
         return cls(path, stage, refusal.reason, printable(str(refusal)))
 
 
 @dataclasses.dataclass
 class DeadLetterCount:
-    """How many dead letters there are, and the first few in order, to show.
+    """The number of dead letters, and the first few in sorted order.
 
     Attributes:
         num: The number of dead letters.
         first: The `NUM_SHOWN` dead letters that sort first, without thumbnails.
-        seen: For each stage and reason the `NUM_THUMBNAILS` dead letters that sort first among those with a thumbnail.
+        seen: The first `NUM_THUMBNAILS` dead letters with a thumbnail for each stage and reason.
     """
 
     num: int = 0
@@ -58,23 +59,22 @@ class DeadLetterCount:
     seen: list[DeadLetter] = dataclasses.field(default_factory=list)
 
     def add(self, dead_letters: list[DeadLetter]) -> None:
-        """Counts more dead letters."""
+        """Adds dead letters."""
         first = [letter._replace(thumbnail="") for letter in heapq.nsmallest(NUM_SHOWN, dead_letters)]
         self.merge(DeadLetterCount(len(dead_letters), first, [letter for letter in dead_letters if letter.thumbnail]))
 
     def merge(self, other: "DeadLetterCount") -> None:
-        """Adds the count of another part."""
+        """Adds another count."""
         self.num += other.num
         self.first = sorted([*self.first, *other.first])[:NUM_SHOWN]
         by_reason = itertools.groupby(sorted([*self.seen, *other.seen], key=_by_reason), lambda letter: letter[1:3])
         self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
     def describe(self, image_root: str = "") -> str:
-        """Returns a line for each of the first few dead letters, and how many more there are.
+        """Returns one line for each of the first dead letters, and the number of the others.
 
         Args:
-            image_root: The folder that the paths of images are relative to, if `--image_root` may name another one; it is shown if a file
-                is missing.
+            image_root: The folder of the images, if `--image_root` can change it. It is shown if a file is missing.
         """
         lines = [f"\n  - {printable(letter.path)}: {letter.message} ({letter.stage})" for letter in self.first]
         more = self.num - len(self.first)
@@ -88,26 +88,26 @@ def _by_reason(letter: DeadLetter) -> tuple[str, ...]:
 
 
 def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool = False) -> str:
-    """Dead letters as one JSON object a line, sorted, so that the file does not depend on the order of arrival."""
+    """Returns dead letters as sorted lines of JSON, so that the file does not depend on the order of arrival."""
     names = DeadLetter._fields if with_thumbnails else DeadLetter._fields[:-1]
     return "".join(json.dumps(dict(zip(names, letter)), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
 
 
 def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """Merges sorted runs of lines into one. No more than a line of each run is held."""
+    """Merges sorted iterables of JSON lines. Only one line of each is in memory at a time."""
     return heapq.merge(*runs, key=lambda line: tuple(json.loads(line).values()))
 
 
 def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: int) -> Iterator[bytes]:
-    """Reads the lines of a file, of which a block is held at a time.
+    """Yields the lines of a file. Only one block of the file is in memory at a time.
 
     Args:
-        read: Reads a part of the file: takes an offset and a number of bytes, and returns bytes.
-        num_bytes: The size of the file in bytes.
-        block_bytes: The number of bytes that are read at once.
+        read: A function that reads a byte range of the file, from an offset and a number of bytes.
+        num_bytes: The size of the file, in bytes.
+        block_bytes: The number of bytes to read at a time.
 
     Raises:
-        RunError: The file is shorter: what is missing would be left out without a word.
+        RunError: The file is shorter than `num_bytes`.
     """
     rest = b""
     for offset in range(0, num_bytes, block_bytes):

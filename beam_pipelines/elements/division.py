@@ -1,4 +1,4 @@
-"""How inputs were divided among splits, where more than a hash of the group decided: what was asked for, and how near it came."""
+"""Describes how inputs were divided among splits, and how close the result is to the requested shares."""
 
 import dataclasses
 from fractions import Fraction
@@ -8,31 +8,31 @@ import numpy as np
 
 from beam_pipelines.errors import printable
 
-# Between the values of several features; in no text of one line.
+# Separates the values of several features. It does not occur in one-line text.
 _SEPARATOR = "\x1f"
 
-# Of so many inputs a split may be one above its share where a hash decided, and nothing is said of its largest group.
+# With splits by hash, a deviation of less than one in 100 inputs is not reported.
 _ONE_OF = 100
 
 
 def join_stratum(values: Iterable[str]) -> str:
-    """The stratum that several values make together."""
+    """Joins several values into one stratum."""
     return _SEPARATOR.join(values)
 
 
 def show_stratum(stratum: str) -> str:
-    """A stratum as a message shows it."""
+    """Formats a stratum for messages."""
     return printable(stratum.replace(_SEPARATOR, ", "))[:80]
 
 
 def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndarray, places: np.ndarray) -> dict[str, tuple[str, int]]:
-    """The largest group of each split that has any, and its inputs.
+    """Returns the name and size of the largest group in each split that has groups.
 
     Args:
         splits: The names of the splits.
-        groups: The names of the groups, ascending: of equally large ones the first is taken.
+        groups: The names of the groups, ascending. Ties go to the first name.
         nums: The number of inputs of each group, int64 [num_groups].
-        places: The place among `splits` of each group's split, int64 [num_groups].
+        places: The index of each group's split in `splits`, int64 [num_groups].
     """
     order = np.argsort(-nums, kind="stable")
     found, firsts = np.unique(places[order], return_index=True)
@@ -41,15 +41,15 @@ def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndar
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split that has got most above its share of a stratum, and why.
+    """The split that exceeds its share of a stratum most, and the reason.
 
     Attributes:
-        stratum: The stratum, as `join_stratum` makes it; empty where splits are not stratified.
+        stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.
         split: The name of the split.
-        num_inputs: The number of inputs of the stratum that the split has got.
-        target: The share of the stratum's inputs that the split should have.
-        group: The group with which the split came above its share.
-        num_group: The number of inputs of the stratum that the group has.
+        num_inputs: The number of inputs of the stratum in the split.
+        target: The number of inputs of the stratum that the split should have.
+        group: The group that made the split exceed its share.
+        num_group: The number of inputs of the stratum in the group.
     """
 
     stratum: str
@@ -62,21 +62,23 @@ class Excess:
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """How inputs were divided among splits.
+    """The division of inputs among splits.
 
     Attributes:
-        by: Names of the features whose values are the strata.
-        shares: Split name -> its share of the inputs.
-        num_inputs: Split name -> the number of inputs that are listed for it, where splits are stratified, or there are groups.
-        num_kept: The number of inputs that were placed earlier.
-        num_groups: The number of groups of the inputs that were placed.
+        by: The names of the features whose values form the strata.
+        shares: A mapping from split name to its share of the inputs.
+        num_inputs: A mapping from split name to its number of inputs. Empty unless splits are stratified or there are
+            groups.
+        num_kept: The number of inputs that kept the split of an earlier dataset.
+        num_groups: The number of groups that were placed.
         num_strata: The number of strata.
-        num_small: The number of strata that have fewer inputs, or groups, than there are splits.
-        first_small: The first of these small strata.
-        num_first_small: The number of inputs, or groups, of the first small stratum.
-        first_small_lacks: Names of the splits that have nothing of the first small stratum.
-        excess: What groups stood in the way of; None where every split has got its share of every stratum, give or take one.
-        largest: Split name -> its largest group, and how many inputs that has; where a hash of the group decided.
+        num_small: The number of strata with fewer inputs or groups than there are splits.
+        first_small: The first of the small strata.
+        num_first_small: The number of inputs or groups in the first small stratum.
+        first_small_lacks: The names of the splits that have no input of the first small stratum.
+        excess: The largest excess caused by a group. None if every split has its share of every stratum, within one
+            input.
+        largest: A mapping from split name to the name and size of its largest group, for splits by hash.
     """
 
     by: tuple[str, ...]
@@ -93,13 +95,13 @@ class Division:
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
-        """Returns the same division with what was reached, where a hash of the group decided.
+        """Returns a copy with the number of inputs of each split, for splits by hash.
 
-        A hash comes near the shares where there are many groups. A group is told of that alone brings its split above its share, by more
-        than one input in a hundred.
+        With many groups, a hash comes close to the shares. A group is reported only if it alone makes its split exceed
+        the share by more than one input in a hundred.
 
         Args:
-            num_listed: Split name -> its inputs.
+            num_listed: A mapping from split name to its number of inputs.
         """
         if self.by or not self.num_groups:
             return self
@@ -114,7 +116,7 @@ class Division:
         return dataclasses.replace(self, num_inputs=num_inputs, excess=excess)
 
     def to_json(self) -> dict[str, Any]:
-        """The division as `statistics.json` has it."""
+        """Returns the division in the format of `statistics.json`."""
         facts: dict[str, Any] = {
             "stratified_by": list(self.by),
             "shares": {split: float(share) for split, share in self.shares.items()},
@@ -132,7 +134,7 @@ class Division:
         return facts
 
     def warnings(self) -> Iterator[str]:
-        """What may not be what the user expects, a line each."""
+        """Yields one-line warnings about results that the user may not expect."""
         if self.num_small:
             num, others = self.num_first_small, self.num_small - 1
             has = (

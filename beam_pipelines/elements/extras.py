@@ -1,4 +1,4 @@
-"""What an example has beside its image and its label, encoded."""
+"""Encoded features of an example other than its image and label."""
 
 from typing import Any, Mapping, NamedTuple
 
@@ -6,17 +6,17 @@ from beam_pipelines.elements.tensor_sums import TensorSums
 
 
 class OtherImage(NamedTuple):
-    """What is kept of another image of an example.
+    """Facts about an additional image of an example.
 
     Attributes:
-        path: The path of the file where the image lay, relative to the source's root.
-        num_bytes: The size of the image as stored, in bytes.
-        format: The format of the source's bytes; empty where nobody looked.
-        reencoded: Why the stored bytes are not the source's; else empty.
-        height: The height of the image as stored, in pixels; 0 where nobody looked.
-        width: The width of the image as stored, in pixels; 0 where nobody looked.
-        num_channels: The number of channels of the image as stored, 2 and 4 with alpha; 0 where nobody looked.
-        is_deep: Whether the source is a PNG of 16 bits a channel.
+        path: The path of the image file, relative to the source's root.
+        num_bytes: The size of the stored image, in bytes.
+        format: The format of the source image, or an empty string if the image was not inspected.
+        reencoded: The reason why the stored bytes differ from the source, or an empty string.
+        height: The height of the stored image in pixels, or 0 if the image was not inspected.
+        width: The width of the stored image in pixels, or 0 if the image was not inspected.
+        num_channels: The number of channels of the stored image, 2 and 4 with alpha. 0 if the image was not inspected.
+        is_deep: Whether the source is a PNG with 16 bits per channel.
         is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt.
     """
 
@@ -32,22 +32,22 @@ class OtherImage(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What an example has beside its image and its label, encoded, and what is counted of it.
+    """Encoded features of an example other than its image and label, with statistics.
 
     Attributes:
-        entries: The encoded features, as `tfrecord.example_encoder.encode_extras` gives them.
-        labels: Feature with class names -> the example's labels.
-        values: Other feature that the catalog has a column of -> the example's number, or its text in UTF-8.
-        mask_values: The smallest and the largest value of the example's masks; None: it has none.
-        mask_bits: The number of bits of a mask's pixel, 8 or 16, the larger one of several masks; 0 where there is none.
-        num_black_white_masks: The number of masks whose values are 0 and 255 alone.
-        num_class_masks: The number of masks with another value than 0 and 255.
-        num_dropped_boxes: The number of boxes that were left out, because nothing of them is inside the image.
-        num_clipped_boxes: The number of boxes of which a part was outside the image.
-        is_turn_guessed: Whether EXIF rotates the image, and it is not known on which image its boxes or masks were
-            drawn.
-        images: Name of another image -> what is kept of it.
-        tensors: Name of a tensor -> its sums, where the example is of the sample.
+        entries: The encoded features, from `tfrecord.example_encoder.encode_extras`.
+        labels: A mapping from class feature to the labels of the example.
+        values: A mapping from each other feature with a catalog column to its number, or its text in UTF-8.
+        mask_values: The smallest and largest value of the example's masks, or None without masks.
+        mask_bits: The number of bits of a mask pixel, 8 or 16, as the maximum over the masks. 0 without masks.
+        num_black_white_masks: The number of masks with only the values 0 and 255.
+        num_class_masks: The number of masks with other values than 0 and 255.
+        num_dropped_boxes: The number of boxes that were dropped because they are completely outside the image.
+        num_clipped_boxes: The number of boxes that were partly outside the image.
+        is_turn_guessed: Whether EXIF rotates the image, and it is unknown whether boxes or masks refer to the rotated
+            image.
+        images: A mapping from each additional image to its facts.
+        tensors: A mapping from tensor name to its sums, if the example is part of the sample.
     """
 
     entries: bytes

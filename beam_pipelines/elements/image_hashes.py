@@ -1,4 +1,4 @@
-"""Hashes of images on their way: into the plan beside each reference, and in runs to where images that are alike are looked for."""
+"""Packs image hashes for the plan, and for the search for near-duplicates."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
 
 class HashedRun(NamedTuple):
-    """A run whose images were hashed, without those that were refused then.
+    """A sorted run of references with image hashes, without rejected images.
 
     Attributes:
         run: The references, with their hashes.
-        rows: The hashes of the run's images, `HASH_ROW`s in the order of the references.
-        dead_letters: The dead letters of the images that were refused.
+        rows: The hashes of the images as `HASH_ROW`s, in the order of the references.
+        dead_letters: The dead letters of the rejected images.
     """
 
     run: Run
@@ -25,11 +25,11 @@ class HashedRun(NamedTuple):
 
 
 class ImageHashes(NamedTuple):
-    """The hashes of some images, as the catalog has them.
+    """Image hashes in the format of the catalog.
 
     Attributes:
-        contents: Hashes of the bytes at the source, uint64 [num_images].
-        looks: Perceptual hashes, uint64 [num_images, HASH_WORDS]; 0 where an image has none.
+        contents: The hashes of the source bytes, uint64 [num_images].
+        looks: The perceptual hashes, uint64 [num_images, HASH_WORDS]. 0 without a hash.
         has_look: Whether each image has a perceptual hash, bool [num_images].
     """
 
@@ -39,10 +39,10 @@ class ImageHashes(NamedTuple):
 
 
 def pack_hashes(rows: np.ndarray) -> Texts:
-    """Packs `HASH_ROW`s as references have them: 8 bytes of each content, and the perceptual hash where there is one."""
+    """Packs `HASH_ROW`s for references: 8 bytes of the content hash, and the perceptual hash if it exists."""
     words = np.concatenate([rows["content"][:, :1], rows["look"]], axis=1)
     has_look = rows["has_look"]
-    if not has_look.all():  # as a rule all have one
+    if not has_look.all():  # Usually, all images have a perceptual hash.
         kept = np.ones(words.shape, bool)
         kept[:, 1:] = has_look[:, None]
         words = words[kept]
@@ -50,7 +50,7 @@ def pack_hashes(rows: np.ndarray) -> Texts:
 
 
 def unpack_hashes(texts: Texts) -> ImageHashes | None:
-    """Unpacks the hashes of references; None where these have none."""
+    """Unpacks the hashes of references. Returns None if the references have no hashes."""
     if not texts.blob:
         return None
     words, sizes = np.frombuffer(texts.blob, "<u8"), texts.lengths // 8

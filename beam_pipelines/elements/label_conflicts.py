@@ -1,4 +1,4 @@
-"""Labels that disagree where images are alike: of which features, and the first of them by name."""
+"""Finds conflicting labels of near-duplicate images."""
 
 import dataclasses
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
@@ -11,38 +11,38 @@ from beam_pipelines.errors import printable
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
-# A class name; of a feature with any number of classes those that an example has, ascending, each once.
+# A class name, or a sorted tuple of distinct class names for features with any number of classes.
 Label = str | tuple[str, ...]
 
 _NUM_SHOWN = 10  # conflicts
-_NUM_IMAGES_SHOWN = 3  # of each
+_NUM_IMAGES_SHOWN = 3  # For each conflict.
 
 
 class Conflict(NamedTuple):
-    """Images of one cluster that have different labels.
+    """Images of one near-duplicate cluster with different labels.
 
     Attributes:
-        feature: The name of the feature that the labels are of.
-        images: (key, label): the first image of each of the first few labels.
+        feature: The name of the label feature.
+        images: (key, label) of the first image of each of the first few labels.
     """
 
     feature: str
     images: tuple[tuple[str, Label], ...]
 
     def describe(self) -> str:
-        """On one line."""
+        """Formats the conflict as one line."""
         images = ", ".join(f"{printable(key)!r} is {printable(show_label(label))!r}" for key, label in self.images)
         return f"of {printable(self.feature)} {images}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Conflicts:
-    """What was found of labels.
+    """Label conflicts in near-duplicate clusters.
 
     Attributes:
-        num: Clusters whose images have different labels of a feature.
-        of_features: Each feature with classes -> clusters that differ in it.
-        first: The first few of them.
+        num: The number of clusters with different labels for a feature.
+        of_features: A mapping from class feature to the number of clusters with different labels.
+        first: The first few conflicts.
     """
 
     num: int = 0
@@ -50,7 +50,7 @@ class Conflicts:
     first: tuple[Conflict, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As `leaks.json` has it."""
+        """Returns the conflicts in the format of `leaks.json`."""
         conflicts = []
         for feature, images in self.first:
             conflicts.append({"feature": feature, "images": [{"key": key, "label": to_plain(label)} for key, label in images]})
@@ -58,12 +58,12 @@ class Conflicts:
 
 
 def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: Mapping[str, Sequence[Label | None]]) -> Conflicts:
-    """Finds what disagrees.
+    """Finds clusters whose images have different labels.
 
     Args:
-        clusters: The number of the cluster of each image, ascending, int64 [num_images]: see `order_clusters`.
-        key_of: From the place of an image to its key.
-        labels: Feature -> the label of each image; None where that is not known, which agrees with any.
+        clusters: The cluster number of each image, ascending, int64 [num_images]. See `order_clusters`.
+        key_of: A function from the index of an image to its key.
+        labels: A mapping from feature to the label of each image. None means unknown and matches any label.
     """
     torn = {}
     for name, values in labels.items():
@@ -86,14 +86,15 @@ def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: M
 
 
 def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Images that are in a cluster with another one, in an order that is one whatever the numbers of clusters are: by their first keys.
+    """Returns the images that share a cluster, in an order that does not depend on the cluster numbers.
 
     Args:
-        clusters: A number for each, int64 [num_images].
-        ranks: The rank of each image's key among all their keys, int64 [num_images].
+        clusters: The cluster number of each image, int64 [num_images].
+        ranks: The rank of each image's key among all keys, int64 [num_images].
 
     Returns:
-        Places of images, cluster after cluster, by their keys; and the number of the cluster of each, from 0, ascending.
+        The indices of the images, ordered by the first key of their cluster and by key. Also the new cluster number of
+        each image, ascending from 0.
     """
     _, numbers, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     first = np.full(len(sizes), len(ranks))
@@ -104,7 +105,7 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 
 
 def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
-    """Each feature with classes -> the label of each input, as `References` have them."""
+    """Returns the labels of each class feature for inputs, decoded from columns of `References`."""
     features = [feature for feature in schema if feature.kind == "class_label"]
     found: dict[str, list[Label]] = {feature.name: [] for feature in features}
     others = [feature for feature in features if not _is_one_class(feature)]
@@ -123,15 +124,15 @@ def _is_one_class(feature: Feature) -> bool:
 
 
 def as_label(names: Iterable[str]) -> Label:
-    """The label of an example of several classes."""
+    """Returns the label of an example with several classes."""
     return tuple(sorted(set(names)))
 
 
 def to_plain(label: Label) -> str | list[str]:
-    """As JSON has it."""
+    """Returns a label as a JSON-serializable value."""
     return label if isinstance(label, str) else list(label)
 
 
 def show_label(label: Label | Sequence[str]) -> str:
-    """A label, for a message."""
+    """Formats a label for messages."""
     return label if isinstance(label, str) else ", ".join(label) or "none"

@@ -1,19 +1,19 @@
-"""The feature of foreign records in which their classes are."""
+"""The class feature of records of other writers."""
 
 from typing import Any, NamedTuple, Sequence
 
 
 class LabelFeature(NamedTuple):
-    """Where the classes of an example are.
+    """Locates the classes of an example.
 
     Attributes:
-        name: The name of the feature; empty: nobody knows it.
-        is_flags: Whether it has a 0 or 1 for each class.
+        name: The name of the feature, or an empty string if it is unknown.
+        is_flags: Whether the feature has a 0 or 1 for each class.
     """
 
     name: str
     is_flags: bool = False
 
     def classes(self, values: Sequence[Any]) -> list[Any]:
-        """The class names of an example, from the feature's values."""
+        """Returns the classes of an example from the values of the feature."""
         return [place for place, value in enumerate(values) if value] if self.is_flags else list(values)

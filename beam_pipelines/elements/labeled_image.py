@@ -1,22 +1,22 @@
-"""What a source lists of one input, and what it points at beside the image: where bytes lie, not the bytes."""
+"""An input as a source lists it. It contains the location of the image bytes instead of the bytes."""
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.images.raw_image import RawImage
 
-# The offset of an image that is a file of its own, and what an example has in its place that is without an image.
+# Special offsets: the image is a whole file, or the example has no image.
 WHOLE_FILE = -1
 NO_IMAGE = -2
 
 
 class FilePart(NamedTuple):
-    """Where bytes lie that belong to an image: its mask, its target, another image.
+    """Location of additional bytes of an example, such as a mask, a dense target or another image.
 
     Attributes:
         path: The path of the file, relative to the source's root.
-        offset: The offset of the first byte in the file; `WHOLE_FILE`: the part is all of the file.
-        num_bytes: The number of bytes; 0 for a whole file of which the listing did not say it.
-        spool: The number of the spool file where the bytes lie instead, because the source can't give them twice by range; 0: none.
+        offset: The offset of the first byte in the file. `WHOLE_FILE` means the whole file.
+        num_bytes: The number of bytes, or 0 for a whole file of unknown size.
+        spool: The number of the spool file with the bytes if the source cannot read byte ranges twice. Otherwise 0.
     """
 
     path: str
@@ -26,15 +26,15 @@ class FilePart(NamedTuple):
 
 
 class ArrayPart(NamedTuple):
-    """Where an array's numbers lie, one after the other and without a header.
+    """Location of the numbers of an array, in C order and without a header.
 
     Attributes:
         path: The path of the file, relative to the source's root.
         offset: The offset of the first byte in the file.
         num_bytes: The number of bytes of the array.
-        dtype: The type of the array's numbers, as NumPy writes it: `<f4`.
+        dtype: The type of the array's numbers in NumPy's notation, such as `<f4`.
         shape: The shape of the array.
-        spool: The number of the spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
+        spool: The number of the spool file with the bytes if the source file is compressed. Otherwise 0.
     """
 
     path: str
@@ -49,16 +49,18 @@ class LabeledImage(NamedTuple):
     """One input, as a source lists it.
 
     Attributes:
-        key: The example's stable id within its source, in Unicode's NFC form so that it is the same on every system.
-        path: The path of the file where the image lies, or the values of an example without one, relative to the source's root.
-        label: The class name, where the data set has the feature `label` of that kind; else empty.
-        split: The name of the split that the source puts the input in; None: its group says it.
-        num_bytes: The size of the image in bytes; 0 where the listing did not say, because that would have cost a look at each file.
-        group: The name of the group that stays in one split together; empty: the key is the group.
-        offset: The offset in the file at which the image begins; `WHOLE_FILE`: the image is the file; `NO_IMAGE`: there is no image.
-        raw: How to read pixels that have no format, or that a `.npy` file has within another file; None: the bytes are an image file's.
-        spool: The number of the spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
-        values: Name of each other feature -> its value; see `sources`. None: there are none.
+        key: The stable id of the example in its source, in Unicode NFC form so that it is the same on every system.
+        path: The path of the file with the image, or with the values of an example without an image, relative to the
+            source's root.
+        label: The class name if the dataset has a single-class feature `label`. Otherwise empty.
+        split: The split that the source gives the input. None means that the group decides.
+        num_bytes: The size of the image in bytes, or 0 if the listing would have to look at each file.
+        group: The name of the group that stays in one split. If empty, the key is the group.
+        offset: The offset of the image in the file. `WHOLE_FILE` means the whole file, `NO_IMAGE` means no image.
+        raw: The layout of pixels without an image format, or of a `.npy` file inside another file. None for an image
+            file.
+        spool: The number of the spool file with the bytes if the source file is compressed. Otherwise 0.
+        values: A mapping from each other feature to its value, or None. See `sources`.
     """
 
     key: str
@@ -74,7 +76,7 @@ class LabeledImage(NamedTuple):
 
 
 def image_bytes(image: LabeledImage, others: Sequence[str]) -> int:
-    """The size in bytes of an input's images at the source, its own and those of other features; 0 where one of them is not known."""
+    """Returns the source size in bytes of an input's images, including other image features. 0 if a size is unknown."""
     if not others:
         return image.num_bytes
     sizes = [image.num_bytes, *(image.values[name].num_bytes for name in others)]

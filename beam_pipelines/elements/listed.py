@@ -1,4 +1,4 @@
-"""What one stage hands to the next: ListImages makes it, GlobalShuffle takes it."""
+"""Result of the listing stage, which the shuffle stage reads."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -7,14 +7,14 @@ if TYPE_CHECKING:
 
 
 class Listed(NamedTuple):
-    """The result of the listing, for the shuffle.
+    """PCollections with the result of the listing.
 
     Attributes:
-        runs: Spooled references: a PCollection of `Run`.
-        counts: Counts of shuffle keys: a PCollection of packed `KeyCounts`, to be merged.
-        listing: What is known of all inputs: a PCollection of one `Listing`.
-        dead_letters: Sorted runs of dead letters, a line each: a PCollection of `SpoolStretch`.
-        moved: The groups whose inputs come to the split of `--move_to`, whatever is said of them: a PCollection of one set; None: there are none.
+        runs: Sorted runs of references in the spool: a PCollection of `Run`.
+        counts: Counts of shuffle keys: a PCollection of packed `KeyCounts`, which the shuffle merges.
+        listing: Facts about all inputs: a PCollection of one `Listing`.
+        dead_letters: Sorted lines of dead letters: a PCollection of `SpoolStretch`.
+        moved: The groups that must move to the split of `--move_to`: a PCollection of one set, or None.
     """
 
     runs: "beam.PCollection"

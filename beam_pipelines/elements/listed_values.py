@@ -1,7 +1,8 @@
-"""The values of an example's other features on their way from the listing to the record: bytes beside its reference.
+"""Encodes the values of an example's other features as bytes beside its reference.
 
-Small ones travel with the reference; large ones (many boxes, long texts) wait in the spool, and their pointer travels. They are
-pickled, but only what is named here is ever made of them again: a plan lies on disk until its run is resumed.
+Small values are part of the reference. Large values, such as many boxes or long text, are stored in the spool, and the
+reference contains a pointer. Values are pickled, but only the classes in this module can be unpickled, because a plan
+can be on disk for a long time.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from beam_pipelines.elements.labeled_image import ArrayPart, FilePart
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
 
-# What is larger costs more to sort and to send on than to read again from a place of its own.
+# Sorting and sending larger values costs more than reading them from the spool.
 MAX_INLINE_BYTES = 2048
 
 _INLINE, _SPOOLED = b"v", b"s"
@@ -35,13 +36,13 @@ _MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, File
 
 
 class ValueWriter:
-    """Makes bytes of values, and a spool of its own when the first large ones come."""
+    """Encodes values as bytes. It creates a spool file for the first large value."""
 
     def __init__(self, spool: Callable[[], SpoolWriter | ObjectSpoolWriter]) -> None:
         self._spool = spool
 
     def encode(self, values: Mapping[str, Any] | None) -> bytes:
-        """Encodes the values of an example's other features; empty where there are none."""
+        """Encodes the values of an example's other features. Returns empty bytes without values."""
         if not values:
             return b""
         data = _pickle(dict(values))
@@ -53,7 +54,7 @@ class ValueWriter:
 
 @contextlib.contextmanager
 def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
-    """Opens a `ValueWriter`. What it has encoded can be decoded when the block has ended."""
+    """Context manager for a `ValueWriter`. Its values can be decoded after the block."""
     with contextlib.ExitStack() as stack:
         opened: list[SpoolWriter | ObjectSpoolWriter] = []
 
@@ -66,11 +67,11 @@ def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
 
 
 def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
-    """Decodes the values of an example's other features, as `ValueWriter` encoded them; None where there are none.
+    """Decodes the values of an example's other features. Returns None without values.
 
     Raises:
-        RunError: The spool could not be read: this says nothing about the example.
-        pickle.UnpicklingError: The bytes are not what was written.
+        RunError: The spool could not be read. The example itself may be correct.
+        pickle.UnpicklingError: The bytes are corrupt.
     """
     if not data:
         return None
@@ -87,7 +88,7 @@ def _pickle(values: dict[str, Any]) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes arrays in a way of our own: NumPy's names its inner functions, which its versions move."""
+    """Pickles arrays with functions of this module, because NumPy's own pickles depend on the NumPy version."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:

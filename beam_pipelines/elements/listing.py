@@ -1,4 +1,4 @@
-"""What is known once every input is listed."""
+"""Facts about all inputs, known after every input is listed."""
 
 import dataclasses
 from fractions import Fraction
@@ -14,26 +14,27 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What is known once every input is listed.
+    """Facts about all inputs, known after every input is listed.
 
     Attributes:
         source: The kind of the source, one of `source_kinds.SOURCES`.
         root: The folder that paths are relative to.
-        schema: The features of an example, by name in ascending order, with their class names.
-        targets: Names of the features that a model is to predict, as `Manifest.targets` has them.
-        listed_labels: Feature -> class names that an input has: without an example, each of them is warned of.
-        splits: Names of the splits, in the order in which they are shown.
-        fractions: Split name -> its share of the examples, where an example's group decides; None where the source does.
-        num_inputs: The number of examples, dead letters, and duplicates that are left out.
-        num_bytes: The size in bytes of all images, as they lie at the source; 0 where the listing did not say of each.
-        reference_bytes: The size in bytes of all references in memory.
-        num_ignored: The number of files that are no inputs.
-        dead_letters: The count of inputs that were refused when they were listed.
-        division: How inputs were divided among splits, where more than a hash of the group decided.
-        twins: The images that are alike, where that was asked for.
-        left_out: The names of columns, and of fields of samples and objects, that are not kept.
-        warnings: What may not be what the user expects, a line each.
-        versions: The path of each file that was opened to list its inputs -> its version, as `storage.versions` has it.
+        schema: The features of an example in ascending order of their names, with class names.
+        targets: The names of the features that a model predicts, as in `Manifest.targets`.
+        listed_labels: A mapping from feature to the class names of its inputs. A class without an example causes a
+            warning.
+        splits: The names of the splits, in display order.
+        fractions: A mapping from split name to its share if the group decides the split. None if the source decides.
+        num_inputs: The number of inputs, including dead letters and dropped duplicates.
+        num_bytes: The size of all source images in bytes, or 0 if a size is unknown.
+        reference_bytes: The size of all references in memory, in bytes.
+        num_ignored: The number of files that are not inputs.
+        dead_letters: The count of inputs that were rejected by the listing.
+        division: The division among splits, if more than a hash of the group decided.
+        twins: The near-duplicates, if the run searched for them.
+        left_out: The names of columns, and of fields of samples and objects, that are not stored.
+        warnings: One-line warnings about results that the user may not expect.
+        versions: A mapping from each file that the listing read to its version, as in `storage.versions`.
     """
 
     source: str
@@ -55,42 +56,42 @@ class Listing:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def image_root(self, source: SourceConfig) -> str:
-        """Returns the folder that paths are relative to, if `--image_root` may name another one; else an empty text."""
+        """Returns the folder that paths are relative to if `--image_root` can change it. Otherwise, returns ""."""
         return self.root if source.can.has_image_root else ""
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Class names of `label`; empty where an example has not one class."""
+        """The class names of `label`. Empty if examples do not have exactly one class."""
         return next((f.label_names for f in self.schema if f.name == LABEL and f.kind == "class_label" and not f.shape), ())
 
     @property
     def has_images(self) -> bool:
-        """Whether each example has an image; else it has values alone."""
+        """Whether examples have an image. Otherwise, they have only values."""
         return any(feature.name == IMAGE for feature in self.schema)
 
     @property
     def makes_example(self) -> str:
-        """What can be said of an input that is fit, for messages."""
+        """A description of valid inputs for messages."""
         return "has a readable image" if self.has_images else "makes an example"
 
     @property
     def num_listed(self) -> int:
-        """The number of inputs that were no dead letters when they were listed, nor left out as duplicates."""
+        """The number of inputs without dead letters and dropped duplicates."""
         return self.num_inputs - self.dead_letters.num - self.num_dropped
 
     @property
     def num_dropped(self) -> int:
-        """The number of duplicates that are left out."""
+        """The number of dropped duplicates."""
         return self.twins.num_dropped if self.twins else 0
 
     @property
     def num_moved(self) -> int:
-        """Images that came into another split, since they are alike to some there, or in a group with such."""
+        """The number of images that moved to another split because of a near-duplicate, or because of their group."""
         return self.twins.num_moved if self.twins else 0
 
     @property
     def has_sizes(self) -> bool:
-        """Whether the size of all images is known."""
+        """Whether the sizes of all images are known."""
         return self.num_bytes > 0
 
 
@@ -98,19 +99,19 @@ _USUAL = ("train", "validation", "test")
 
 
 def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
-    """Puts names of splits into the order in which they are shown: the usual ones first, then others, a set of them by their names."""
+    """Sorts split names for display: the usual names first, then the others. Sets are sorted by name."""
     others = [name for some in names for name in (sorted(some) if isinstance(some, (set, frozenset)) else some)]
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
 def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved: int = 0) -> UserError:
-    """The error to raise where no example falls into a split.
+    """Returns the error for a split without examples.
 
     Args:
         split: The name of the split.
         num_examples: The number of examples of all splits.
         config: The configuration of the run.
-        num_moved: The number of images that `--move_to` has brought into another split.
+        num_moved: The number of images that `--move_to` moved to another split.
     """
     is_empty = f"split {split!r} would come out empty"
     are_new_placed = config.asks_for_shares or config.splits_from or config.source.divide
@@ -127,13 +128,13 @@ def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved:
 
 
 def torn_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
-    """The error to raise where inputs of one group are in several splits that nobody divides.
+    """Returns the error for groups whose inputs are in several splits that are not divided.
 
     Args:
         config: The configuration of the run.
-        num_groups: The number of such groups.
-        first: The name of the first of them.
-        splits: The splits in which that one is.
+        num_groups: The number of these groups.
+        first: The name of the first group.
+        splits: The splits of the first group.
     """
     option, path = ("--splits_from", config.splits_from) if config.splits_from and not config.source.divide else ("--input", config.input)
     groups = "1 group is" if num_groups == 1 else f"{num_groups:,} groups are"

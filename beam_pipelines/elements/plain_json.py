@@ -1,6 +1,6 @@
-"""Our own plain values as JSON, and back, exactly: what a later run has to know of an earlier one.
+"""Converts this package's plain values to JSON and back without loss, for later runs.
 
-Nothing is made but of the classes that are named here.
+Only the classes listed here can be decoded.
 """
 
 import dataclasses
@@ -48,19 +48,19 @@ Value = TypeVar("Value")
 
 
 def dumps(value: Any) -> bytes:
-    """A value as JSON in UTF-8: a number, a text, None, or a sequence, mapping or dataclass of such."""
+    """Encodes a value as JSON in UTF-8: a number, text, None, or a sequence, mapping or dataclass of these."""
     return json.dumps(_encode(value), allow_nan=False).encode()
 
 
 def loads(data: bytes, kind: type[Value]) -> Value:
-    """Decodes what `dumps` has encoded.
+    """Decodes JSON from `dumps`.
 
     Args:
         data: The JSON, in UTF-8.
-        kind: The class that the value is expected to be of.
+        kind: The expected class of the value.
 
     Raises:
-        ValueError: The data are not what `dumps` gives of a value of that class.
+        ValueError: The data is not the encoding of a value of that class.
     """
     try:
         value = _decode(json.loads(data))

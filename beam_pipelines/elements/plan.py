@@ -1,4 +1,4 @@
-"""What a plan is made of, and what comes of it: plain values."""
+"""Plain values of a plan and its shards."""
 
 import dataclasses
 from typing import Iterator, Mapping, NamedTuple
@@ -12,7 +12,7 @@ from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_place
 
 
 class ShardAddress(NamedTuple):
-    """The place of a shard: its split, its index in that, and how many shards the split has."""
+    """Address of a shard: its split, its index in the split, and the number of shards of the split."""
 
     split: str
     shard_index: int
@@ -23,10 +23,10 @@ class ShardAddress(NamedTuple):
 
 
 class PlannedShard(NamedTuple):
-    """A shard whose references lie in the plan, in rank order.
+    """A shard whose references are in the plan, in rank order.
 
     Attributes:
-        address: The place of the shard.
+        address: The address of the shard.
         num_inputs: The number of references of the shard.
     """
 
@@ -36,13 +36,13 @@ class PlannedShard(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class WrittenShard:
-    """A shard that is in place, with its index and its catalog.
+    """A completed shard with its index and catalog.
 
     Attributes:
-        address: The place of the shard.
+        address: The address of the shard.
         info: The entry of the shard in the manifest.
-        labels: Feature with class names -> what is kept of them for the shuffle quality.
-        statistics: Statistics of the shard's examples and of its dead letters, which lie beside its `done` file.
+        labels: A mapping from class feature to the label summary for the shuffle quality.
+        statistics: The statistics of the shard's examples and dead letters. They are stored in its `done` file.
     """
 
     address: ShardAddress
@@ -53,7 +53,7 @@ class WrittenShard:
 
 @dataclasses.dataclass(frozen=True)
 class SplitShards:
-    """How one split is cut: shards of equal numbers of inputs, give or take one."""
+    """The number of inputs and shards of a split. Shard sizes differ by at most one input."""
 
     num_inputs: int
     num_shards: int
@@ -61,14 +61,14 @@ class SplitShards:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run is to write.
+    """The plan of a run: the shards to write.
 
     Attributes:
-        config: The job that the plan is of.
-        listing: What is known of the job's inputs.
-        splits: Split name -> how the split is cut into shards.
-        dead_letters: Sorted runs of the dead letters of the listing, in the spool.
-        version: The version of what began the run, as `own_version` gives it.
+        config: The job of the run.
+        listing: The facts about the job's inputs.
+        splits: A mapping from split name to its numbers of inputs and shards.
+        dead_letters: Sorted lines of the listing's dead letters, in the spool.
+        version: The version of the process that started the run, from `own_version`.
     """
 
     config: PrepareJob
@@ -78,7 +78,7 @@ class Plan:
     version: str
 
     def shards(self) -> Iterator[PlannedShard]:
-        """The shards of all splits, in order."""
+        """Yields the shards of all splits, in order."""
         for name, split in self.splits.items():
             for index in range(split.num_shards):
                 num_inputs = (index + 1) * split.num_inputs // split.num_shards - index * split.num_inputs // split.num_shards
@@ -86,8 +86,8 @@ class Plan:
 
 
 def own_version() -> str:
-    """The version of this package and of the data sets that it writes: another one may give other bytes for the same plan."""
-    import importlib.metadata  # with all that reads mails: not where shards are only written
+    """Returns the version of this package and of its data format. Other versions can write other bytes for a plan."""
+    import importlib.metadata  # Imported here, because it is slow and the shard writers do not need it.
 
     try:
         package = importlib.metadata.version("recordmill")

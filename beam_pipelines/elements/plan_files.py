@@ -1,13 +1,13 @@
-"""The plan of a run on disk, and its finished shards, from which `--resume` continues.
+"""Stores the plan of a run and its completed shards on disk, so that `--resume` can continue.
 
-`plan.json` and the files of finished shards end with a checksum line, so that a changed figure is never published.
+`plan.json` and the files of completed shards end with a checksum line, so that corrupt files are never published.
 
     OUT.incomplete/RUN_ID/
-      plan/train-00000-of-00016      a shard's references in rank order: see `References.pieces`
+      plan/train-00000-of-00016      the references of a shard in rank order; see `References.pieces`
       plan/plan.json                 written last: options, listing, shards
-      done/train-00000-of-00016.json a finished shard: sums, statistics; written after its other files
-      done/train-00000-of-00016.dead_letters.jsonl    its dead letters, sorted, if it has any; covered by the same checksum
-      spool/                         what a source cannot give twice, large values, dead letters of the listing
+      done/train-00000-of-00016.json a completed shard: checksums and statistics; written after its other files
+      done/train-00000-of-00016.dead_letters.jsonl    sorted dead letters, if any; covered by the same checksum
+      spool/                         bytes that a source cannot read twice, large values, dead letters of the listing
 """
 
 import os
@@ -30,38 +30,38 @@ _BLOCK_BYTES = 4 << 20
 
 
 def write_planned_shard(config: PrepareJob, shard: PlannedShard, pieces: bytes) -> PlannedShard:
-    """Puts a shard's references into the plan."""
+    """Writes the references of a shard to the plan."""
     make_folder(config.plan_directory)
     write_file(f"{config.plan_directory}/{shard.address}", pieces)
     return shard
 
 
 def write_plan(plan: Plan) -> None:
-    """Writes the plan, once every shard is planned: from now on the run can be resumed."""
+    """Writes the plan after every shard is planned. From then on, the run can be resumed."""
     make_folder(plan.config.done_directory)
     write_file(plan.config.plan_path, sealed(plain_json.dumps(plan)))
 
 
 def is_planned(config: OutputPaths) -> bool:
-    """Whether an earlier run has come to the end of its plan."""
+    """Returns whether an earlier run completed its plan."""
     return files_at(config.plan_path).exists(config.plan_path)
 
 
 def read_plan(config: OutputPaths) -> Plan | None:
-    """Reads the plan of an earlier run; None if the run did not complete its plan.
+    """Reads the plan of an earlier run. Returns None if the run did not complete its plan.
 
     Raises:
-        ValueError: The plan is corrupt, or of another version.
+        ValueError: The plan is corrupt or has another version.
     """
     path = config.plan_path
     return plain_json.loads(unsealed(files_at(path).read(path)), Plan) if is_planned(config) else None
 
 
 def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
-    """Reads a shard's references, all or those from rank `start` to `stop` within it.
+    """Reads the references of a shard, all or from index `start` to `stop`.
 
     Raises:
-        RunError: The references are not what was planned.
+        RunError: The references are missing or corrupt.
     """
     path = f"{config.plan_directory}/{shard.address}"
     try:
@@ -73,7 +73,7 @@ def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, 
 
 
 def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
-    """Marks a shard as finished, after its other files were written."""
+    """Marks a shard as completed, after its other files are written."""
     letters = to_json_lines(dead_letters).encode() if dead_letters else b""
     if letters:
         write_file(dead_letters_path(config, shard.address), letters)
@@ -81,14 +81,14 @@ def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[D
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
-    """The path of the dead letters of a finished shard, sorted, a line each; there is no such file where there are none."""
+    """Returns the path of a completed shard's sorted dead letters. Without dead letters, the file does not exist."""
     return f"{config.done_directory}/{address}.dead_letters.jsonl"
 
 
 def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
-    """Reads the facts about a finished shard; None if the shard is not finished, or the facts or its dead letters have changed since.
+    """Reads the facts about a completed shard. Returns None if it is incomplete, or if the facts are corrupt.
 
-    The files of the shard are not looked at.
+    The function does not check the other files of the shard.
     """
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
@@ -99,18 +99,18 @@ def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
         done = plain_json.loads(data.rpartition(b"\n")[0], WrittenShard)
         letters = files.read(dead_letters_path(config, address)) if done.statistics.dead_letters.num else b""
         unsealed(data, letters)
-    except (ValueError, FileNotFoundError):  # such as half of a file, after a crash of the machine
+    except (ValueError, FileNotFoundError):  # For example, a truncated file after a machine crash.
         return None
     return done
 
 
 def sealed(data: bytes, others: bytes = b"") -> bytes:
-    """Appends a line with the checksum of a file, and of the bytes of another file that belongs to it."""
+    """Appends a checksum line. The checksum also covers `others`, the contents of a related file."""
     return data + f"\n{zlib.crc32(data, zlib.crc32(others)):08x}".encode()
 
 
 def unsealed(data: bytes, others: bytes = b"") -> bytes:
-    """Returns the contents of a sealed file; raises ValueError if they have changed."""
+    """Returns the contents of a file with a checksum line. Raises ValueError if the checksum is wrong."""
     contents, _, _ = data.rpartition(b"\n")
     if data != sealed(contents, others):
         raise ValueError("its checksum is of other contents")
@@ -118,7 +118,7 @@ def unsealed(data: bytes, others: bytes = b"") -> bytes:
 
 
 def num_done(config: OutputPaths) -> int:
-    """The number of shards that are finished."""
+    """Returns the number of completed shards."""
     directory = config.done_directory
     if is_remote(directory):
         names = [name for name, _ in files_at(directory).list(directory)]
@@ -128,9 +128,9 @@ def num_done(config: OutputPaths) -> int:
 
 
 def damage(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Finds which of a shard's files are not as they were written, and how: file name -> what is wrong.
+    """Returns the missing or corrupt files of a shard: a mapping from file name to the problem.
 
-    In an object store, which has sums of its own, only the sizes are compared.
+    In object stores, which have their own checksums, only the sizes are compared.
     """
     found = {}
     for name, num_bytes, crc32c in info.files():
@@ -143,7 +143,7 @@ def damage(directory: str, info: ShardInfo) -> dict[str, str]:
             elif not is_remote(path) and _file_crc32c(path) != crc32c:
                 found[name] = "has another checksum"
         except OSError as error:
-            if is_remote(path):  # which is busy, or refuses us
+            if is_remote(path):  # The store is busy, or denies access.
                 raise
             found[name] = f"cannot be read: {error.strerror or error}"
     return found

@@ -1,9 +1,8 @@
-"""How well a sequence of labels is shuffled, against what a true permutation of the same labels would give.
+"""Measures how well a sequence of labels is shuffled, compared with random permutations of the same labels.
 
-A run is a stretch of equal labels. Labels sorted by class have a few enormous runs; a model trained on them sees one
-class at a time. A buffer that is smaller than the runs does not end them.
-
-For an example with any number of labels, or objects, the set of its classes stands: see `one_label`.
+A run is a sequence of equal labels. Labels sorted by class have a few long runs, so a model sees one class at a time. A
+shuffle buffer smaller than the runs does not help. Examples with any number of labels or objects are represented by
+their set of classes (see `one_label`).
 """
 
 import dataclasses
@@ -15,23 +14,23 @@ import numpy as np
 
 from tf_input.dataset_format import NO_LABEL
 
-WINDOW = 128  # records: about a batch
-_NUM_SETS = 256  # of classes, that are told from each other
-_MIN_TELLING = 1.05  # times as long a run is seen
+WINDOW = 128  # In records. About one batch.
+_NUM_SETS = 256  # Number of distinct codes for sets of classes.
+_MIN_TELLING = 1.05  # Ratio of run lengths from which sorted records can be distinguished from shuffled records.
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelSequence:
-    """What is kept of the labels of consecutive records.
+    """Summary of the labels of consecutive records.
 
     Attributes:
         num_labels: The number of records.
-        num_runs: The number of stretches of equal labels.
+        num_runs: The number of runs of equal labels.
         first: The label of the first record.
         last: The label of the last record.
-        num_windows: The number of whole windows of `WINDOW` records.
-        num_in_windows: The number of distinct labels in each of these windows, summed.
-        counts: How often each label occurs: (label, records), by label in ascending order.
+        num_windows: The number of complete windows of `WINDOW` records.
+        num_in_windows: The number of distinct labels in each of these windows, summed over the windows.
+        counts: (label, number of records) pairs in ascending order of labels.
     """
 
     num_labels: int
@@ -44,7 +43,7 @@ class LabelSequence:
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "LabelSequence":
-        """Summarizes integer labels [num_labels], in the order of their records."""
+        """Summarizes integer labels [num_labels] in record order."""
         if not len(labels):
             return cls(0, 0, NO_LABEL, NO_LABEL, 0, 0, ())
         num_windows, num_in_windows = len(labels) // WINDOW, int(labels_in_windows(labels, WINDOW).sum())
@@ -54,11 +53,12 @@ class LabelSequence:
 
 
 def one_label(labels: Sequence[int]) -> int:
-    """One number for all labels of an example, whatever their order.
+    """Returns one number for the set of labels of an example.
 
     Returns:
-        The label itself if there is one class, `NO_LABEL` if there is none, else one of `_NUM_SETS` other numbers, so that counting them
-        stays cheap: examples with different sets that share a number make runs longer, and those of a perfect shuffle alike.
+        The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` other numbers. The limit
+        keeps counting cheap. Different sets can share a number. This makes runs longer, but equally so in a perfect
+        shuffle.
     """
     classes = sorted(set(labels))
     if len(classes) < 2:
@@ -68,11 +68,11 @@ def one_label(labels: Sequence[int]) -> int:
 
 
 def labels_in_windows(labels: np.ndarray, window: int) -> np.ndarray:
-    """The number of distinct labels in each whole window of records that lie together: int64 [..., num_windows].
+    """Returns the number of distinct labels in each complete window of consecutive records, int64 [..., num_windows].
 
     Args:
-        labels: The labels of records, integers [..., num_labels].
-        window: The number of records of a window.
+        labels: The labels of the records, integers [..., num_labels].
+        window: The number of records in a window.
     """
     num_windows = labels.shape[-1] // window
     windows = np.sort(labels[..., : num_windows * window].reshape(*labels.shape[:-1], num_windows, window), axis=-1, kind="stable")
@@ -80,14 +80,14 @@ def labels_in_windows(labels: np.ndarray, window: int) -> np.ndarray:
 
 
 def expected_run_length(label_counts: Iterable[int]) -> float:
-    """The mean length of a run in a uniformly random permutation of that many records of each label."""
+    """Returns the mean run length in a uniformly random permutation of records with these label counts."""
     counts = list(label_counts)
     num = sum(counts)
     return num * num / (num * num - sum(count * (count - 1) for count in counts))
 
 
 class ShuffleQualities:
-    """The shuffle quality of a split, shard by shard in order, of each feature with class names."""
+    """The shuffle quality of each class feature in a split. Shards are added in order."""
 
     def __init__(self) -> None:
         self._features: dict[str, _Joined] = {}
@@ -98,12 +98,12 @@ class ShuffleQualities:
             self._features.setdefault(name, _Joined()).add(sequence)
 
     def to_json(self) -> dict[str, Any] | None:
-        """The shuffle quality of each feature by its name, as `statistics.json` has it; None without any."""
+        """Returns the shuffle quality by feature in the format of `statistics.json`, or None without features."""
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 
 class _Joined:
-    """Sequences that follow each other."""
+    """Joined summaries of consecutive label sequences."""
 
     def __init__(self) -> None:
         self._num_labels = self._num_runs = self._num_windows = self._num_in_windows = 0
@@ -121,12 +121,13 @@ class _Joined:
         self._counts.update(dict(sequence.counts))
 
     def to_json(self) -> dict[str, Any]:
-        """The shuffle quality of all labels together, as `statistics.json` has it.
+        """Returns the shuffle quality of all labels in the format of `statistics.json`.
 
-            mean_run_length             as the records lie
-            expected_mean_run_length    of a uniformly random permutation of them
-            sorted_mean_run_length      of them sorted by class: where it is hardly more, runs prove nothing; see `proves_nothing`
-            mean_labels_in_128          distinct labels in 128 records that lie together; None where no shard has so many
+            mean_run_length             in the actual order
+            expected_mean_run_length    in a uniformly random permutation
+            sorted_mean_run_length      sorted by class; if it is hardly larger, runs prove nothing (see
+            `proves_nothing`)
+            mean_labels_in_128          distinct labels in 128 consecutive records; None if all shards are smaller
         """
         return {
             "mean_run_length": self._num_labels / self._num_runs,
@@ -137,5 +138,8 @@ class _Joined:
 
 
 def proves_nothing(quality: Mapping[str, Any]) -> bool:
-    """Whether records sorted by class would have runs as short: each class has one example, or all examples have one class."""
+    """Returns whether sorted records would have runs as short as shuffled records.
+
+    This is the case if each class has one example, or if all examples have the same class.
+    """
     return quality["sorted_mean_run_length"] < _MIN_TELLING * quality["expected_mean_run_length"]

@@ -1,6 +1,7 @@
-"""Sorted runs of references in the spool: what is listed waits there, and a range of shuffle keys can be read again by itself.
+"""Sorted runs of references in the spool, as in the first half of an external merge sort.
 
-So the runner's memory and its shuffle hold pointers alone, whatever the number of images: this is the first half of a merge sort.
+A range of shuffle keys can be read without the rest of a run. The runner's memory and shuffle only contain pointers,
+for any number of images.
 """
 
 from typing import Iterable, Iterator, NamedTuple
@@ -12,13 +13,13 @@ from beam_pipelines.elements.references import PIECE_REFERENCES, References, unp
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader, own_spool, read_whole
 
-# References of a run, unless the listing ends before; and their bytes, which bound the memory that it takes to sort them.
+# Maximum number and bytes of references in a run. They bound the memory for sorting.
 RUN_REFERENCES = 1 << 19
 RUN_BYTES = 96 << 20
 
 
 class SpoolStretch(NamedTuple):
-    """Bytes that lie together in a spool file, such as pieces of references: see `References.pieces`.
+    """A byte range of a spool file, for example with packed chunks of references (see `References.pieces`).
 
     Attributes:
         spool: The number of the spool file.
@@ -32,13 +33,13 @@ class SpoolStretch(NamedTuple):
 
 
 class Run(NamedTuple):
-    """References in the order of their shuffle keys, of all splits together.
+    """References of all splits, sorted by shuffle key.
 
     Attributes:
-        spool: The number of the spool file that holds the references, and nothing else.
+        spool: The number of the spool file, which contains only these references.
         num_references: The number of references.
-        orders: The key at which each piece begins, as bytes of uint64 [num_pieces].
-        offsets: The offset at which each piece begins, and the end, as bytes of uint64 [num_pieces + 1].
+        orders: The first shuffle key of each chunk, as bytes of uint64 [num_pieces].
+        offsets: The offset of each chunk and of the end, as bytes of uint64 [num_pieces + 1].
     """
 
     spool: int
@@ -47,20 +48,23 @@ class Run(NamedTuple):
     offsets: bytes
 
     def smallest(self, num: int) -> SpoolStretch:
-        """The pieces that hold the first `num` references."""
+        """Returns the byte range of the chunks that contain the first `num` references."""
         offsets = np.frombuffer(self.offsets, np.uint64)
         last = min(-(-num // PIECE_REFERENCES), len(offsets) - 1)
         return SpoolStretch(self.spool, 0, int(offsets[last]))
 
     def pieces(self) -> Iterator[tuple[int, int, SpoolStretch]]:
-        """For each piece the place of its first reference, how many there are, and where it lies."""
+        """Yields the index of the first reference, the number of references and the byte range of each chunk."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
             first = number * PIECE_REFERENCES
             yield first, min(PIECE_REFERENCES, self.num_references - first), SpoolStretch(self.spool, offset, end - offset)
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolStretch]]:
-        """(block, the pieces that may hold references of it), by the key at which each block begins, uint64 [num_blocks]."""
+        """Yields (block, byte range of the chunks that can have its references), from the first key of each block.
+
+        `bounds` is uint64 [num_blocks].
+        """
         orders, offsets = np.frombuffer(self.orders, np.uint64), np.frombuffer(self.offsets, np.uint64)
         firsts = np.maximum(np.searchsorted(orders, bounds, side="left") - 1, 0)
         lasts = np.append(np.searchsorted(orders, bounds[1:], side="left"), len(orders))
@@ -70,10 +74,10 @@ class Run(NamedTuple):
 
 
 def write_run(batches: list[References], spool_directory: str) -> Run:
-    """Sorts references that were listed, and spools them."""
+    """Sorts listed references and writes them to the spool."""
     references = References.concatenate(batches)
     orders = references.rows["order"]
-    if (orders[1:] < orders[:-1]).any():  # those of a run that is written again are in order
+    if (orders[1:] < orders[:-1]).any():  # A run that is written again is already sorted.
         references = references.take(np.argsort(orders, kind="stable"))
     offsets = [0]
     with own_spool(spool_directory) as spool:
@@ -84,7 +88,7 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
 
 
 def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolStretch]:
-    """Spools references, those of each range for themselves."""
+    """Writes the references of each range to the spool, and returns the byte range of each."""
     stretches = []
     with own_spool(spool_directory) as spool:
         for start, stop in ranges:
@@ -94,10 +98,10 @@ def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spoo
 
 
 def read_stretch(stretch: SpoolStretch, spool: SpoolReader) -> bytes:
-    """Reads bytes from the spool. In an object store there is nothing where nothing was written.
+    """Reads a byte range of the spool. An empty range reads nothing, because its object may not exist in a store.
 
     Raises:
-        RunError: The bytes are not there, or not whole.
+        RunError: The bytes are missing or incomplete.
     """
     return read_whole(spool, *stretch) if stretch.num_bytes else b""
 
@@ -106,7 +110,7 @@ def read_references(stretch: SpoolStretch, spool: SpoolReader) -> References:
     """Reads references from the spool.
 
     Raises:
-        RunError: The references are not there, or not whole.
+        RunError: The references are missing or corrupt.
     """
     try:
         return unpack_pieces(read_stretch(stretch, spool))
@@ -115,7 +119,7 @@ def read_references(stretch: SpoolStretch, spool: SpoolReader) -> References:
 
 
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> SpoolStretch:
-    """Spools a sorted run of dead letters, a line each."""
+    """Writes sorted lines of dead letters to the spool."""
     data = to_json_lines(dead_letters).encode()
     with own_spool(spool_directory) as spool:
         return SpoolStretch(spool.spool, spool.append(data), len(data))

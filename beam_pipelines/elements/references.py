@@ -1,8 +1,9 @@
-"""What travels through the pipeline in an image's place: its reference, packed a thousand to a piece.
+"""References to images, which pass through the pipeline instead of the images. A chunk packs 1024 references.
 
-A reference has all that a record needs besides its image: the key, where the bytes lie, the split, the class, and the values of other
-features, or where they wait if they are large. References are columns, not objects: numbers in a NumPy array, texts as one blob
-with their lengths. A piece is compressed and stands for itself, so that pieces can be cut off, sent on and joined like bytes.
+A reference contains everything that a record needs except the image: the key, the location of the bytes, the split, the
+class, and the values of other features or a pointer to large values. References are columns instead of objects: numbers
+in a NumPy array, and texts as one blob with their lengths. A chunk is compressed and self-contained, so chunks can be
+cut, sent and joined like bytes.
 """
 
 import dataclasses
@@ -17,13 +18,14 @@ import numpy as np
 from beam_pipelines.elements.texts import Texts
 from beam_pipelines.images.raw_image import RawImage
 
-# One reference. `order` holds the first 8 bytes of the shuffle key; `split` and `raw` are places in tables, `raw` 0 for none.
+# The numbers of one reference. `order` has the first 8 bytes of the shuffle key. `split` and `raw` are indices into
+# tables. `raw` starts at 1, and 0 means none.
 ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u4"), ("num_bytes", "<u4"), ("spool", "<u8"), ("offset", "<i8")])
 
-# A structured row is copied field by field, and these at once.
+# Copying all fields of a row at once is faster than copying field by field.
 _AS_BYTES = np.dtype((np.void, ROW.itemsize))
 
-# References of a piece.
+# The number of references in a chunk.
 PIECE_REFERENCES = 1024
 
 _LENGTH = np.dtype("<u4")
@@ -32,19 +34,19 @@ _TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
 
 @dataclasses.dataclass
 class References:
-    """Many references, as columns.
+    """References as columns.
 
     Attributes:
         rows: The numbers of each reference, `ROW` [num_references].
-        splits: Names of splits, among which each row has a place. Empty: nobody has said it yet.
-        raws: Layouts of pixels without a format, among which each row has a place, counted from 1.
+        splits: The names of the splits that rows refer to. An empty name means that the split is not yet known.
+        raws: The layouts of pixels without a format that rows refer to, counted from 1.
         keys: The keys of the examples, in UTF-8.
-        paths: Paths below the source's root, UTF-8; empty where it equals the key.
-        labels: Class names of `label`, UTF-8; empty where there is none.
-        groups: Names of the groups that stay in one split together, in UTF-8; empty: the key is the group.
-        values: The values of other features, as `ValueWriter` encodes them.
-        strata: The strata by which splits are stratified, in UTF-8; empty once splits are settled, and where they are not stratified.
-        hashes: The hashes of the images, as `image_hashes` packs them; empty where nobody has asked for them.
+        paths: The paths relative to the source's root, in UTF-8. Empty if the path equals the key.
+        labels: The class names of `label`, in UTF-8. Empty without a class.
+        groups: The names of the groups that stay in one split, in UTF-8. If empty, the key is the group.
+        values: The values of other features, encoded by `ValueWriter`.
+        strata: The strata for stratified splits, in UTF-8. Empty without stratification, and after splits are assigned.
+        hashes: The image hashes, packed by `image_hashes`. Empty if they are not needed.
     """
 
     rows: np.ndarray
@@ -66,22 +68,22 @@ class References:
 
     @property
     def num_bytes(self) -> int:
-        """The size in memory, about, in bytes."""
+        """The approximate size in memory, in bytes."""
         return self.rows.nbytes + sum(texts.lengths.nbytes + len(texts.blob) for texts in self._texts())
 
     def take(self, indices: np.ndarray) -> "References":
-        """The references at some indices, in their order."""
+        """Returns the references at the given indices, in the given order."""
         return References(
             self.rows.view(_AS_BYTES)[indices].view(ROW), self.splits, self.raws, *(texts.take(indices) for texts in self._texts())
         )
 
     def slice(self, start: int, stop: int) -> "References":
-        """The references from `start` to `stop`."""
+        """Returns the references from `start` to `stop`."""
         return References(self.rows[start:stop], self.splits, self.raws, *(texts.slice(start, stop) for texts in self._texts()))
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
-        """Joins several batches into one, with the splits and layouts of all of them."""
+        """Joins several batches and merges their splits and layouts."""
         if not batches:
             return cls(np.zeros(0, ROW), (), (), *(Texts.of([]) for _ in _TEXTS))
         if len(batches) == 1:
@@ -102,10 +104,10 @@ class References:
         return cls(rows, splits, raws, *(Texts.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
-        """Packs the references to bytes; of layouts only those that a row has, since there may be as many as references."""
+        """Packs the references into bytes without unused layouts. There can be as many layouts as references."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
-            used, places = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 is for none
+            used, places = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
             rows, raws = rows.copy(), [raws[place - 1] for place in used[1:].tolist()]
             rows["raw"] = places[:-1]
         header = json.dumps([len(self), self.splits, raws, [len(texts.blob) for texts in self._texts()]]).encode()
@@ -114,10 +116,10 @@ class References:
 
     @classmethod
     def unpack(cls, packed: bytes) -> "References":
-        """Unpacks the references of one `pack`.
+        """Unpacks references from `pack`.
 
         Raises:
-            ValueError: The bytes are damaged.
+            ValueError: The bytes are corrupt.
         """
         data = _decompress(packed)
         position = 4 + int.from_bytes(data[:4], "little")
@@ -134,10 +136,7 @@ class References:
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Packs all references or those from `start` to `stop`, `PIECE_REFERENCES` to a piece.
-
-        Each piece has its length and the number of its references before it.
-        """
+        """Packs references in chunks of `PIECE_REFERENCES`. A chunk starts with its length and number of references."""
         stop = len(self) if stop is None else stop
         for first in range(start, stop, PIECE_REFERENCES):
             piece = self.slice(first, min(first + PIECE_REFERENCES, stop))
@@ -149,25 +148,25 @@ _FRAME = struct.Struct("<II")
 
 
 def unpack_pieces(data: bytes) -> References:
-    """Unpacks the references of several `pieces`, one after the other.
+    """Unpacks the references of concatenated chunks from `pieces`.
 
     Raises:
-        ValueError: A piece is damaged.
+        ValueError: A chunk is corrupt.
     """
     return unpack_some(data, 0, None)
 
 
 def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = None) -> References:
-    """Unpacks the references from `start` to `stop` out of several `pieces`. No other pieces are unpacked.
+    """Unpacks the references from `start` to `stop` of concatenated chunks. Other chunks are not unpacked.
 
     Args:
-        data: The pieces, one after the other.
-        start: The place of the first reference that is wanted.
-        stop: The place behind the last one; None: all are wanted to the end.
-        total: The number of references that all pieces hold together; None: any.
+        data: The concatenated chunks.
+        start: The index of the first reference.
+        stop: The index after the last reference. None means all remaining references.
+        total: The expected number of references in all chunks. None accepts any number.
 
     Raises:
-        ValueError: A piece is damaged, or there are more or fewer references in all.
+        ValueError: A chunk is corrupt, or the number of references differs from `total`.
     """
     position, num, pieces, first = 0, 0, [], 0
     while position < len(data):
@@ -175,7 +174,7 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
         position += _FRAME.size
         if position + num_bytes > len(data):
             raise ValueError(f"references end at byte {len(data)}; expected {position + num_bytes}")
-        if not num_references:  # it would be passed over
+        if not num_references:  # It would be skipped silently.
             raise ValueError("0 references in a piece; expected some")
         if num + num_references > start and (stop is None or num < stop):
             first = num if not pieces else first
@@ -191,22 +190,22 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:
-    """Bytes of like significance side by side: so they compress far better than rows do."""
+    """Encodes rows with bytes of equal significance next to each other, because this compresses much better."""
     return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.itemsize).T.tobytes()
 
 
 def _decode_columns(data: bytes, dtype: np.dtype, num_rows: int, position: int) -> tuple[np.ndarray, int]:
-    """Decodes what `_encode_columns` has encoded: the rows, and the position where they end."""
+    """Decodes rows from `_encode_columns`. Returns the rows and the end position."""
     columns = np.frombuffer(data, np.uint8, num_rows * dtype.itemsize, position).reshape(dtype.itemsize, num_rows)
     return np.ascontiguousarray(columns.T).view(dtype).reshape(num_rows), position + columns.nbytes
 
 
 class _Codec(threading.local):
-    """Kept, since making one costs more than a piece does; no two threads may share one."""
+    """Thread-local compressors. They are reused, because creating one takes longer than compressing a chunk."""
 
     @functools.cached_property
     def compressor(self) -> Any:
-        import zstandard  # not where data sets are only read
+        import zstandard  # Imported here, because programs that only read datasets do not need it.
 
         return zstandard.ZstdCompressor(level=1, write_checksum=True)
 
@@ -225,10 +224,10 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Decompresses what `_compress` has compressed; ValueError where, as its checksum has it, it is something else."""
+    """Decompresses data from `_compress`. Raises ValueError if the data is corrupt."""
     import zstandard
 
     try:
         return _codec.decompressor.decompress(data, allow_extra_data=False)
-    except (zstandard.ZstdError, MemoryError) as error:  # the second of a size that is damaged
+    except (zstandard.ZstdError, MemoryError) as error:  # A corrupt size raises MemoryError.
         raise ValueError(f"references are damaged: {error}") from error

@@ -1,7 +1,7 @@
-"""Shuffle keys, by which examples are ordered, and counts of them.
+"""Shuffle keys, which determine the order of examples, and counts of shuffle keys.
 
-The order of a split is ascending `BLAKE2b-128(key=seed, example key)` (RFC 7693): a fixed, uniformly random permutation,
-whatever order the inputs come in.
+A split is sorted by ascending `BLAKE2b-128(key=seed, example key)` (RFC 7693). This is a fixed, uniformly random
+permutation that does not depend on the order of the inputs.
 """
 
 import hashlib
@@ -21,29 +21,29 @@ NUM_BUCKETS = 1 << BUCKET_BITS
 
 
 def shuffle_key(seed: int, key: bytes) -> bytes:
-    """The 16 bytes by which examples are ordered."""
+    """Returns the 16-byte shuffle key of an example."""
     return hashlib.blake2b(key, digest_size=16, key=seed.to_bytes(8, "big")).digest()
 
 
 def shuffle_orders(seed: int, keys: Sequence[bytes]) -> np.ndarray:
-    """The first 8 bytes of each key's shuffle key, uint64 [num_keys]."""
+    """Returns the first 8 bytes of each shuffle key, uint64 [num_keys]."""
     hasher = hashlib.blake2b(digest_size=16, key=seed.to_bytes(8, "big"))
     return np.frombuffer(digests(hasher, keys), ">u8")[::2].astype(np.uint64)
 
 
 def buckets(orders: np.ndarray) -> np.ndarray:
-    """The histogram bucket of each key: its first bits."""
+    """Returns the histogram bucket of each shuffle key, given by its first bits."""
     return (orders >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
 class KeyCounts:
-    """The number of keys of each split in each bucket."""
+    """The number of keys in each bucket of each split."""
 
     def __init__(self) -> None:
         self._counts: dict[str, np.ndarray] = {}
 
     def add_references(self, batches: Sequence["References"]) -> None:
-        """Counts all references of some batches, each in its split."""
+        """Counts the references of several batches by split."""
         by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for references in batches:
             for place, split in enumerate(references.splits):
@@ -53,11 +53,11 @@ class KeyCounts:
                 self.add(split, np.concatenate(orders))
 
     def add(self, split: str, orders: np.ndarray) -> None:
-        """Counts keys of a split by their first 8 bytes, uint64 [num_keys]."""
+        """Counts shuffle keys of a split, given by their first 8 bytes, uint64 [num_keys]."""
         self._add_counts(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
 
     def merge(self, other: "KeyCounts") -> None:
-        """Adds the counts of another part."""
+        """Adds the counts of another object."""
         for split, counts in other._counts.items():
             self._add_counts(split, counts)
 
@@ -65,12 +65,12 @@ class KeyCounts:
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:
-        """Packs the counts, split -> compressed bytes. They are small: there is one a bundle, and it is nearly empty."""
+        """Packs the counts: a mapping from split to compressed bytes. They are small, because bundles are sparse."""
         return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
 
 
 def merge_counts(parts: Iterable[Mapping[str, bytes]]) -> dict[str, np.ndarray]:
-    """Merges packed `KeyCounts`: split -> the number of keys in each bucket, int64 [NUM_BUCKETS]."""
+    """Merges packed `KeyCounts` into a mapping from split to the number of keys per bucket, int64 [NUM_BUCKETS]."""
     merged: dict[str, np.ndarray] = {}
     for part in parts:
         for split, packed in part.items():

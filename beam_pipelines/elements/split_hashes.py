@@ -1,6 +1,7 @@
-"""The hash of a group, by which an example's split is decided where nothing else is asked for: so it stays there when the data grow.
+"""Computes the group hash that decides the split of an example by default.
 
-The hash is not the shuffle's, and does not depend on the seed: with the shuffle's own, a split would be a range of ranks.
+The hash does not depend on the other inputs, so the split does not change when the dataset grows. It does not use the
+seed, and differs from the shuffle key. Otherwise, a split would be a range of ranks.
 """
 
 import hashlib
@@ -13,27 +14,27 @@ from beam_pipelines.elements.texts import digests
 
 
 def split_hashes(groups: Sequence[bytes]) -> np.ndarray:
-    """A uniform hash of each group key, uint64 [num_groups]."""
+    """Returns a uniform hash of each group key, uint64 [num_groups]."""
     hasher = hashlib.blake2b(digest_size=8, person=b"recordmill split")
     return np.frombuffer(digests(hasher, groups), ">u8").astype(np.uint64)
 
 
 def hash_bounds(fractions: Mapping[str, Fraction]) -> np.ndarray:
-    """The hash at which each split but the first begins, uint64 [num_splits - 1]."""
+    """Returns the hash at which each split except the first begins, uint64 [num_splits - 1]."""
     total, bounds = Fraction(0), []
     for fraction in fractions.values():
         total += fraction
         bounds.append(int(total * 2**64))
     if total != 1:
         raise ValueError(f"the fractions of the splits add up to {total}; expected 1")
-    return np.array(bounds[:-1], np.uint64)  # the last is 2**64, above any hash
+    return np.array(bounds[:-1], np.uint64)  # The last bound is 2**64, above every hash.
 
 
 class SplitByGroup:
     """Assigns splits by the hash of the group key.
 
     Args:
-        fractions: Split name -> its share. Each has the range of hashes that follows the ranges of those before it.
+        fractions: A mapping from split name to its share. The splits get consecutive ranges of hashes.
 
     Attributes:
         names: The names of the splits, in the order of their ranges.
@@ -44,7 +45,7 @@ class SplitByGroup:
         self._bounds = hash_bounds(fractions)
 
     def __call__(self, groups: Sequence[bytes]) -> np.ndarray:
-        """The position in `names` of the split of each group key, int64 [num_groups]."""
+        """Returns the index in `names` of the split of each group key, int64 [num_groups]."""
         if not len(self._bounds):
             return np.zeros(len(groups), np.int64)
         return np.searchsorted(self._bounds, split_hashes(groups), side="right")

@@ -1,6 +1,6 @@
-"""What is counted on the way: plain, mergeable, exact.
+"""Mergeable, exact statistics of the written examples.
 
-Sums are integers, so that they are the same in whatever order batches arrive (promise 2); division comes last.
+Sums are integers, so they do not depend on the order of batches. Division is the last step.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.tensor_sums import TensorSums
 from tf_input.dataset_format import IMAGE
 
-# Images whose pixels are summed, about: enough for normalisation, few enough to cost nothing beside the check.
+# Approximate number of images whose pixels are summed. It is enough for normalization, and takes little time.
 NUM_PIXEL_SAMPLES = 512
 _SMALL_IMAGE_PIXELS = 128 * 128
 
@@ -24,10 +24,11 @@ class PixelSums:
     """Channel sums of sampled RGB images.
 
     Attributes:
-        num_images: The number of images that were sampled.
-        num_pixels: The number of pixels that were summed: every pixel of a small image, every fourth of every fourth row of a larger one.
-        sums: The sums of the values 0..255, for red, green and blue.
-        squares: The sums of the squares of these values, for red, green and blue.
+        num_images: The number of sampled images.
+        num_pixels: The number of summed pixels: all pixels of small images, and every fourth pixel of every fourth row
+            of larger images.
+        sums: The sums of the values (0 to 255) for red, green and blue.
+        squares: The sums of the squared values for red, green and blue.
     """
 
     num_images: int = 0
@@ -37,9 +38,9 @@ class PixelSums:
 
     @classmethod
     def of(cls, pixels: np.ndarray) -> "PixelSums":
-        """Sums the pixels of one image, uint8 [height, width, 3]."""
+        """Returns the pixel sums of one image, uint8 [height, width, 3]."""
         step = 1 if pixels.shape[0] * pixels.shape[1] <= _SMALL_IMAGE_PIXELS else 4
-        # Channel after channel, as it is summed: five times as fast as pixel after pixel.
+        # Summing contiguous channels is five times as fast as summing interleaved pixels.
         values = pixels[::step, ::step].reshape(-1, 3).T.astype(np.int64, order="C")
         squares = np.einsum("ij,ij->i", values, values)
         return cls(1, values.shape[1], tuple(values.sum(axis=1).tolist()), tuple(squares.tolist()))
@@ -52,7 +53,7 @@ class PixelSums:
         self.squares = tuple(a + b for a, b in zip(self.squares, other.squares))
 
     def to_json(self) -> dict[str, Any] | None:
-        """The mean and the variance per channel, of values 0..255; None where no pixel was seen."""
+        """Returns the mean and variance per channel, for values 0 to 255. Returns None without pixels."""
         if not self.num_pixels:
             return None
         mean = [total / self.num_pixels for total in self.sums]
@@ -65,43 +66,43 @@ class PixelSums:
 
 @dataclasses.dataclass
 class Range:
-    """Smallest, largest and sum of integers."""
+    """Minimum, maximum and sum of integers."""
 
     smallest: int | None = None
     largest: int | None = None
     total: int = 0
 
     def add(self, values: Sequence[int]) -> None:
-        """Takes more integers in."""
+        """Adds integers."""
         if values:
             self.merge(Range(min(values), max(values), sum(values)))
 
     def merge(self, other: "Range") -> None:
-        """Adds the range of another part."""
+        """Adds another range."""
         if other.smallest is not None and other.largest is not None:
             self.smallest = other.smallest if self.smallest is None else min(self.smallest, other.smallest)
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
         self.total += other.total
 
     def to_json(self, count: int) -> dict[str, Any] | None:
-        """The range and the mean of so many integers, as `statistics.json` has them; None where there were none."""
+        """Returns the range and mean of `count` integers for `statistics.json`, or None without integers."""
         return None if self.smallest is None else {"min": self.smallest, "max": self.largest, "mean": self.total / count}
 
 
 @dataclasses.dataclass
 class ImageFacts:
-    """What was found in the images of one feature.
+    """Facts about the images of one feature.
 
     Attributes:
-        formats: Format -> the number of images; empty where they were not looked into.
-        reencoded: Why an image was re-encoded -> the number of images.
-        channels: Number of channels of an image as stored, 2 and 4 with alpha -> the number of images; empty where they were not looked
-            into, or are tensors.
-        heights: The heights of the images as stored, in pixels.
-        widths: The widths of the images as stored, in pixels.
-        num_bytes: The sizes of the images as stored, in bytes.
-        num_deep: The number of images whose source has 16 bits a channel.
-        num_odd: The number of images about whose source libjpeg warns, although no pixel is missing or corrupt.
+        formats: A mapping from format to the number of images. Empty if images were not inspected.
+        reencoded: A mapping from the reason for re-encoding to the number of images.
+        channels: A mapping from the number of stored channels (2 and 4 with alpha) to the number of images. Empty if
+            images were not inspected or are tensors.
+        heights: The heights of the stored images, in pixels.
+        widths: The widths of the stored images, in pixels.
+        num_bytes: The sizes of the stored images, in bytes.
+        num_deep: The number of images whose source has 16 bits per channel.
+        num_odd: The number of images whose source causes libjpeg warnings, although no pixel is missing or corrupt.
     """
 
     formats: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -114,7 +115,7 @@ class ImageFacts:
     num_odd: int = 0
 
     def add(self, image: OtherImage) -> None:
-        """Counts one more image."""
+        """Adds an image."""
         self.num_bytes.add([image.num_bytes])
         self.num_deep += image.is_deep
         self.num_odd += image.is_odd
@@ -138,7 +139,7 @@ class ImageFacts:
         self.num_odd += other.num_odd
 
     def to_json(self, num: int) -> dict[str, Any]:
-        """The facts as `statistics.json` has them, of so many images."""
+        """Returns the facts of `num` images in the format of `statistics.json`."""
         return {
             "num_images": num,
             "formats": dict(sorted(self.formats.items())) or None,
@@ -152,15 +153,15 @@ class ImageFacts:
 
 @dataclasses.dataclass
 class SplitStatistics:
-    """What was found in the images of one split.
+    """Statistics of the images of one split.
 
     Attributes:
         num_examples: The number of examples.
-        num_bytes: The size in bytes of the images as stored.
-        labels: Label -> the number of examples; empty where there is no feature `label` of that kind.
-        pixels: Channel sums of a uniform sample of the images.
-        other_labels: Name of another feature with class names -> label -> how often it occurs.
-        tensors: Name of a feature that is a tensor -> sums of the tensors of the same sample.
+        num_bytes: The size of the stored images, in bytes.
+        labels: A mapping from label to the number of examples. Empty without a single-class feature `label`.
+        pixels: The channel sums of a uniform sample of the images.
+        other_labels: A mapping from each other class feature to the count of each label.
+        tensors: A mapping from tensor feature to the sums of the same sample.
     """
 
     num_examples: int = 0
@@ -188,20 +189,20 @@ class SplitStatistics:
 
 @dataclasses.dataclass
 class ImageStatistics:
-    """What was found in a number of images.
+    """Statistics of images, by split and feature.
 
     Attributes:
-        splits: Position of a split in the listing's splits -> the statistics of the split.
-        images: `image`, and each other feature with images -> what was found in them.
+        splits: A mapping from the index of a split in the listing to its statistics.
+        images: A mapping from each image feature, including `image`, to the facts about its images.
         dead_letters: The number of dead letters, and the first few.
-        mask_values: The range of the values of masks' pixels.
-        mask_bits: The range of the bits that a mask's pixel has.
-        num_black_white_masks: The number of masks whose values are 0 and 255 alone.
-        num_class_masks: The number of masks with another value than 0 and 255.
-        num_dropped_boxes: The number of boxes that were left out.
-        num_clipped_boxes: The number of boxes that were made smaller.
-        num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is not known on which
-            image those were drawn.
+        mask_values: The range of the pixel values of masks.
+        mask_bits: The range of the bits per pixel of masks.
+        num_black_white_masks: The number of masks with only the values 0 and 255.
+        num_class_masks: The number of masks with other values than 0 and 255.
+        num_dropped_boxes: The number of dropped boxes.
+        num_clipped_boxes: The number of clipped boxes.
+        num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is unknown whether the
+            boxes or masks refer to the rotated image.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
@@ -217,15 +218,15 @@ class ImageStatistics:
 
     @property
     def num_examples(self) -> int:
-        """The number of examples of all splits."""
+        """The number of examples in all splits."""
         return sum(split.num_examples for split in self.splits.values())
 
     def images_of(self, name: str) -> ImageFacts:
-        """The facts about the images of a feature so far, to be added to."""
+        """Returns the facts about a feature's images, and creates them if needed."""
         return self.images.setdefault(name, ImageFacts())
 
     def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
-        """Adds the values of one example, in its split, which is one of ours."""
+        """Adds the values of one example. `split` must belong to these statistics."""
         counts = split.other_labels
         for name, labels in extras.labels.items():
             counts.setdefault(name, Counter()).update(labels)
@@ -257,19 +258,19 @@ class ImageStatistics:
         self.num_turns_guessed += other.num_turns_guessed
 
     def to_json(self) -> dict[str, Any]:
-        """The parts of `statistics.json` about all images: those of `image`, and those of other features by name, if there are any."""
+        """Returns the image facts for `statistics.json`: facts about `image`, and about other images by name."""
         found = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
         images = found.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
         return {"images": images} | ({"other_images": found} if found else {})
 
     def mask_values_to_json(self) -> dict[str, int] | None:
-        """The range and the bits of all pixels of all masks; None where there are none."""
+        """Returns the range and the bits of the pixels of all masks, or None without masks."""
         values = self.mask_values
         return None if values.smallest is None else {"min": values.smallest, "max": values.largest, "bits": self.mask_bits.largest}
 
 
 def merge_statistics(parts: Iterable[ImageStatistics]) -> ImageStatistics:
-    """Joins the statistics of several parts."""
+    """Merges the statistics of several parts."""
     merged = ImageStatistics()
     for part in parts:
         merged.merge(part)

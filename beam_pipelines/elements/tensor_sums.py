@@ -1,4 +1,4 @@
-"""Sums of tensors' numbers: exact, so that they are the same in whatever order examples arrive."""
+"""Exact sums of tensor values. They do not depend on the order of examples."""
 
 import dataclasses
 import math
@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-_CHUNK_VALUES = 1 << 20  # in memory as float64 at a time
+_CHUNK_VALUES = 1 << 20  # Number of values in memory as float64 at a time.
 _MAX_CHANNELS = 1024
 
 
 @dataclasses.dataclass
 class TensorSums:
-    """Sums of the sampled tensors of a feature, by channel where it is an image with not too many.
+    """Sums of the sampled tensors of a feature, per channel if the tensors are images with few channels.
 
-    A number that is not finite is counted, and left out with all channels of its pixel.
+    If a value is not finite, it is counted, and its whole pixel is excluded from the sums.
 
     Attributes:
-        num_examples: The number of tensors that were sampled.
-        num_pixels: The number of pixels that were summed; of a tensor that is no image, of numbers.
+        num_examples: The number of sampled tensors.
+        num_pixels: The number of summed pixels, or of summed numbers if the tensor is not an image.
         num_not_finite: The number of NaNs and infinities.
-        smallest: The smallest of the numbers that were summed; None: there was none.
-        largest: The largest of the numbers that were summed; None: there was none.
-        sums: The sum of the numbers of each channel, or one for all.
-        squares: The sum of the squares of the numbers of each channel, or one for all.
+        smallest: The smallest summed number, or None if there is none.
+        largest: The largest summed number, or None if there is none.
+        sums: The sum of each channel, or one sum for all channels.
+        squares: The sum of squares of each channel, or one sum for all channels.
     """
 
     num_examples: int = 0
@@ -37,12 +37,12 @@ class TensorSums:
 
     @classmethod
     def of(cls, data: bytes, dtype: str, num_channels: int = 1) -> "TensorSums":
-        """Sums the numbers of one tensor.
+        """Returns the sums of one tensor.
 
         Args:
             data: The tensor's numbers, little-endian in C order.
-            dtype: The type of the numbers, as NumPy names it.
-            num_channels: The number of channels, each of which is summed by itself, unless there are too many.
+            dtype: The NumPy name of the number type.
+            num_channels: The number of channels. They are summed separately unless there are too many.
         """
         found, num_channels = cls(1), num_channels if num_channels <= _MAX_CHANNELS else 1
         pixels = np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(-1, num_channels)
@@ -64,7 +64,7 @@ class TensorSums:
             self.squares = tuple(map(sum, zip(self.squares or zeros, other.squares)))
 
     def to_json(self) -> dict[str, Any]:
-        """The sums as `statistics.json` has them; null where no number was seen."""
+        """Returns the sums in the format of `statistics.json`. Values are None without numbers."""
         num_values = self.num_pixels * len(self.sums)
         mean, variance = _moments(sum(self.sums), sum(self.squares), num_values) if num_values else (None, None)
         return {
@@ -78,9 +78,9 @@ class TensorSums:
         }
 
     def pixels_to_json(self, num_channels: int) -> dict[str, Any] | None:
-        """The mean and the variance per channel of an image's pixels.
+        """Returns the mean and variance per channel of an image's pixels.
 
-        None where no pixel was seen, channels were not told apart, or a variance is too large for 64 bits.
+        Returns None without pixels, without separate channel sums, or if a variance is too large for 64 bits.
         """
         moments = [_moments(total, square, self.num_pixels) for total, square in zip(self.sums, self.squares)]
         if len(moments) != num_channels or any(None in one for one in moments):
@@ -90,16 +90,16 @@ class TensorSums:
 
 
 def _sums_of(pixels: np.ndarray) -> TensorSums:
-    """Sums numbers of any type, [pixels, channels]."""
+    """Returns the sums of numbers of any type, [pixels, channels]."""
     is_finite = np.isfinite(pixels)
     kept = pixels if is_finite.all() else pixels[is_finite.all(axis=1)]
     num_not_finite = pixels.size - int(np.count_nonzero(is_finite))
     if not len(kept):
         return TensorSums(num_not_finite=num_not_finite)
-    numbers = kept.astype(np.float64) + 0.0  # without a negative zero
+    numbers = kept.astype(np.float64) + 0.0  # Adding 0.0 turns a negative zero into zero.
     has_integers = kept.dtype.kind in "iu"
     smallest, largest = (one.item() for one in ([kept.min(), kept.max()] if has_integers else [numbers.min(), numbers.max()]))
-    # What is squared are distances from the first pixel: those of numbers that are large and differ little would be rounded away.
+    # Squares use the distance from the first pixel. Otherwise, rounding would hide small differences of large numbers.
     if has_integers and largest < 2**63 and largest - smallest < 2**62:
         origin = kept[0].tolist()
         numbers = (kept.astype(np.int64) - kept[0].astype(np.int64)).astype(np.float64)
@@ -108,7 +108,7 @@ def _sums_of(pixels: np.ndarray) -> TensorSums:
     else:
         origin = numbers[0].tolist()
         _, exponent = math.frexp(max(abs(smallest), abs(largest)))
-        numbers = np.ldexp(numbers, -exponent)  # below 1, so that no square is too large
+        numbers = np.ldexp(numbers, -exponent)  # All values are below 1, so that no square overflows.
         numbers = numbers - numbers[0]
     sums, squares = [], []
     for first, total, square in zip(map(Fraction, origin), _totals(numbers).tolist(), _totals(numbers * numbers).tolist()):
@@ -119,19 +119,19 @@ def _sums_of(pixels: np.ndarray) -> TensorSums:
 
 
 def _totals(values: np.ndarray) -> np.ndarray:
-    """Sums over the first axis. By halves, since the order in which NumPy adds, and so its result, depends on the processor."""
+    """Sums over the first axis by halves, because the rounding of NumPy's own sum depends on the processor."""
     while len(values) > 1:
         half = len(values) // 2
         folded = values[:half] + values[half : 2 * half]
-        folded[0] += values[2 * half :].sum(axis=0)  # of one or none
+        folded[0] += values[2 * half :].sum(axis=0)  # At most one row remains.
         values = folded
     return values[0]
 
 
 def _moments(total: Fraction, square: Fraction, num: int) -> tuple[float, float | None]:
-    """Mean and variance; None where that is too large for 64 bits."""
+    """Returns the mean and variance. The variance is None if it is too large for 64 bits."""
     mean = total / num
-    variance = max(square / num - mean * mean, Fraction())  # squares are rounded
+    variance = max(square / num - mean * mean, Fraction())  # Rounding of the squares can make it negative.
     try:
         return float(mean), float(variance)
     except OverflowError:

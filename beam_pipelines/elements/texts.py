@@ -1,4 +1,4 @@
-"""Many short strings of bytes as one column."""
+"""A column of many short byte strings."""
 
 import functools
 import itertools
@@ -10,11 +10,11 @@ _CUT_AT_ONCE = 1024
 
 
 def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
-    """The digests of texts, one after the other.
+    """Returns the concatenated digests of texts.
 
     Args:
-        hasher: A hasher of `hashlib`'s, which has taken nothing in yet: a copy of it costs less than another one with the same parameters.
-        texts: The texts, each of which has a digest of its own.
+        hasher: A new hasher of `hashlib`. Copying it is faster than creating another with the same parameters.
+        texts: The texts to hash, one digest each.
     """
     copy, found = hasher.copy, []
     for text in texts:
@@ -25,11 +25,11 @@ def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
 
 
 class Texts:
-    """Many strings of bytes, one after the other.
+    """Byte strings in one blob, with their lengths.
 
     Attributes:
         lengths: The length of each text in bytes, uint32 [num_texts].
-        blob: The bytes of all texts, one after the other.
+        blob: The concatenated bytes of all texts.
     """
 
     def __init__(self, lengths: np.ndarray, blob: bytes) -> None:
@@ -38,12 +38,12 @@ class Texts:
 
     @functools.cached_property
     def _offsets(self) -> np.ndarray:
-        """The offset in the blob at which each text begins, and the end: int64 [num_texts + 1]."""
+        """The offset of each text in the blob, and the end: int64 [num_texts + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> "Texts":
-        """Makes a column of texts."""
+        """Creates a column of texts."""
         return cls(np.fromiter(map(len, texts), np.uint32, len(texts)), b"".join(texts))
 
     def __len__(self) -> int:
@@ -55,26 +55,26 @@ class Texts:
         return itertools.chain.from_iterable(map(self._cut, range(0, len(self), _CUT_AT_ONCE)))
 
     def _cut(self, first: int) -> list[bytes]:
-        """Cuts some texts, from one on: as objects all would take many times as much memory."""
+        """Returns a batch of texts, beginning at an index. Creating all objects at once would need much more memory."""
         blob, offsets = self.blob, self._offsets[first : first + _CUT_AT_ONCE + 1].tolist()
         return [blob[start:end] for start, end in itertools.pairwise(offsets)]
 
     def to_arrow(self) -> Any:
-        """The texts as an array of pyarrow's, of large_binary."""
-        import pyarrow  # where many are sorted; not where records are written
+        """Returns the texts as a pyarrow array of type large_binary."""
+        import pyarrow  # Imported here, because the record writer does not need it.
 
         buffers = [None, pyarrow.py_buffer(self._offsets), pyarrow.py_buffer(self.blob)]
         return pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers)
 
     def take(self, indices: np.ndarray) -> "Texts":
-        """The texts at some indices, in their order."""
+        """Returns the texts at the given indices, in the given order."""
         if not self.blob:
             return Texts(self.lengths[indices], b"")
         taken = self.to_arrow().take(indices)
         return Texts(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
 
     def slice(self, start: int, stop: int) -> "Texts":
-        """The texts from `start` to `stop`."""
+        """Returns the texts from `start` to `stop`."""
         if not self.blob:
             return Texts(self.lengths[start:stop], b"")
         begin, end = self._offsets[[start, min(stop, len(self))]].tolist()
@@ -82,10 +82,10 @@ class Texts:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Texts"]) -> "Texts":
-        """Joins several columns into one."""
+        """Joins several columns."""
         return cls(np.concatenate([part.lengths for part in parts]), b"".join([part.blob for part in parts]))
 
 
 def no_texts(num: int) -> Texts:
-    """A column of as many empty texts as are asked for."""
+    """Returns a column of `num` empty texts."""
     return Texts(np.zeros(num, np.uint32), b"")

@@ -1,4 +1,4 @@
-"""What was found of images that are alike, and what became of them."""
+"""Summary of the near-duplicates of a run and of their treatment."""
 
 import dataclasses
 from typing import Any, Iterator
@@ -10,26 +10,27 @@ from beam_pipelines.errors import printable
 
 @dataclasses.dataclass(frozen=True)
 class Twins:
-    """Images that are alike, a *cluster* of them wherever several are.
+    """Near-duplicates of a run. Connected near-duplicates form a cluster.
 
     Attributes:
-        how: What becomes of the images, one of `DUPLICATES`.
-        distance: The number of bits in which hashes of images may differ that are alike; None: only the same bytes are alike.
-        lines: Lines of JSON for each of the images, as `twins.jsonl` has them, in the spool.
-        looks: Perceptual hashes that are near another one, uint64 [num_looks, HASH_WORDS], in the spool.
-        edges: Pairs of these hashes that are near, int64 [num_edges, 2], in the spool.
-        counts_all_pairs: Whether all pairs are counted. Where too many images look like each other, each was compared with one that stands
-            for them; there may be more pairs then than any count of them says.
-        num_pairs: The number of pairs of images that are alike.
+        how: The treatment of the images, one of `DUPLICATES`.
+        distance: The maximum number of differing bits between hashes of near-duplicates. None means equal bytes.
+        lines: JSON lines for each image, as in `twins.jsonl`, in the spool.
+        looks: The perceptual hashes that are similar to another hash, uint64 [num_looks, HASH_WORDS], in the spool.
+        edges: The pairs of these hashes that are similar, int64 [num_edges, 2], in the spool.
+        counts_all_pairs: Whether all pairs are counted. If too many images are similar, each is compared with one
+            representative only, and the actual number of pairs can be larger.
+        num_pairs: The number of pairs of near-duplicates.
         num_clusters: The number of clusters.
         num_images: The number of images in clusters.
-        num_dropped: The number of images in clusters that are left out.
-        num_moved: The number of images whose source had them in another split, also those that are in a group with one of a cluster.
-        num_joined: The number of groups that became one with others, since images of theirs are alike.
-        num_cut: The number of clusters that were too large, or whose images were too far apart, and were cut.
-        largest_cut: The key of an image in the largest cluster that was cut; empty where there is none.
-        num_pairs_cut: The number of pairs that are alike and in two clusters because of a cut.
-        conflicts: The labels of images of one cluster that disagree.
+        num_dropped: The number of dropped images in clusters.
+        num_moved: The number of images that moved from another split, including images that share a group with a
+            cluster.
+        num_joined: The number of groups that were merged into other groups because of near-duplicates.
+        num_cut: The number of clusters that were cut because they were too large or too dissimilar.
+        largest_cut: The key of an image in the largest cluster that was cut, or an empty string.
+        num_pairs_cut: The number of near-duplicate pairs in different clusters because of a cut.
+        conflicts: The conflicting labels in clusters.
     """
 
     how: str
@@ -50,14 +51,14 @@ class Twins:
     conflicts: Conflicts = Conflicts()
 
     def to_json(self) -> dict[str, Any]:
-        """As `leaks.json` has it."""
+        """Returns the summary in the format of `leaks.json`."""
         facts = {
             name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "looks", "edges", "conflicts")
         }
         return {"duplicates": self.how, "distance": self.distance, "exact_only": self.distance is None, **facts, **self.conflicts.to_json()}
 
     def warnings(self) -> Iterator[str]:
-        """What may not be what the user expects, a line each."""
+        """Yields one-line warnings about results that the user may not expect."""
         if not self.counts_all_pairs:
             yield (
                 "duplicates: too many images look like others, as frames of one camera do, for all pairs to be held: most were compared "
