@@ -1,5 +1,5 @@
-"""What a run is to do: small frozen dataclasses, checked when they are made.
+"""The configurations of all commands: small frozen dataclasses that check their values on construction.
 
-What comes in are values, from the command line or from code; what goes out says the same to every worker, and travels pickled. Nothing
-here reads a file, or knows how a value was typed.
+The values come from the command line or from code. Workers receive the configurations pickled. The modules of this
+package read no files and do not parse command lines.
 """

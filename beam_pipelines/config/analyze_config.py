@@ -1,4 +1,4 @@
-"""AnalyzeConfig: frozen, no I/O."""
+"""The configuration of `recordmill analyze`."""
 
 import dataclasses
 
@@ -7,18 +7,19 @@ FITS = ("crop", "stretch", "pad")
 
 @dataclasses.dataclass(frozen=True)
 class AnalyzeConfig:
-    """What `recordmill analyze` is to do.
+    """The configuration of `recordmill analyze`.
 
     Attributes:
-        directory: The directory of the data set.
-        splits: Names of the splits that are analysed. None: the training split alone, lest anything of the others leaks into the model;
-            settled once the manifest is there.
-        preprocessing_module: A file of Python that defines `preprocessing_fn`; None: the default one.
-        image_size: (height, width) in pixels of the images that the default function makes; None: as stored if all have one size, else
-            (224, 224).
-        fit: What the default function shows of an image, one of `FITS`; None: what `tf_input.ReadConfig` says.
-        overwrite: Whether an earlier analysis is replaced, once the new one is whole.
-        shared_filesystem: Whether a cluster's workers see the local paths.
+        directory: The directory of the dataset.
+        splits: The names of the splits to analyze. If None, only the training split is analyzed, so that no information
+            about the other splits leaks into the model. The training split is resolved when the manifest is read.
+        preprocessing_module: A Python file that defines `preprocessing_fn`, or None for the default function.
+        image_size: The (height, width) in pixels of the images that the default function returns. If None, images keep
+            their stored size if all have the same size, and get the size (224, 224) otherwise.
+        fit: How the default function fits an image to the size, one of `FITS`. If None, the default of
+            `tf_input.ReadConfig` applies.
+        overwrite: Whether to replace an earlier analysis when the new analysis is complete.
+        shared_filesystem: Whether a cluster's workers can access the local paths.
     """
 
     directory: str

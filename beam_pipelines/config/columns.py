@@ -1,27 +1,28 @@
-"""Columns of a table, or fields of a record, and the features that they become.
+"""Columns of a table or fields of a record, and the features made from them.
 
-A column is named on the command line as `[FEATURE=]NAMES[:KIND]`, such as `weather`, `age:float`, `cat,dog,bird:multi_label` or,
-where the feature is to have another name, `tree_height=height:float`:
+The command line names a column as `[FEATURE=]NAMES[:KIND]`, for example `weather`, `age:float` or
+`cat,dog,bird:multi_label`. `tree_height=height:float` gives the feature another name than the column's.
 
-    kind          a cell                                                      the feature
-    class         a class name, or an integer; of several columns: a 1 in      class_label
-                  one of them, whose name is the class
-    multi_label   a list, or names with a separator ("|") between them; of     class_label, any number of them
-                  several columns: 0 or 1 in each, and their names are the classes
-    multi_hot[N]  a list of N values of 0 or 1; the classes are                class_label, any number of them
-                  `--label_names`, which say N too, or 0 to N-1
-    float         a number; of several columns: one in each                   float
-    float[N]      a list of N numbers, or N numbers with spaces between them  float, shape (N,)
-    integer       an integer; of several columns: one in each                 integer
-    text          anything                                                    text
-    float[], integer[], text[]: a list of any length, in brackets; numbers also with spaces    of that kind, shape (None,)
-    between them, texts with `--label_separator`; integer[N], text[N]: N of them               or (N,)
+    kind          content of a cell                                           feature
+    class         a class name or an integer; several columns: a 1 in the     class_label
+                  column that is named like the class
+    multi_label   a list, or names separated by "|"; several columns: a 0     class_label, any number of labels
+                  or 1 in each, and the column names are the classes
+    multi_hot[N]  a list of N values of 0 or 1 for the classes of             class_label, any number of labels
+                  `--label_names` (which imply N) or the classes 0 to N-1
+    float         a number; several columns: a number in each                 float
+    float[N]      a list of N numbers, or N numbers separated by spaces       float, shape (N,)
+    integer       an integer; several columns: an integer in each             integer
+    text          any text                                                    text
+    float[], integer[], text[]: a list in brackets, of any length; also       same kind, shape (None,)
+                  numbers separated by spaces, texts by `--label_separator`
+    integer[N], text[N]: the same with N items                                same kind, shape (N,)
     mask          the path of a mask                                          mask
     image         the path of another image                                   image
-    array         the path of a `.npy` file, or numbers in lists of lists     float, of the first one's shape
-    array[H,W,C]  the path of a `.npy` file, or numbers in lists of lists     float, of that shape
-    tensor        the path of a `.npy` file, or the bytes of one              tensor, of the first one's type and shape: exact
-    tensor[float32,H,?]  the same, or numbers without a header, or in lists   tensor, of that type and shape; "?": any number
+    array         the path of a `.npy` file, or nested lists of numbers       float, shape of the first value
+    array[H,W,C]  the path of a `.npy` file, or nested lists of numbers       float, given shape
+    tensor        the path or the bytes of a `.npy` file                      tensor, dtype and shape of the first value
+    tensor[float32,H,?]  also numbers without a header, or nested lists       tensor, given dtype and shape, ? for any
 """
 
 import dataclasses
@@ -32,9 +33,9 @@ from typing import Collection
 from beam_pipelines.errors import UserError, printable
 from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
 
-_MAX_CLASSES = 1_000_000  # of a multi_hot
+_MAX_CLASSES = 1_000_000  # limit for multi_hot columns
 LIST_KINDS = ("float", "integer", "text")
-_KINDS_OF_SEVERAL = ("class", "multi_label", "float", "integer")  # kinds that several columns make together
+_KINDS_OF_SEVERAL = ("class", "multi_label", "float", "integer")  # kinds that can combine several columns
 KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
 
 _COLUMN = re.compile(
@@ -45,15 +46,16 @@ _COLUMN = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One feature and where a source has it.
+    """A feature and the columns or fields of the source that contain it.
 
     Attributes:
         name: The name of the feature.
-        names: The names of the columns that the feature is made of.
+        names: The names of the columns from which the feature is made.
         kind: The kind of the feature, one of `KINDS`.
-        shape: The shape of a value; empty: one value, or, for an array or a tensor, the shape that the first one has; (None,): a list of
-            any length, of a multi_label one that is known to be it. None: a side of a tensor that differs.
-        dtype: The type of a tensor's numbers, such as `float32`; empty: the type that the first one has.
+        shape: The shape of a value. An empty shape means a scalar, or the shape of the first value for an array or a
+            tensor. (None,) means a list of any length, and for `multi_label` that cells are known to be lists. None in
+            the shape of a tensor is a dimension of variable size.
+        dtype: The dtype of a tensor, such as `float32`. Empty means the dtype of the first value.
     """
 
     name: str
@@ -64,11 +66,11 @@ class Column:
 
     @property
     def is_list(self) -> bool:
-        """Whether an example has a list of numbers or texts, of any length or of one; but no array."""
+        """Whether a value is a one-dimensional list of numbers or texts (not an array or tensor)."""
         return self.kind in LIST_KINDS and len(self.shape) == 1
 
     def feature(self) -> Feature:
-        """The feature that the column becomes; its class names are not known yet."""
+        """Returns the feature for the column, without class names, which are not known yet."""
         match self.kind:
             case "class":
                 return Feature(self.name, "class_label")
@@ -84,14 +86,14 @@ class Column:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of an array or a tensor is left to what the first has."""
+        """Whether the shape and dtype are known without the first value, which arrays and tensors may need."""
         return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
-        """The classes of a multi_hot, in the order of its values.
+        """Returns the class names of a `multi_hot` column, in the order of its values.
 
         Raises:
-            UserError: Nothing says how many classes there are, or two things say so.
+            UserError: The number of classes is unknown, or the label names contradict the shape.
         """
         names = tuple(label_names) or tuple(map(str, range(math.prod(self.shape) if self.shape else 0)))
         if not names or (self.shape and len(names) != self.shape[0]):
@@ -102,15 +104,17 @@ class Column:
 
 
 def parse_column(option: str, text: str, default_kind: str) -> Column:
-    """Parses `[FEATURE=]NAMES[:KIND]`; without FEATURE the feature has the column's name, without what a feature's can't hold.
+    """Parses `[FEATURE=]NAMES[:KIND]`.
+
+    Without FEATURE, the feature is named after the column, and characters that are invalid in feature names become "_".
 
     Args:
         option: The name of the option, for messages.
-        text: The column, as it is typed.
-        default_kind: The kind of the feature where the text names none.
+        text: The value of the option.
+        default_kind: The kind of the feature if the text contains no kind.
 
     Raises:
-        UserError: The text is not of that form.
+        UserError: The text does not have this form.
     """
     match = _COLUMN.fullmatch(text.strip())
     names = tuple(name.strip() for name in match["names"].split(",")) if match else ()
@@ -134,16 +138,18 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
             f"{option}={text}: expected a shape of one dimension for a float, an integer, a text or a multi_hot, nothing in the brackets "
             "for any number of the first three, or any shape for an array or a tensor, with sides above 0"
         )
-    if kind == "multi_hot" and shape and (shape[0] or 0) > _MAX_CLASSES:  # which all have names, before anything is read
+    if kind == "multi_hot" and shape and (shape[0] or 0) > _MAX_CLASSES:
         raise UserError(f"{option}={text}: expected at most {_MAX_CLASSES:,} classes")
     return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape, dtype)
 
 
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:
-    """Parses the values of `--label`: one is called `label` in the data set (a mask `mask`), several keep their names.
+    """Parses the values of `--label`.
+
+    A single label is named `label` in the dataset, or `mask` if it is a mask. Several labels keep their names.
 
     Raises:
-        UserError: A text is no column, or the texts do not go together.
+        UserError: A value is not a valid column, or the values contradict each other.
     """
     if "none" in texts:
         if len(texts) > 1:

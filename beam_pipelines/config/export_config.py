@@ -1,4 +1,4 @@
-"""ExportConfig: frozen, no I/O."""
+"""The configuration of `recordmill export`."""
 
 import dataclasses
 
@@ -7,15 +7,15 @@ FORMATS = ("webdataset", "parquet", "array_record", "image_folder", "tfrecord", 
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
-    """What `recordmill export` is to do.
+    """The configuration of `recordmill export`.
 
     Attributes:
-        directory: The data set, a path or a `gs://` or `s3://` URL.
-        output: The directory that the export becomes, a path or a URL.
+        directory: The dataset, as a path or a `gs://` or `s3://` URL.
+        output: The output directory of the export, as a path or a URL.
         to: The format of the export, one of `FORMATS`.
-        splits: Names of the splits that are exported; empty: all.
-        overwrite: Whether an export at the output is replaced, once the new one is whole.
-        shared_filesystem: Whether a cluster's workers see the local paths.
+        splits: The names of the splits to export. Empty means all splits.
+        overwrite: Whether to replace an earlier export at the output when the new export is complete.
+        shared_filesystem: Whether a cluster's workers can access the local paths.
     """
 
     directory: str

@@ -1,6 +1,6 @@
-"""Groups by a pattern in the example's key, such as a folder, a prefix or a patient's number.
+"""Derives the groups of examples from a pattern in their keys, such as a folder, a prefix or a patient's number.
 
-Patterns are matched by RE2, which pyarrow has: its time is linear in the key's length, whatever the pattern.
+The patterns are matched by RE2 in pyarrow, in linear time in the length of the key for any pattern.
 """
 
 import re
@@ -10,13 +10,13 @@ from beam_pipelines.errors import UserError, printable
 
 
 class GroupPattern:
-    """Finds what `--group_pattern` matches in keys.
+    """Finds the matches of `--group_pattern` in keys.
 
     Args:
-        pattern: A regular expression that RE2 knows: no look-around, no back-references.
+        pattern: A regular expression in RE2 syntax, without look-around and back-references.
 
     Raises:
-        UserError: The pattern is no such expression.
+        UserError: The pattern is not a valid RE2 expression.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -28,12 +28,16 @@ class GroupPattern:
         self.find([b""])
 
     def find(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The group of each key in UTF-8: what the first parentheses match, or else the whole match; empty where nothing does."""
-        import pyarrow  # only where there is a pattern
+        """Returns the group of each key in UTF-8.
+
+        The group is the match of the first capturing group, or the whole match if the pattern has no capturing group.
+        It is empty if the pattern does not match.
+        """
+        import pyarrow  # a slow import, needed only with a pattern
         import pyarrow.compute as pc
 
         texts = pyarrow.array(keys, pyarrow.large_binary()).cast(pyarrow.large_string())
-        first = f"^(?s:.*?)({self._pattern})(?s:.*)$"  # the first match, as `search` finds it
+        first = f"^(?s:.*?)({self._pattern})(?s:.*)$"  # finds the first match, like `re.search`
         try:
             found = pc.if_else(pc.match_substring_regex(texts, first), pc.replace_substring_regex(texts, first, self._found), "")
         except pyarrow.ArrowInvalid as error:

@@ -1,10 +1,10 @@
-"""How images are stored: frozen, checked on construction, no I/O."""
+"""The configuration of stored images."""
 
 import dataclasses
 
 from beam_pipelines.errors import UserError, require
 
-MAX_IMAGE_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs: a quarter GiB of RGB
+MAX_IMAGE_PIXELS = 89_478_485  # Pillow's limit against decompression bombs: a quarter GiB of RGB pixels
 
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp")
 IMAGE_ENCODINGS = ("file", "raw")
@@ -12,17 +12,20 @@ IMAGE_ENCODINGS = ("file", "raw")
 
 @dataclasses.dataclass(frozen=True)
 class ImageConfig:
-    """How images are stored.
+    """The configuration of stored images.
 
     Attributes:
-        size: The size of stored images. None: as they are; ("short", n), ("long", n): made smaller, if need be, until that side has n
-            pixels; ("exact", height, width): of that size in pixels, whatever their proportions.
-        format: The format of stored images, one of `IMAGE_FORMATS`; `keep`: as it is, or PNG for what a record can't hold.
-        quality: The quality of a JPEG or WebP that is encoded anew, 1 to 100.
-        encoding: How an image is stored, one of `IMAGE_ENCODINGS`; `file`: as the bytes of an image file; `raw`: as uint8 pixels, all
-            images having one size.
-        keep_depth: Whether a PNG of 16 bits a channel keeps them for who reads it; else the upper 8 are read.
-        backdrop: The grey value that images with alpha lie on, for who looks at them; None: their colours count as they are.
+        size: The size of stored images. None keeps the size. ("short", n) and ("long", n) shrink larger images until
+            the shorter or longer side has n pixels. ("exact", height, width) resizes all images to that size in pixels,
+            without preserving the aspect ratio.
+        format: The format of stored images, one of `IMAGE_FORMATS`. `keep` keeps the original format, and uses PNG for
+            formats that a record cannot contain.
+        quality: The quality of re-encoded JPEG and WebP images, 1 to 100.
+        encoding: The encoding of stored images, one of `IMAGE_ENCODINGS`. `file` stores the bytes of an image file.
+            `raw` stores uint8 pixels, and all images must have the same size.
+        keep_depth: Whether readers get all 16 bits of 16-bit PNG images. Otherwise, they get the upper 8 bits.
+        backdrop: The gray value of the background on which images with an alpha channel are composited for the analysis
+            of their look. None ignores the alpha channel.
     """
 
     size: tuple[str, int] | tuple[str, int, int] | None = None
@@ -51,5 +54,5 @@ class ImageConfig:
 
     @property
     def is_kept(self) -> bool:
-        """Whether images that a record can hold are stored as they are."""
+        """Whether images whose format a record can contain are stored unchanged."""
         return dataclasses.replace(self, keep_depth=False) == ImageConfig()

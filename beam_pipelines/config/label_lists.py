@@ -1,4 +1,4 @@
-"""Several class names in one text: in brackets as JSON and Python write lists, else with a separator between them."""
+"""Parses texts with several class names: JSON or Python lists in brackets, or names with a separator."""
 
 import ast
 import json
@@ -8,19 +8,19 @@ from typing import Any, Collection, Iterable
 import numpy as np
 
 DEFAULT_SEPARATOR = "|"
-# What others put between names, and what a name of one class has in it only where it is followed by a blank.
+# Usual separators between class names. In a single class name, they are usually followed by a space.
 _SEPARATORS = ("|", ";", ",", " ")
 
 _QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _ITEM = rf"(?:{_QUOTED}|-?\d+)"
 _ITEMS = re.compile(rf"\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*\s*,?\s*)?")
-# Of NumPy too, which writes no commas: such a text cannot be read as a list, and is no name of a class either.
+# Also matches NumPy's lists without commas, which cannot be parsed as lists but are not class names either.
 _LOOSE_ITEMS = re.compile(rf"\s*(?:(?:{_QUOTED}|-?[\d.]+)[\s,]*)*")
 _BRACKETS = ("[]", "()", "{}")
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """Reads the items of a list such as `["a", "b"]`, `['a', 'b']` or `[1, 2]`, or so of a tuple or a set; None: the text is none."""
+    """Parses a list such as `["a", "b"]`, `['a', 'b']` or `[1, 2]`, a tuple or a set. Returns None for other texts."""
     text = text.strip()
     if text[:1] + text[-1:] not in _BRACKETS or len(text) < 2:
         return None
@@ -33,54 +33,55 @@ def parse_list(text: str) -> list[Any] | None:
         return None
     try:
         return [ast.literal_eval(item) for item in re.findall(_ITEM, text[1:-1])]
-    except (ValueError, SyntaxError):  # a number of too many digits, an escape that is none
+    except (ValueError, SyntaxError):  # a number with too many digits, or an invalid escape
         return None
 
 
 def is_bracketed(text: str) -> bool:
-    """Whether a text begins and ends as a list does."""
+    """Returns whether a text begins with "[" and ends with "]"."""
     text = text.strip()
     return len(text) > 1 and text[0] == "[" and text[-1] == "]"
 
 
 def looks_like_list(name: str) -> bool:
-    """Whether what should be the name of one class is a list of names or numbers."""
+    """Returns whether an alleged class name is actually a list of names or numbers."""
     return is_bracketed(name) and bool(_LOOSE_ITEMS.fullmatch(name.strip()[1:-1]))
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """Splits a text into the names in it; blanks that separate them count as one."""
+    """Splits a text into names. With a space as the separator, repeated spaces count as one."""
     if not separator.strip():
         return text.split() if separator == " " else [part for part in text.split(separator) if part.strip()]
     return text.split(separator) if text.strip() else []
 
 
 def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
-    """Whether a list has a 0 or 1 for each class, as far as that can be told, and not the numbers of classes.
+    """Returns whether a list probably contains a 0 or 1 flag for each class instead of class numbers.
 
     Args:
         items: The items of the list.
-        num_classes: The number of classes; 0: unknown.
+        num_classes: The number of classes, or 0 if unknown.
     """
     if items and all(isinstance(item, (bool, np.bool_)) for item in items):
         return True
     flags = [str(item).strip() for item in items]
-    # Several zeros are flags: the number of a class would stand there once. A list of ones alone may be of class 1, stated twice.
+    # Repeated zeros must be flags, because a class number occurs only once. A list of ones may be class 1, given twice.
     is_repeated = len(set(flags)) < len(flags) and not set(flags) <= {"1", "1.0"}
     return len(flags) > 1 and set(flags) <= {"0", "1", "0.0", "1.0"} and (is_repeated or len(flags) == num_classes)
 
 
 def find_separator(names: Iterable[str], *, is_one_each: bool) -> str | None:
-    """What seems to stand between several names in one, where these were to be the names of one class each.
+    """Returns the separator if class names seem to be several names joined by a separator.
 
-    A natural name has a blank in it (`hot dog`), a comma too (`tench, Tinca tinca`). So what counts is whether parts come again.
+    Single class names may contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, the function checks
+    whether the parts of a name also occur in or as other names.
 
     Args:
-        names: All class names that were found.
-        is_one_each: Whether no example has two of the names, though it might.
+        names: All class names in the data.
+        is_one_each: Whether every example has a single class name, although several are possible.
 
     Returns:
-        The separator; None: there seems to be none.
+        The separator, or None if the names seem to be single names.
     """
     names = set(names)
     for separator in _SEPARATORS:

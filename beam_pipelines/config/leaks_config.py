@@ -1,4 +1,4 @@
-"""LeaksConfig: frozen, no I/O."""
+"""The configuration of `recordmill leaks`."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ from beam_pipelines.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class LeaksConfig:
-    """What `recordmill leaks` is to do.
+    """The configuration of `recordmill leaks`.
 
     Attributes:
-        data_sets: Paths or URLs of data sets of ours, or of TFRecord files that others wrote, or of folders of such.
-        distance: The number of bits, of 64, in which the perceptual hashes of images may differ that are alike.
+        data_sets: Paths or URLs of recordmill datasets, other TFRecord files or folders of TFRecord files.
+        distance: The maximum number of different bits, of 64, between the perceptual hashes of near-duplicates.
     """
 
     data_sets: tuple[str, ...]

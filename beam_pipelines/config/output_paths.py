@@ -1,28 +1,30 @@
-"""Where a run makes a data set."""
+"""The paths that a run writes."""
 
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import MANIFEST, RUN
 
-SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
-PROGRESS = "progress"  # below where it works
-ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # within a data set: where `recordmill analyze` works
+SCRATCH, REPLACED = ".incomplete", ".replaced"  # suffixes of the scratch directory and of a replaced dataset
+PROGRESS = "progress"  # folder in the scratch directory
+ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # scratch directory of `recordmill analyze` in the dataset
 
 
 class OutputPaths:
-    """Where a run makes a data set: part of its configuration.
+    """The part of a run's configuration that contains the paths to write.
 
     Attributes:
-        output: The directory that the data set becomes, a path or a URL.
-        is_output_new: Whether there is nothing at the output. In an object store, which cannot rename, it is then written in place.
-        progress_directory: The directory where workers count what they have done; empty: nobody is there to look.
-        run_id: The id of the run, also where another command goes on with it: whatever it writes before it is whole lies below a folder of
-            this name, so that a job that nobody stopped cannot write into what another run has begun. Empty: no job is submitted.
-        holder: The id of who holds the run's lease: see `storage.lease`.
-        command: The command that makes the data set, such as `prepare`.
-        output_option: The option by which the user names the output.
-        last_file: The name of the file that is written last: where it is, all is whole.
-        run_file: The name of the file that has the run's id; it may be the same.
-        can_resume: Whether what a run leaves there can be gone on from.
+        output: The output directory of the dataset, as a path or a URL.
+        is_output_new: Whether the output does not exist yet. If so, and if the output is in an object store, which
+            cannot rename, the dataset is written in place.
+        progress_directory: The directory in which workers report their progress. It is empty if no command shows it.
+        run_id: The ID of the run, which a command that resumes the run keeps. Unfinished files are written to a folder
+            of this name, so that a job that is still running cannot write to the files of another run. It is empty if
+            no job is submitted.
+        holder: The ID of the holder of the run's lease (see `storage.lease`).
+        command: The command that creates the dataset, such as `prepare`.
+        output_option: The option that names the output.
+        last_file: The name of the file that is written last. If it exists, the dataset is complete.
+        run_file: The name of the file that contains the run ID. It may be the same file as `last_file`.
+        can_resume: Whether another command can resume the run from its unfinished files.
     """
 
     output: str
@@ -36,36 +38,36 @@ class OutputPaths:
 
     @property
     def scratch_directory(self) -> str:
-        """The directory that is gone at the end. It lies beside the output, so that what is in it moves there by one rename."""
+        """The temporary directory of a run, beside the output, so that a single rename can publish the dataset."""
         return f"{self.output}{SCRATCH}"
 
     @property
     def run_directory(self) -> str:
-        """The directory that is this run's alone, below the scratch directory."""
+        """The directory of this run in the scratch directory. Other runs do not use it."""
         return f"{self.scratch_directory}/{self.run_id}" if self.run_id else self.scratch_directory
 
     @property
     def working_directory(self) -> str:
-        """The directory where the data set is until it is whole."""
+        """The directory of the dataset until it is complete."""
         in_store = self.output if self.is_output_new else f"{self.run_directory}/data_set"
         return in_store if is_remote(self.output) else self.run_directory
 
     @property
     def spool_directory(self) -> str:
-        """The directory of the spools: copies of what can't be read again by range."""
+        """The directory of the spool files, which copy data that cannot be read again by byte range."""
         return f"{self.run_directory}/spool"
 
     @property
     def plan_directory(self) -> str:
-        """The directory of the plan: for each shard the references of its records, in rank order."""
+        """The directory of the plan, which contains the references of each shard's records in rank order."""
         return f"{self.run_directory}/plan"
 
     @property
     def plan_path(self) -> str:
-        """The path of the file that says that the plan is whole."""
+        """The path of the plan-complete marker."""
         return f"{self.plan_directory}/plan.json"
 
     @property
     def done_directory(self) -> str:
-        """The directory of the facts about finished shards, a file for each, from which a run that goes on knows them."""
+        """The directory with a file about each finished shard, which a resumed run reads to skip the shard."""
         return f"{self.run_directory}/done"

@@ -1,4 +1,4 @@
-"""PrepareConfig and its parts: frozen, checked on construction, no I/O."""
+"""The configuration of `recordmill prepare`."""
 
 import dataclasses
 import re
@@ -16,11 +16,11 @@ from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
 
-MAX_NAME_LENGTH = 80  # a shard has two of them in its name, and file systems take 255 characters
-MAX_SPLITS = 256  # as many as a reference has room for
+MAX_NAME_LENGTH = 80  # a shard's name contains two names, and file systems allow 255 characters
+MAX_SPLITS = 256  # a reference stores the split's number in 8 bits
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 
-# In `divide`, the inputs without a split of their own.
+# The name in `divide` for inputs to which the source assigns no split.
 REST = "rest"
 
 BAD_BOXES = ("refuse", "clip")
@@ -29,25 +29,25 @@ BOX_FORMATS = ("xywh", "xyxy", "cxcywh")
 BOX_UNITS = ("pixels", "relative")
 
 DUPLICATES = ("keep", "group", "drop")
-MAX_DUPLICATE_DISTANCE = 8  # of 64 bits: what is further apart is often another picture
+MAX_DUPLICATE_DISTANCE = 8  # of 64 bits: images with a greater distance are often different pictures
 
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 DEPTH_PATTERN = re.compile("[1-9]|last|all")
 COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
 _OWN_FEATURES = ("image", "key", "weight", "objects")
-_IMAGE_SIDES = ("height", "width")  # of which one with an image has its own, too
+_IMAGE_SIDES = ("height", "width")  # features of every example with an image
 
 
 def check_own_names(name: str, has_images: bool) -> None:
-    """Checks that a feature is not called what every example has anyway.
+    """Checks that a feature does not have the name of a built-in feature, which every example has.
 
     Args:
         name: The name of the feature.
-        has_images: Whether examples have images, whose sides have names too.
+        has_images: Whether examples have images. If so, `height` and `width` are built-in features too.
 
     Raises:
-        UserError: The name is one of these.
+        UserError: The name is the name of a built-in feature.
     """
     own = (*_OWN_FEATURES, *(_IMAGE_SIDES if has_images else ()))
     require(name not in own, "--label or --feature", name, f"another name than {', '.join(own)}, such as my_{name}={name}")
@@ -55,44 +55,48 @@ def check_own_names(name: str, has_images: bool) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class SourceConfig:
-    """Where images and labels come from, beyond the input, and which columns or fields they are.
+    """The configuration of the source: its kind and the columns or fields of images, labels and other values.
 
     Attributes:
-        kind: The kind of the source, one of `SOURCES`; None: guessed from the input.
-        has_images: Whether each example has an image. Before a run is settled, a source whose kind `may_lack_images` may find out that
-            there are none.
-        column_names: The names of the columns of a table without a header; empty: the table has one.
-        image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
-        image_suffix: What the names of images in a list or a table end with, where they stand there without it; empty: the names are whole.
-        image_column: The column of a table, or field of a record, with the image; None: by the usual names.
-        key_column: The column or field with the key, or, of a table, columns that are the key together, with commas between their names.
-            None: `key`, if there is one, else the image's path, or a sample's name. Empty: none, so that the key is the path, or the
-            container's path with the place in it.
-        split_column: The column or field with the split; None: `split`, if there is one; empty: none.
-        divide: Names of splits that the source says and that are divided; `REST`: the inputs that it says no split of.
-        group: The column or field with the group; None: `group`, if there is one; empty: none.
-        weight_column: The column or field with the weight; None: `weight`, if there is one; empty: none.
-        labels: The columns that a model is to predict; None: what a source of this kind usually has; empty: nothing.
-        features: The columns that are kept of each row beside the labels.
-        label_names: All class names of the only label, or of objects, in order; empty: the names that are found.
-        label_names_of: Feature -> all its class names, in order.
-        first_label_names: Feature -> class names that come first, in this order; others that are found follow.
-        label_separator: The text that stands between the class names in one cell; None: "|".
-        defaults: Column or field -> the value that stands in place of a missing cell.
-        bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
-        drawn_on: The image that boxes and masks were drawn on, one of `DRAWN_ON`: as its file stores it, or upright by
-            its EXIF orientation. None: the size that annotations state decides; if that does not prove upright, as the
-            file stores it.
-        box_format: What the four numbers of a box in a table or a sample are: one of `BOX_FORMATS`; None: xywh, unless that is unlikely.
-        box_unit: The unit of these numbers: one of `BOX_UNITS`; None: pixels, unless they cannot be pixels.
-        has_masks: Whether to draw a mask from a source's outlines.
-        layout: How records lie: for foreign records the name of a layout or a mapping, for fixed-length records their fields.
-        header_bytes: The number of bytes before the first of fixed-length records.
-        footer_bytes: The number of bytes behind the last of fixed-length records.
+        kind: The kind of the source, one of `SOURCES`. None means that it is guessed from the input.
+        has_images: Whether each example has an image. If the source's kind `may_lack_images`, the value may change from
+            True to False when the source is opened.
+        column_names: The names of the columns of a table without a header. Empty means that the table has a header.
+        image_root: The folder to which paths are relative. None means the folder of the table or the annotations.
+        image_suffix: The suffix to append to names of images in a list or a table. Empty means that names are complete.
+        image_column: The column of a table or the field of a record with the image. None means that it is found by the
+            usual names.
+        key_column: The column or field with the key. For a table, it may be several names, separated by commas, of
+            columns that form the key together. None means the column `key`, if it exists, and otherwise the image's
+            path or a sample's name. Empty means no column: the key is the path, or the container's path and the index.
+        split_column: The column or field with the split. None means `split`, if it exists. Empty means no column.
+        divide: The names of splits in the source whose inputs are divided into new splits. `REST` stands for the inputs
+            without a split.
+        group: The column or field with the group. None means `group`, if it exists. Empty means no column.
+        weight_column: The column or field with the weight. None means `weight`, if it exists. Empty means no column.
+        labels: The columns of the labels. None means the usual labels of the source's kind. Empty means no labels.
+        features: The columns to store in addition to the labels.
+        label_names: All class names of the only label, or of objects, in order. Empty means the names in the data.
+        label_names_of: A mapping from features to all their class names, in order.
+        first_label_names: A mapping from features to their first class names, in order. New names in the data follow.
+        label_separator: The separator between the class names in a cell. None means "|".
+        defaults: A mapping from columns or fields to the values that replace missing cells.
+        bad_boxes: The action for a box that is not inside its image, one of `BAD_BOXES`.
+        drawn_on: The orientation of images when their boxes and masks were drawn, one of `DRAWN_ON`: `file` as stored,
+            or `upright` by the EXIF orientation. None means `upright` if the image size in the annotations proves it,
+            and `file` otherwise.
+        box_format: The meaning of the four numbers of a box in a table or a sample, one of `BOX_FORMATS`. None means
+            `xywh`, unless the numbers make it unlikely.
+        box_unit: The unit of these numbers, one of `BOX_UNITS`. None means pixels, unless the numbers cannot be pixels.
+        has_masks: Whether to draw masks from the outlines in the source.
+        layout: The layout of records. For TFRecords of other programs, it is the name of a layout or a mapping. For
+            fixed-length records, it lists their fields.
+        header_bytes: The number of bytes before the first fixed-length record of a file.
+        footer_bytes: The number of bytes after the last fixed-length record of a file.
         skip_lines: The number of lines to skip at the top of a text file, or above the header of a CSV file.
-        comment: The text with which a line begins that is a comment; empty: no line is one.
-        class_folder_depth: Which of nested class folders names a class: a number from 1 to 9, `last`, or `all` for the whole path; None: it
-            is chosen by the names of the folders.
+        comment: The prefix of comment lines. Empty means that there are no comments.
+        class_folder_depth: The level of nested class folders that names the class: a number from 1 to 9, `last`, or
+            `all` for the whole path. None means that the names of the folders decide.
     """
 
     kind: str | None = None
@@ -155,54 +159,61 @@ class SourceConfig:
                 raise UserError("--label_names: expected each class name once")
 
     def names_of(self, feature: str) -> tuple[str, ...]:
-        """The class names of a label, where an option says all of them; else empty."""
+        """Returns the class names of a label if an option lists all of them, and an empty tuple otherwise."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
 
     @property
     def can(self) -> SourceKind:
-        """What a source of this kind can do, once the kind is settled."""
+        """The capabilities of the source's kind. The kind must be known."""
         return SOURCES[self.kind]
 
     @property
     def separator(self) -> str:
-        """What stands between the class names in one text."""
+        """The separator between the class names in a text."""
         return DEFAULT_SEPARATOR if self.label_separator is None else self.label_separator
 
 
 @dataclasses.dataclass(frozen=True)
 class PrepareConfig:
-    """What `recordmill prepare` is to do, as the user says it.
+    """The configuration of `recordmill prepare`, as given by the user.
 
     Attributes:
-        input: The folder of images, a path or a `gs://` or `s3://` URL.
-        output: The directory that the data set becomes, a path or a `gs://` or `s3://` URL.
-        name: The name of the data set; its shards begin with it.
-        seed: The key of the global shuffle; another seed, another permutation.
-        splits: Split name -> its share of the examples; the shares sum to 1. None: as `DEFAULT_SPLITS` says, unless the input has split
-            folders.
-        folds: The number of splits of equal shares that are made instead, `fold0`, `fold1` and so on; None: no folds.
-        stratify: Names of features of whose values, taken together, each split gets its share; empty: splits are by a hash alone.
-        group_pattern: A regular expression for what is a key's group; None: keys are not searched.
-        splits_from: The data set, or the table of keys and splits, that says the splits of inputs that were placed earlier; None: nothing
-            does.
-        split_folders: Whether the input's top folders are splits; None: they are if they are all named like splits.
-        num_shards: The number of shards of the whole data set, or of each split by name; None: by size.
-        shard_bytes: The number of image bytes of a shard, about: shards have equal counts, not sizes; None: see `ranks.choose_num_shards`.
-        check: How far an image is checked before it is taken: one of `CHECKS`.
-        max_bad_fraction: The largest share of the inputs that may be dead letters; the run fails where more are.
+        input: The folder of images, as a path or a `gs://` or `s3://` URL.
+        output: The output directory of the dataset, as a path or a `gs://` or `s3://` URL.
+        name: The name of the dataset, with which the names of its shards begin.
+        seed: The seed of the global shuffle.
+        splits: A mapping from split names to shares of the examples, which sum to 1. None means `DEFAULT_SPLITS`,
+            unless the input has split folders.
+        folds: The number of splits of equal size, named `fold0`, `fold1` and so on, to create instead of `splits`. None
+            means no folds.
+        stratify: The names of features by which splits are stratified. All splits get equal shares of each combination
+            of their values. Empty means that splits depend only on a hash.
+        group_pattern: A regular expression that extracts the group from a key. None means no pattern.
+        splits_from: An earlier dataset, or a table of keys and splits, whose inputs keep their splits. None means that
+            no splits are kept.
+        split_folders: Whether the top folders of the input are splits. None means that they are if all have split
+            names.
+        num_shards: The number of shards of the dataset, or a mapping from splits to numbers of shards. None means that
+            the sizes decide.
+        shard_bytes: The approximate number of image bytes in a shard. All shards have equal numbers of records, so
+            their sizes differ. None means the default of `ranks.choose_num_shards`.
+        check: The level of the image checks, one of `CHECKS`.
+        max_bad_fraction: The maximum share of inputs that may be dead letters. The run fails if there are more.
         ignore: Glob patterns of file names that are not inputs.
-        follow_links: Whether links on a disk are followed that lead out of the input, or to folders.
-        output_layout: How shards lie in the output: one of `LAYOUTS`.
-        descriptions: Feature -> what it is, in words, for whoever reads the data set.
-        duplicates: What becomes of images that are alike: one of `DUPLICATES`; None: they are not looked for.
-        duplicate_distance: The number of bits, of the 64 lowest of a perceptual hash, in which images may differ that are alike; of the 192
-            others a third may.
-        exact_only: Whether images are alike only if their bytes are the same; then none is decoded to find out.
-        move_to: The split that images come to which are alike and in different splits, as the source says; None: such images are refused.
-        about: What is told of the data set on its card, by names of `dataset_format.ABOUT`.
+        follow_links: Whether to follow symbolic links to folders or to files outside the input.
+        output_layout: The layout of the shards in the output directory, one of `LAYOUTS`.
+        descriptions: A mapping from features to their descriptions for readers of the dataset.
+        duplicates: The action for near-duplicates, one of `DUPLICATES`. None means no search for near-duplicates.
+        duplicate_distance: The maximum number of different bits between near-duplicates, among the 64 lowest-frequency
+            bits of their perceptual hashes. A third of the 192 other bits may differ too.
+        exact_only: Whether only images with identical bytes count as duplicates. Then no image is decoded for the
+            search.
+        move_to: The split to which near-duplicates are moved if the source puts them into different splits. None means
+            that the run fails in this case.
+        about: Texts for the dataset card, by names in `dataset_format.ABOUT`.
         has_report: Whether to write `report.html`.
-        source: The configuration of the source: where images and labels come from, beyond the input.
-        images: The configuration of how images are stored.
+        source: The configuration of the source.
+        images: The configuration of stored images.
     """
 
     input: str
@@ -262,24 +273,24 @@ class PrepareConfig:
 
     @property
     def asks_for_shares(self) -> bool:
-        """Whether the user said which splits there are to be, and of what shares."""
+        """Whether the user gave the splits and their shares."""
         return self.splits is not None or self.folds is not None
 
     @property
     def shares(self) -> Mapping[str, Fraction]:
-        """Split name -> its share of the examples whose split the source does not say, or that are divided."""
+        """A mapping from split names to shares of the examples that have no split in the source or are divided."""
         if self.folds is not None:
             return {f"fold{fold}": Fraction(1, self.folds) for fold in range(self.folds)}
         return self.splits or DEFAULT_SPLITS
 
     @property
     def settles_splits(self) -> bool:
-        """Whether a split depends on more than the group: then it is settled once all is listed."""
+        """Whether splits depend on more than the group. If so, they are assigned after all inputs are listed."""
         return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
 
     @property
     def hashes_looks(self) -> bool:
-        """Whether each image is decoded, and so checked, before the plan is made: for its perceptual hash."""
+        """Whether each image is decoded and checked for its perceptual hash before the plan is made."""
         return self.duplicates is not None and not self.exact_only
 
     def _check_duplicates(self) -> None:
@@ -303,7 +314,7 @@ class PrepareConfig:
             )
 
     def _refuse_image_options(self) -> None:
-        """Fails where an option speaks of images and examples have none."""
+        """Raises `UserError` if an image option is given although the examples have no images."""
         of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
         depth = [("keep_depth", "keep_depth")]
         of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "drawn_on", "has_masks"))
@@ -320,7 +331,12 @@ class PrepareConfig:
 
 
 def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> None:
-    """Fails for an option that is given and needs `--duplicates`, where that is not given."""
+    """Raises `UserError` if an option that needs `--duplicates` is given without it.
+
+    Args:
+        duplicates: The value of `--duplicates`, or None.
+        given: The values of the options that need `--duplicates`. None and False mean that an option is not given.
+    """
     for option, value in given.items():
         if duplicates is None and value is not None and value is not False:
             expected = f"--duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}"
@@ -328,15 +344,15 @@ def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> Non
 
 
 def check_name(option: str, name: str, expected: str) -> None:
-    """Checks that a name can begin the name of a shard.
+    """Checks that the name of a dataset or a split can be part of a shard's name.
 
     Args:
         option: The name of the option, for messages.
-        name: The name that is checked.
-        expected: What a name may be, for messages.
+        name: The name to check.
+        expected: A description of valid names, for messages.
 
     Raises:
-        UserError: The name cannot begin one, or is too long.
+        UserError: The name is invalid or too long.
     """
     require(NAME_PATTERN.fullmatch(name), option, name, expected)
     if len(name) > MAX_NAME_LENGTH:
@@ -364,5 +380,5 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
 
 
 def _decimal(fraction: Fraction) -> str:
-    """Writes a fraction exactly enough to show, and of any size, which a float is not."""
+    """Formats a fraction with 6 significant digits. Unlike a float, it may be of any size."""
     return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):.6g}"

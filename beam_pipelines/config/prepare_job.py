@@ -1,4 +1,4 @@
-"""PrepareJob: what the user said, and what it means on this engine and in this place. Workers are told this, and a plan keeps it."""
+"""The configuration of a `recordmill prepare` run with all settings resolved, which workers and the plan contain."""
 
 import dataclasses
 from typing import Any
@@ -9,12 +9,14 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 
 @dataclasses.dataclass(frozen=True)
 class PrepareJob(PrepareConfig, OutputPaths):
-    """A run of `recordmill prepare`, settled before it begins: its paths are absolute, its source has a kind.
+    """The resolved configuration of a run of `recordmill prepare`, with absolute paths and a known source kind.
 
     Attributes:
-        num_processes: The number of light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
-        lists_in_threads: Whether the one worker lists parts of a store side by side: elsewhere there are workers enough.
-        is_output_new, progress_directory, run_id, holder: Where the data set is made and by whom, as `OutputPaths` describes.
+        num_processes: The number of worker processes that read, check and write beside the Beam worker. If it is 0, the
+            Beam worker does all work itself.
+        lists_in_threads: Whether the worker lists parts of an object store in parallel threads. This is needed only
+            with a single worker.
+        is_output_new, progress_directory, run_id, holder: See `OutputPaths`.
     """
 
     num_processes: int = 0
@@ -27,10 +29,10 @@ class PrepareJob(PrepareConfig, OutputPaths):
 
     @classmethod
     def of(cls, config: PrepareConfig, **settled: Any) -> "PrepareJob":
-        """Makes the job of a configuration.
+        """Creates a job from a configuration.
 
         Args:
-            config: The configuration, as the user gave it.
-            **settled: Attributes that this class adds, and those of the configuration whose value is settled by now.
+            config: The user's configuration.
+            **settled: The attributes that this class adds, and the resolved values of attributes of the configuration.
         """
         return cls(**{**vars(config), **settled})

@@ -1,16 +1,16 @@
-"""QualityConfig: frozen, no I/O."""
+"""The configuration of `recordmill quality`."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class QualityConfig:
-    """What `recordmill quality` is to do.
+    """The configuration of `recordmill quality`.
 
     Attributes:
-        paths: Data sets, or files, folders or patterns of TFRecords, as paths or URLs.
-        label: The name of the feature to look at; None: what is known as the label.
-        plot: The file where a picture goes, a path or a URL; empty: none is drawn.
+        paths: Paths or URLs of datasets, or of files, folders or patterns of TFRecord files.
+        label: The name of the feature to analyze, or None for the dataset's label.
+        plot: The path or URL of the image file for a plot. Empty means no plot.
     """
 
     paths: tuple[str, ...]

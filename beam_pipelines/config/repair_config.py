@@ -1,17 +1,17 @@
-"""RepairConfig: frozen, no I/O."""
+"""The configuration of `recordmill repair`."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class RepairConfig:
-    """What `recordmill repair` is to do.
+    """The configuration of `recordmill repair`.
 
     Attributes:
-        directory: The directory of the data set.
-        shards: The names of the TFRecord files whose shards are repaired; empty: all.
-        ignore: Glob patterns of file names that are not inputs, beside the patterns of the run that wrote the data set.
-        is_dry: Whether to say only what is damaged.
+        directory: The directory of the dataset.
+        shards: The names of the TFRecord files whose shards are repaired. Empty means all shards.
+        ignore: Glob patterns of file names that are not inputs, in addition to the patterns of the original run.
+        is_dry: Whether to only report corrupt files, without a repair.
     """
 
     directory: str

@@ -1,4 +1,4 @@
-"""A run's options as plain values, as `run.json` has them, and as a user would type them: are those of two runs the same?"""
+"""Converts a run's options to JSON values and to command-line texts, and compares the options of two runs."""
 
 import dataclasses
 import os
@@ -9,14 +9,14 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import printable
 
-# What need not be the same in a run that goes on: where it lies and what was settled, and how much may be bad in the end.
+# A resumed run may differ in these fields: the output, resolved settings, the report and the limit for dead letters.
 _SETTLED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.name for field in dataclasses.fields(PrepareConfig)}
 FREE = {"output", "max_bad_fraction", "has_report", *_SETTLED}
 
-# Where something lies, which does not matter to what is made of it.
+# These fields are locations or names, which do not change the examples.
 _PLACES = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}
 
-# Fields of `PrepareConfig` -> their options, where these have other names.
+# From fields of `PrepareConfig` to options that have another name than the field.
 OPTION_OF = {
     "shard_bytes": "shard_size",
     "descriptions": "describe",
@@ -36,12 +36,12 @@ _MAX_SHOWN = 80
 
 
 def plain_options(config: Any) -> dict[str, Any]:
-    """The fields of a dataclass that says what a run is to do, as JSON has them."""
+    """Converts the fields of a configuration to JSON values."""
     return {name: plain(value) for name, value in vars(config).items()}
 
 
 def plain(value: Any) -> Any:
-    """The value of an option, as JSON has it."""
+    """Converts an option's value to a JSON value."""
     if isinstance(value, (int, float, bool, type(None))):
         return value
     if isinstance(value, Mapping):
@@ -50,19 +50,19 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, Column):
         inside = [value.dtype] * bool(value.dtype) + [str(side) if side else "?" * (value.kind == "tensor") for side in value.shape]
-        shape = f"[{','.join(inside)}]" if inside else ""  # of a list of any length "[]"
+        shape = f"[{','.join(inside)}]" if inside else ""  # "[]" for a list of any length
         return plain(f"{value.name}={','.join(value.names)}:{value.kind}{shape}")
     if dataclasses.is_dataclass(value):
         return plain_options(value)
-    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes
+    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may contain any bytes
 
 
 def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Finds the options in which two runs differ: for each one a text that names it and both values.
+    """Returns a text for each option that differs between two runs, with the option's name and both values.
 
     Args:
-        there: The plain options of the run that is to go on.
-        here: The plain options that are given now.
+        there: The options of the run to resume, as JSON values.
+        here: The options of the current command, as JSON values.
     """
     old, new = dict(_texts(there)), dict(_texts(here))
     found = []
@@ -74,16 +74,22 @@ def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
 
 
 def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(option, value) of each plain option of `prepare` that is not the default, as it would be typed, but for where things lie."""
+    """Returns (option, value) as command-line texts for each option of `prepare` that differs from its default.
+
+    Options that are only locations or names are left out.
+
+    Args:
+        options: The options as JSON values.
+    """
     defaults = dict(_texts(plain_options(PrepareConfig(input="", output="", name="any"))))
     given = ((field, text) for field, text in _texts(options) if field not in _PLACES and text not in (None, defaults.get(field)))
     return [(_option(field, options), text) for field, text in given]
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """(field, value as it would be typed), None where that is not given."""
+    """Yields each field and its value as a command-line text, or None if the option is not given."""
     for name, value in options.items():
-        if name == "images":  # one option for two of its fields
+        if name == "images":  # --image_format combines two fields
             quality = f":{value['quality']}" if value["format"] in ("jpeg", "webp") else ""
             value = {
                 "size": value["size"],

@@ -1,4 +1,4 @@
-"""The kinds of sources, and what each can do: what other rooms need to know of one."""
+"""The kinds of sources and their capabilities, for packages that do not import the sources."""
 
 import dataclasses
 from typing import Mapping
@@ -6,18 +6,19 @@ from typing import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class SourceKind:
-    """What the sources of a kind can do.
+    """The capabilities of the sources of a kind.
 
     Attributes:
-        has_columns: Whether inputs are rows with columns or fields, of which one may say the split.
-        has_key_column: Whether one of the columns or fields may be the key.
-        may_lack_images: Whether examples may be of values alone.
-        is_of_values: Whether examples always are of values, so that nobody would look for images there.
-        rows_name_images: Whether an input says where its image lies, so that several may share one, each with other images.
-        has_named_samples: Whether an input has a name in its file, which is its key unless a column is.
-        has_box_forms: Whether nothing in the input tells what the four numbers of a box are.
-        has_image_root: Whether `--image_root` names the folder that paths are relative to.
-        has_class_folders: Whether classes are folders, which are known without an image in them, and are names whatever they look like.
+        has_columns: Whether inputs are rows with columns or fields. One of them may contain the split.
+        has_key_column: Whether a column or field may contain the key.
+        may_lack_images: Whether examples may have no images.
+        is_of_values: Whether examples never have images, so that users expect none.
+        rows_name_images: Whether each input contains the path of its image, so that several inputs may share an image.
+        has_named_samples: Whether each input has a name in its file. The name is the key unless a column contains keys.
+        has_box_forms: Whether boxes may have different formats and the input does not state the format.
+        has_image_root: Whether `--image_root` names the folder to which paths are relative.
+        has_class_folders: Whether classes are folders. Then empty folders are classes too, and their names are class
+            names even if they look like numbers or lists.
     """
 
     has_columns: bool = False

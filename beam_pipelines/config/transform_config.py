@@ -1,18 +1,18 @@
-"""TransformConfig: frozen, no I/O."""
+"""The configuration of `recordmill transform`."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class TransformConfig:
-    """What `recordmill transform` is to do.
+    """The configuration of `recordmill transform`.
 
     Attributes:
-        directory: The directory of the data set, which is analysed.
-        output: The directory that becomes the data set of transformed examples.
-        name: The name of the new data set; its shards begin with it.
-        overwrite: Whether a data set at the output is replaced, once the new one is whole.
-        shared_filesystem: Whether a cluster's workers see the local paths.
+        directory: The directory of a dataset that `recordmill analyze` has analyzed.
+        output: The output directory of the dataset with the transformed examples.
+        name: The name of the new dataset, with which the names of its shards begin.
+        overwrite: Whether to replace an earlier dataset at the output when the new dataset is complete.
+        shared_filesystem: Whether a cluster's workers can access the local paths.
     """
 
     directory: str

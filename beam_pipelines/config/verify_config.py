@@ -1,18 +1,18 @@
-"""VerifyConfig: frozen, no I/O."""
+"""The configuration of `recordmill verify`."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyConfig:
-    """What `recordmill verify` is to do.
+    """The configuration of `recordmill verify`.
 
     Attributes:
-        directory: The data set, a path or a `gs://` or `s3://` URL.
-        is_quick: Whether to look at the manifest and at the sizes of files alone.
-        decodes: Whether to decode images and masks too.
-        report: The file where the report goes as JSON, a path or a URL; empty: it is only printed.
-        shared_filesystem: Whether the workers see the local paths that are given.
+        directory: The dataset, as a path or a `gs://` or `s3://` URL.
+        is_quick: Whether to check only the manifest and the sizes of the files.
+        decodes: Whether to also decode images and masks.
+        report: The path or URL of a JSON file for the report. If empty, the report is only printed.
+        shared_filesystem: Whether a cluster's workers can access the local paths.
     """
 
     directory: str
