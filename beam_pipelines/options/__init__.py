@@ -1,5 +1,5 @@
-"""What the user types: the parsers of all commands, and the configurations that they become.
+"""The command-line parsers of all commands, which convert arguments to the configurations in `config`.
 
-What comes in is a command line; what goes out is a configuration of `config`, and what is left of the line, for Beam. A wrong option
-ends here, before Beam is imported, in one line that names it, its value and what would do.
+Arguments that the parsers do not know are passed to Beam. An invalid option raises an error before Beam is imported.
+The message is a single line with the option, its value and the expected value.
 """

@@ -1,4 +1,4 @@
-"""The options of `recordmill analyze`, and the configuration that they become."""
+"""The options of `recordmill analyze` and their conversion to a configuration."""
 
 import argparse
 import re
@@ -19,7 +19,7 @@ example:
 
 
 def add_analyze(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `analyze` and its options to the parser's commands."""
+    """Adds the command `analyze` and its options to the parser."""
     parser = add_command(
         commands,
         "analyze",
@@ -54,10 +54,10 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
 
 
 def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
-    """Turns the arguments of `recordmill analyze` into its configuration.
+    """Converts the arguments of `recordmill analyze` to its configuration.
 
     Raises:
-        UserError: A value is not what is expected, or two of them exclude each other.
+        UserError: A value is invalid, or two options exclude each other.
     """
     for name in ("image_size", "fit"):
         value = getattr(arguments, name)
@@ -78,7 +78,7 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
 
 
 def _parse_size(text: str) -> tuple[int, int]:
-    """Reads `--image_size`: `224` becomes (224, 224), and `240x320` becomes (240, 320): height and width in pixels."""
+    """Parses `--image_size` to (height, width) in pixels: `224` becomes (224, 224), `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})?", text):
         raise UserError(f"--image_size={text}: expected PIXELS or HEIGHTxWIDTH, such as 224")
     height, _, width = text.partition("x")

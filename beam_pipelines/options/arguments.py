@@ -1,4 +1,4 @@
-"""The command line: all commands with their options."""
+"""The command-line parser with all commands and their options."""
 
 import argparse
 import importlib.metadata
@@ -28,9 +28,10 @@ _LONG = ("prepare", "analyze", "transform", "verify", "leaks", "export", "qualit
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line, with all commands and all their options.
+    """Returns the command-line parser with all commands and their options.
 
-    It leaves what it does not know to Apache Beam (`parse_known_args`), and raises UserError where the line is wrong.
+    Call its method `parse_known_args`, because unknown options are Beam's. The method raises `UserError` if the command
+    line is invalid.
     """
     parser = CommandParser(
         prog="recordmill",

@@ -14,7 +14,7 @@ example:
 
 
 def add_benchmark(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `benchmark` and its options to the parser's commands."""
+    """Adds the command `benchmark` and its options to the parser."""
     parser = add_command(
         commands,
         "benchmark",
@@ -50,7 +50,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
 
 
 def parse_height_and_width(text: str) -> int | tuple[int, int]:
-    """Reads `--image_size` in pixels: `224` becomes 224, for a square, and `240x320` becomes (240, 320)."""
+    """Parses `--image_size` in pixels: `224` becomes 224 (a square), and `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected PIXELS or HEIGHTxWIDTH, such as 224")
     height, _, width = text.partition("x")
@@ -58,21 +58,21 @@ def parse_height_and_width(text: str) -> int | tuple[int, int]:
 
 
 def _seconds(text: str) -> float:
-    """Reads `--seconds`, a number above 0."""
+    """Parses `--seconds`, a number above 0."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) or not float(text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
     return float(text)
 
 
 def parse_order(text: str) -> str | bool:
-    """Reads `--shuffle`: `window`, `exact` or `key` as they are, and `none` as False."""
+    """Parses `--shuffle`: returns `window`, `exact` and `key` unchanged, and False for `none`."""
     if text not in ("window", "exact", "key", "none"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected window, exact, key or none")
     return False if text == "none" else text
 
 
 def parse_num_bytes(text: str) -> int:
-    """Reads `--memory_budget` and its like in bytes: `512MiB` becomes 536870912."""
+    """Parses a size such as the value of `--memory_budget` to bytes: `512MiB` becomes 536870912."""
     try:
         return parse_size(text)
     except UserError:

@@ -1,4 +1,4 @@
-"""How a command line is parsed: wrong usage is one clear line, and nothing that is given is passed over in silence."""
+"""An argument parser that reports invalid usage in a single line and rejects options that are given twice."""
 
 import argparse
 import contextlib
@@ -10,7 +10,7 @@ _ONE_INPUT = "expected one input: a folder that holds both, or a table of all th
 
 
 class _Once(argparse.Action):
-    """Stores a value. Where it is given again, argparse would drop the first one without a word."""
+    """Stores a value, and rejects an option that is given twice. argparse would silently drop the first value."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         given = vars(namespace).setdefault("given_once", {})
@@ -22,7 +22,7 @@ class _Once(argparse.Action):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that raises UserError, in one line, where argparse would print its usage and exit; an option given twice is an error too."""
+    """An argument parser that raises a `UserError` with a single line instead of printing the usage and exiting."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -33,23 +33,23 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{message} (see `{self.prog} --help`)")
 
     def print_help(self, file: Any = None) -> None:
-        """As argparse does, which in early releases of Python 3.11 raises where nobody reads it any more."""
+        """Prints the help. Ignores a closed output pipe, for which early releases of Python 3.11 raise an error."""
         with contextlib.suppress(BrokenPipeError):
             super().print_help(file)
 
 
 def add_command(commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str) -> argparse.ArgumentParser:
-    """Adds a command, without any options yet.
+    """Adds a command without options to the parser.
 
     Args:
-        commands: Those of the parser.
-        name: As it is typed.
-        help: What it answers or makes, in a line.
-        description: What it does, shown with its lines as they are.
-        example: What stands below the options, as it is.
+        commands: The parser's group of commands.
+        name: The name of the command.
+        help: A one-line summary of the command.
+        description: The description of the command, with line breaks.
+        example: The text below the options in the help, with line breaks.
 
     Returns:
-        Its parser, which takes options by their whole names alone.
+        The parser of the command. It does not accept abbreviated option names.
     """
     raw = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, help=help, description=description, epilog=example, formatter_class=raw, allow_abbrev=False)

@@ -1,4 +1,4 @@
-"""The options of `recordmill export`, and the configuration that they become."""
+"""The options of `recordmill export` and their conversion to a configuration."""
 
 import argparse
 
@@ -16,7 +16,7 @@ It ends with 0 where DIR is whole; else there is no DIR, or the one that was the
 
 
 def add_export(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `export` and its options to the parser's commands."""
+    """Adds the command `export` and its options to the parser."""
     parser = add_command(
         commands,
         "export",
@@ -38,7 +38,7 @@ def add_export(commands: argparse._SubParsersAction) -> None:
 
 
 def make_export_config(arguments: argparse.Namespace) -> ExportConfig:
-    """Turns the arguments of `recordmill export` into its configuration; UserError where a path is empty."""
+    """Converts the arguments of `recordmill export` to its configuration. Raises `UserError` if a path is empty."""
     return ExportConfig(
         directory=parse_directory("OUT", arguments.directory),
         output=parse_directory("DIR", arguments.output),

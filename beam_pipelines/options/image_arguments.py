@@ -1,4 +1,4 @@
-"""The options of `recordmill prepare` on how images are stored, and the configuration that they become."""
+"""The options of `recordmill prepare` for stored images and their conversion to a configuration."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from beam_pipelines.options.option_values import parse_image_format, parse_image
 
 
 def add_image_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options on how images are stored to a group of the options of `prepare`."""
+    """Adds the options for stored images to an option group of `prepare`."""
     add = group.add_argument
     add(
         "--image_size",
@@ -27,10 +27,10 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
 
 
 def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
-    """Turns the arguments of `recordmill prepare` that are of stored images into their configuration.
+    """Converts the arguments for stored images to their configuration.
 
     Raises:
-        UserError: A value is not what is expected, or two of them exclude each other.
+        UserError: A value is invalid, or two options exclude each other.
     """
     image_format, quality = parse_image_format(arguments.image_format)
     size = None if arguments.image_size is None else parse_image_size(arguments.image_size)

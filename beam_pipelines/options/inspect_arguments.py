@@ -16,7 +16,7 @@ example:
 
 
 def add_inspect(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `inspect` and its options to the parser's commands."""
+    """Adds the command `inspect` and its options to the parser."""
     parser = add_command(
         commands,
         "inspect",
@@ -42,7 +42,7 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
 
 
 def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Turns the arguments of `recordmill inspect` into options of `tf_input.inspection.inspection.run`.
+    """Converts the arguments of `recordmill inspect` to keyword arguments of `tf_input.inspection.inspection.run`.
 
     Raises:
         UserError: Two options exclude each other.

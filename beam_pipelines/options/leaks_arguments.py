@@ -1,4 +1,4 @@
-"""The options of `recordmill leaks`, and the configuration that they become."""
+"""The options of `recordmill leaks` and their conversion to a configuration."""
 
 import argparse
 
@@ -18,7 +18,7 @@ It ends with 0 where nothing lies apart that belongs together; with 1 where some
 
 
 def add_leaks(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `leaks` and its options to the parser's commands."""
+    """Adds the command `leaks` and its options to the parser."""
     parser = add_command(
         commands,
         "leaks",
@@ -41,7 +41,7 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
 
 
 def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
-    """Adds how far images may be from each other that are alike; without a default, so that a typed one is told from none."""
+    """Adds the option `--duplicate_distance` without a default, so that the code can detect whether it is given."""
     parser.add_argument(
         "--duplicate_distance",
         type=int,
@@ -52,5 +52,5 @@ def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
 
 
 def make_leaks_config(arguments: argparse.Namespace) -> LeaksConfig:
-    """Turns the arguments of `recordmill leaks` into its configuration; UserError where one is not what is expected."""
+    """Converts the arguments of `recordmill leaks` to its configuration. Raises `UserError` if a value is invalid."""
     return LeaksConfig(tuple(parse_directory("OUT", one) for one in arguments.data_sets), arguments.duplicate_distance)

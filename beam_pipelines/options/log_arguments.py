@@ -1,4 +1,4 @@
-"""The options that every command has: how it tells of its work, and of its failure."""
+"""The options of all commands for the log, the progress display and the error file."""
 
 import argparse
 from typing import Sequence
@@ -7,7 +7,7 @@ from beam_pipelines.log import DISPLAYS, FORMATS
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the log and of the failure's file to a command's parser."""
+    """Adds the options for the log and the error file to a command's parser."""
     add = parser.add_argument_group("for those who operate it").add_argument
     add(
         "--log_format",
@@ -24,7 +24,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_progress_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of what is shown while a long command works, to the parser of one."""
+    """Adds the options for the progress display to the parser of a long-running command."""
     add = parser.add_argument_group("what it shows").add_argument
     add(
         "--progress",
@@ -40,7 +40,7 @@ def add_progress_options(parser: argparse.ArgumentParser) -> None:
 
 
 def error_file(argv: Sequence[str]) -> str:
-    """Returns the path that `--error_json` names, also where the rest of a command line is wrong; empty where it names none."""
+    """Returns the path in `--error_json`, even if other options are invalid, or an empty text without the option."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--error_json", default="")
     try:

@@ -1,4 +1,4 @@
-"""The values of options as they are typed, and what they mean: splits, numbers of shards, sizes, formats."""
+"""Parsers for the values of command-line options, such as splits, numbers of shards, sizes and formats."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import ABOUT, OBJECTS
 
-# A head as options name it; a file whose name has "=" in it is meant by a path: ./a=b.txt.
+# HEAD=FILE, in which HEAD is a label. For a file name that contains "=", users can write ./a=b.txt.
 _HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
 _NUMBERED = re.compile(r"(?P<number>\d{1,9}):\s*(?P<name>.*\S)")
 _MAX_DESCRIPTION = 1000
@@ -21,13 +21,13 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:
-    """Reads `--splits`: `train=0.9,validation=0.1` becomes exact fractions by the splits' names, in the given order."""
+    """Parses `--splits`, such as `train=0.9,validation=0.1`, to exact fractions by split name, in the given order."""
     expected = "NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1"
     return _parse_pairs("--splits", text, Fraction, expected)
 
 
 def parse_names(option: str, text: str) -> tuple[str, ...]:
-    """Reads names with commas between them; UserError where a name is empty."""
+    """Parses names that are separated by commas. Raises `UserError` if a name is empty."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise UserError(f"{option}={printable(text)}: expected names with commas between them")
@@ -35,14 +35,14 @@ def parse_names(option: str, text: str) -> tuple[str, ...]:
 
 
 def parse_num_shards(text: str) -> int | dict[str, int]:
-    """Reads `--num_shards`: `16` becomes the number for the whole data set, and `train=14,validation=2` a number for each split."""
+    """Parses `--num_shards`: a number for the whole dataset, or numbers by split such as `train=14,validation=2`."""
     if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         return int(text)
     return _parse_pairs("--num_shards", text, int, "a number, or NAME=NUMBER[,NAME=NUMBER…]")
 
 
 def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
-    """Reads `NAME=VALUE,NAME=VALUE…` into converted values by name; UserError, with what is expected, where a value or a name is wrong."""
+    """Parses `NAME=VALUE,NAME=VALUE…` to converted values by name. Raises `UserError` if the text is invalid."""
     pairs: dict = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
@@ -56,7 +56,10 @@ def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
 
 
 def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
-    """Reads `--image_size` in pixels: `short=256` becomes ("short", 256), and `exact=240x320` becomes ("exact", 240, 320), height first."""
+    """Parses `--image_size`: `short=256` becomes ("short", 256), and `exact=240x320` becomes ("exact", 240, 320).
+
+    The numbers are pixels, and the height comes first.
+    """
     match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
     if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
         raise UserError(f"--image_size={text}: expected short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256")
@@ -64,7 +67,7 @@ def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
 
 
 def parse_image_format(text: str) -> tuple[str, int]:
-    """Reads `--image_format`: `jpeg:90` becomes ("jpeg", 90); without a quality it is the default one."""
+    """Parses `--image_format` to a format and a quality: `jpeg:90` becomes ("jpeg", 90), and `jpeg` ("jpeg", 95)."""
     name, colon, quality = text.partition(":")
     if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
         raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two with a quality: jpeg:90")
@@ -72,7 +75,7 @@ def parse_image_format(text: str) -> tuple[str, int]:
 
 
 def parse_size(text: str) -> int:
-    """Reads a size in bytes: `128MiB` becomes 134217728. The units are B, KB, MB, GB and KiB, MiB, GiB; without one it is bytes."""
+    """Parses a size with an optional unit (B, KB, MB, GB, KiB, MiB or GiB) to bytes: `128MiB` becomes 134217728."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
         raise UserError(f"--shard_size={text}: expected a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)")
@@ -80,23 +83,26 @@ def parse_size(text: str) -> int:
 
 
 def default_name(output: str) -> str:
-    """Makes a data set's name from the last part of its path, as TensorFlow Datasets takes one: letters, digits and underscores."""
+    """Derives a dataset name from the last part of its path.
+
+    The name consists of letters, digits and underscores, as TensorFlow Datasets requires.
+    """
     name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
     return (name if name[:1].isalpha() else f"data_{name}")[:MAX_NAME_LENGTH].rstrip("_")
 
 
 def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
-    """Returns the values of `--ignore` as they are; UserError where a value is empty."""
+    """Returns the values of `--ignore` as a tuple. Raises `UserError` if a value is empty."""
     if "" in texts:
         raise UserError("--ignore=: expected a pattern of names, such as '*.txt'")
     return tuple(texts)
 
 
 def parse_defaults(texts: list[str]) -> dict[str, str]:
-    """Parses the values of `--default`, `COLUMN=VALUE`.
+    """Parses the values of `--default`, which have the form `COLUMN=VALUE`.
 
     Raises:
-        UserError: A value is not of that form, or a column has two defaults.
+        UserError: A value does not have this form, or a column has two defaults.
     """
     defaults: dict[str, str] = {}
     for text in texts:
@@ -108,12 +114,20 @@ def parse_defaults(texts: list[str]) -> dict[str, str]:
 
 
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
-    """Reads the values of `--describe`: feature -> what it is; UserError where a value has no text, or a feature is described twice."""
+    """Parses the values of `--describe` to descriptions by feature.
+
+    Raises:
+        UserError: A value has no text, or a feature is described twice.
+    """
     return _parse_texts("--describe", "FEATURE", texts)
 
 
 def parse_about(texts: Sequence[str]) -> dict[str, str]:
-    """Reads the values of `--about`: what -> its text, in the order of the card; UserError where a value has no text, or is said twice."""
+    """Parses the values of `--about` to texts by name, in the order of the dataset card.
+
+    Raises:
+        UserError: A name is unknown or occurs twice, or a value has no text.
+    """
     found = _parse_texts("--about", "WHAT", texts)
     for name in found:
         if name not in ABOUT:
@@ -135,20 +149,20 @@ def _parse_texts(option: str, what: str, texts: Sequence[str]) -> dict[str, str]
 
 
 def parse_directory(option: str, text: str) -> str:
-    """Returns an option's path without "/" at its end; UserError where it is empty."""
+    """Returns the path of an option without trailing slashes. Raises `UserError` if the path is empty."""
     if not text:
         raise UserError(f"{option}=: expected a path")
     return text.rstrip("/") or "/"
 
 
 def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """Reads the files that `--label_names` names, from one `FILE`, or from `HEAD=FILE` for each label.
+    """Reads the class names from the files in `--label_names`: a single `FILE`, or `HEAD=FILE` for each label.
 
     Returns:
-        The class names of the only label, and class names by label: one of the two is empty.
+        The class names of the only label, and class names by label. At least one of the two is empty.
 
     Raises:
-        UserError: There are files of both kinds, or two for one label, or a file can't be read or has no names.
+        UserError: Both forms are mixed, a label has two files, or a file cannot be read or has no names.
     """
     heads: dict[str, str] = {}
     plain = []
@@ -167,14 +181,14 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
 
 
 def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
-    """Reads the class tables of a data set that was prepared earlier, which `--label_names_from` names.
+    """Reads the class names of an earlier dataset, which `--label_names_from` names.
 
     Returns:
-        Class names in their order, by label.
+        The class names of each label, in order.
 
     Raises:
-        UserError: There is no data set, or it has no class names.
-        StorageError: A disk or a store is in trouble.
+        UserError: There is no dataset, or the dataset has no class names.
+        StorageError: A disk or an object store failed.
     """
     try:
         tables = read_class_tables(directory)
@@ -188,13 +202,13 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_label_names(path: str) -> tuple[str, ...]:
-    """Reads class names from a file, or an object, one a line.
+    """Reads class names from a local file or an object, with a name in each line.
 
-    Where each line begins with a number, as in `0:daisy`, they are in the order of these.
+    If all lines begin with a number, such as `0:daisy`, the names are sorted by these numbers.
 
     Raises:
-        UserError: The file can't be read, is not UTF-8, or has no names.
-        StorageError: A disk or a store is in trouble.
+        UserError: The file cannot be read, is not UTF-8, has no names, or has gaps in its numbers.
+        StorageError: A disk or an object store failed.
     """
     try:
         text = files_at(path).read(path).decode("utf-8-sig")

@@ -1,4 +1,4 @@
-"""`recordmill prepare`: its options, and the configuration that they become."""
+"""The options of `recordmill prepare` and their conversion to a configuration."""
 
 import argparse
 
@@ -64,7 +64,7 @@ _COLUMNS = {
 
 
 def add_prepare(commands: argparse._SubParsersAction) -> None:
-    """Adds the command."""
+    """Adds the command `prepare` and its options to the parser."""
     prepare = add_command(
         commands,
         "prepare",
@@ -94,7 +94,7 @@ def add_prepare(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_source_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options on the source."""
+    """Adds the options for the source."""
     add = group.add_argument
     add(
         "--source",
@@ -201,7 +201,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_check_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options on which inputs are taken."""
+    """Adds the options that select and check inputs."""
     add = group.add_argument
     add(
         "--check",
@@ -227,7 +227,7 @@ def _add_check_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_split_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options on which splits there are, and what is in which."""
+    """Adds the options for splits."""
     add = group.add_argument
     splits = ",".join(f"{split}={float(fraction):g}" for split, fraction in DEFAULT_SPLITS.items())
     add("--splits", metavar="NAME=SHARE,...", help=f"shares that add up to 1 (default: {splits}, or the split folders)")
@@ -258,7 +258,7 @@ def _add_split_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_duplicate_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options on images that are alike."""
+    """Adds the options for near-duplicates."""
     add = group.add_argument
     add(
         "--duplicates",
@@ -277,7 +277,7 @@ def _add_duplicate_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_output_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options on what is written."""
+    """Adds the options for the output."""
     add = group.add_argument
     add("--num_shards", metavar="N", help="in all, or of each split: train=16,validation=2 (default: by size)")
     add("--shard_size", metavar="SIZE", help="such as 128MiB, instead of --num_shards")
@@ -299,7 +299,7 @@ def _add_output_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the options on how the command runs, and what an earlier run has left."""
+    """Adds the options for the run itself and for the resumption of an earlier run."""
     add = group.add_argument
     add(
         "--store_timeout",
@@ -327,12 +327,12 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
 
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
-    """Turns the arguments of `recordmill prepare` into its configuration.
+    """Converts the arguments of `recordmill prepare` to its configuration.
 
-    It reads the files that `--label_names` and `--label_names_from` name, and nothing else.
+    The only files that the function reads are the files in `--label_names` and `--label_names_from`.
 
     Raises:
-        UserError: A value is not what is expected, or two of them exclude each other.
+        UserError: A value is invalid, or two options exclude each other.
     """
     check_timeout(arguments.store_timeout)
     output = parse_directory("--output", arguments.output)
@@ -367,7 +367,11 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
 
 
 def _duplicate_distance(arguments: argparse.Namespace) -> int:
-    """What was typed, also where it is what it would be anyway, has to be of use."""
+    """Returns `--duplicate_distance` or its default.
+
+    Raises:
+        UserError: The option is given, even with its default value, but other options make it useless.
+    """
     distance = arguments.duplicate_distance
     check_of_duplicates(arguments.duplicates, {"duplicate_distance": distance})
     if arguments.exact_only and distance is not None:
@@ -376,17 +380,17 @@ def _duplicate_distance(arguments: argparse.Namespace) -> int:
 
 
 def make_on_left(arguments: argparse.Namespace) -> OnLeft:
-    """Returns what is to be done with what an earlier run has left, as `--resume` and `--restart` say."""
+    """Returns the action for an unfinished earlier run, as chosen by `--resume` and `--restart`."""
     if arguments.resume:
         return OnLeft.RESUME
     return OnLeft.RESTART if arguments.restart else OnLeft.REFUSE
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
-    """Turns the arguments of `recordmill prepare` that are of the source into the source's configuration.
+    """Converts the source arguments of `recordmill prepare` to the configuration of the source.
 
     Raises:
-        UserError: A value is not what is expected, or two of them exclude each other.
+        UserError: A value is invalid, or two options exclude each other.
     """
     if arguments.layout is not None and arguments.record_layout is not None:
         raise UserError("--layout is of --source=tfrecord, --record_layout of --source=fixed_length; expected one of them")

@@ -1,4 +1,4 @@
-"""The options of `recordmill quality`, and the configuration that they become."""
+"""The options of `recordmill quality` and their conversion to a configuration."""
 
 import argparse
 
@@ -17,7 +17,7 @@ It ends with 0 where all is shuffled, or nothing can be told; with 1 where somet
 
 
 def add_quality(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `quality` and its options to the parser's commands."""
+    """Adds the command `quality` and its options to the parser."""
     parser = add_command(
         commands,
         "quality",
@@ -36,7 +36,11 @@ def add_quality(commands: argparse._SubParsersAction) -> None:
 
 
 def make_quality_config(arguments: argparse.Namespace) -> QualityConfig:
-    """Turns the arguments of `recordmill quality` into its configuration; UserError where a path is empty, or a picture is no PNG."""
+    """Converts the arguments of `recordmill quality` to its configuration.
+
+    Raises:
+        UserError: A path is empty, or the plot is not a PNG file.
+    """
     if arguments.plot is not None and not arguments.plot.lower().endswith(".png"):
         raise UserError(f"--plot={printable(arguments.plot)}: expected the path of a file .png")
     return QualityConfig(

@@ -1,4 +1,4 @@
-"""The options of `recordmill repair`, and the configuration that they become."""
+"""The options of `recordmill repair` and their conversion to a configuration."""
 
 import argparse
 
@@ -18,7 +18,7 @@ It ends with 0 where everything is as it was written, or is so again; with 1 whe
 
 
 def add_repair(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `repair` and its options to the parser's commands."""
+    """Adds the command `repair` and its options to the parser."""
     parser = add_command(
         commands,
         "repair",
@@ -42,7 +42,11 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
 
 
 def make_repair_config(arguments: argparse.Namespace) -> RepairConfig:
-    """Turns the arguments of `recordmill repair` into its configuration; UserError where OUT or a pattern is empty."""
+    """Converts the arguments of `recordmill repair` to its configuration.
+
+    Raises:
+        UserError: The path of the dataset or an `--ignore` pattern is empty.
+    """
     return RepairConfig(
         directory=parse_directory("OUT", arguments.directory),
         shards=tuple(dict.fromkeys(arguments.shard)),

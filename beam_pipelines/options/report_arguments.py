@@ -14,7 +14,7 @@ It ends with 0 once the page is written; with 2 where there is no data set, or a
 
 
 def add_report(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `report` and its options to the parser's commands."""
+    """Adds the command `report` and its options to the parser."""
     parser = add_command(
         commands,
         "report",

@@ -12,7 +12,7 @@ example:
 
 
 def add_status(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `status` and its options to the parser's commands."""
+    """Adds the command `status` and its options to the parser."""
     parser = add_command(
         commands,
         "status",

@@ -1,4 +1,4 @@
-"""The options of `recordmill transform`, and the configuration that they become."""
+"""The options of `recordmill transform` and their conversion to a configuration."""
 
 import argparse
 
@@ -15,7 +15,7 @@ example:
 
 
 def add_transform(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `transform` and its options to the parser's commands."""
+    """Adds the command `transform` and its options to the parser."""
     parser = add_command(
         commands,
         "transform",
@@ -33,7 +33,11 @@ def add_transform(commands: argparse._SubParsersAction) -> None:
 
 
 def make_transform_config(arguments: argparse.Namespace) -> TransformConfig:
-    """Turns the arguments of `recordmill transform` into its configuration; UserError where a path is empty or the name is none."""
+    """Converts the arguments of `recordmill transform` to its configuration.
+
+    Raises:
+        UserError: A path is empty, or the dataset's name is invalid.
+    """
     output = parse_directory("OUT2", arguments.output)
     name = default_name(output) if arguments.name is None else arguments.name
     check_name("--name", name, "letters, digits and '_', a letter first")

@@ -1,4 +1,4 @@
-"""The options of `recordmill verify`, and the configuration that they become."""
+"""The options of `recordmill verify` and their conversion to a configuration."""
 
 import argparse
 
@@ -17,7 +17,7 @@ It ends with 0 where everything is as it was written; with 1 where something is 
 
 
 def add_verify(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `verify` and its options to the parser's commands."""
+    """Adds the command `verify` and its options to the parser."""
     parser = add_command(
         commands,
         "verify",
@@ -38,7 +38,7 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
 
 
 def make_verify_config(arguments: argparse.Namespace) -> VerifyConfig:
-    """Turns the arguments of `recordmill verify` into its configuration.
+    """Converts the arguments of `recordmill verify` to its configuration.
 
     Raises:
         UserError: A path is empty, or two options exclude each other.

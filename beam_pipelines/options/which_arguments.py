@@ -7,8 +7,8 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.options.benchmark_arguments import parse_height_and_width, parse_num_bytes, parse_order
 from beam_pipelines.options.command_parser import add_command
 
-# The options of a training's `batches` on which the examples of a batch depend. Image options matter too: `augment` makes a split
-# shuffled, and whether a split is held in memory, which changes its order, depends on what is read.
+# The options of `batches` that affect the examples of a batch. Image options matter too: `augment` implies a shuffle,
+# and the size of the images decides whether a split is cached in memory, which changes the order.
 TRAINING_OPTIONS = (
     *("batch_size", "seed", "shuffle", "drop_remainder", "inputs", "targets", "where", "fold", "subset", "take", "balance", "channels"),
     *("transform", "on_error", "memory_budget", "read_buffer", "image_size", "fit", "augment", "antialias", "encoded"),
@@ -21,7 +21,7 @@ example:
 
 
 def add_which(commands: argparse._SubParsersAction) -> None:
-    """Adds the command `which` and its options to the parser's commands."""
+    """Adds the command `which` and its options to the parser."""
     parser = add_command(
         commands,
         "which",
@@ -74,40 +74,40 @@ def add_which(commands: argparse._SubParsersAction) -> None:
 
 
 def training_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the options of the training that were given, by their names in `ReadConfig`.
+    """Returns the given options of the training, by their names in `ReadConfig`.
 
     Raises:
-        UserError: Options are given beside a backup, or neither a backup nor the batch size is given.
+        UserError: Options are given together with a checkpoint, or neither a checkpoint nor the batch size is given.
     """
     given = {name: value for name in ("split", "open_fold", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
     if arguments.backup is not None and given:
         raise UserError(f"--{next(iter(given))}: expected without --backup, which says it itself")
     if arguments.backup is None and arguments.batch_size is None:
         raise UserError("--batch_size is missing: expected the training's, or --backup")
-    for name in ("split", "open_fold"):  # of the data set
+    for name in ("split", "open_fold"):  # options of the dataset, not of `batches`
         given.pop(name, None)
     return given if arguments.hosts is None else {**given, "hosts": arguments.hosts}
 
 
 def _image_size(text: str) -> int | tuple[int, int] | str:
-    """Reads `--image_size`: `largest` as it is, or a size as `recordmill benchmark` reads it."""
+    """Parses `--image_size`: returns `largest` unchanged, and parses a size like `recordmill benchmark`."""
     return text if text == "largest" else parse_height_and_width(text)
 
 
 def _count(text: str) -> int:
-    """Reads a whole number of 0 or more."""
+    """Parses an integer of 0 or more."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected 0 or more")
     return int(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Reads names of features, separated by commas."""
+    """Parses names of features that are separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _fold(text: str) -> tuple[int, tuple[int, ...]]:
-    """Reads `--fold`: `5,0` becomes (5, (0,)), and `5,1,2` (5, (1, 2))."""
+    """Parses `--fold`: `5,0` becomes (5, (0,)), and `5,1,2` becomes (5, (1, 2))."""
     if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})+", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected the number of folds and some of them, such as 5,0")
     number, *folds = map(int, text.split(","))
@@ -115,14 +115,14 @@ def _fold(text: str) -> tuple[int, tuple[int, ...]]:
 
 
 def _number(text: str) -> float:
-    """Reads the value of `--subset`, or a share of `--balance`: `0.5` becomes 0.5."""
+    """Parses the value of `--subset`, or a share in `--balance`, to a float."""
     if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a share above 0, at most 1")
     return float(text)
 
 
 def _balance(text: str) -> str | dict[str, float]:
-    """Reads `--balance`: a word as it is, and `rose=0.5,tulip=0.5` as shares by class name."""
+    """Parses `--balance`: returns a word unchanged, and parses `rose=0.5,tulip=0.5` to shares by class name."""
     if "=" not in text:
         return text
     pairs = [pair.rpartition("=") for pair in text.split(",")]
@@ -130,7 +130,7 @@ def _balance(text: str) -> str | dict[str, float]:
 
 
 def _pair(text: str) -> tuple[int, int]:
-    """Reads `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
+    """Parses the values of `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
     if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected how many there are and the index of one, such as 4,2")
     number, index = map(int, text.split(","))
