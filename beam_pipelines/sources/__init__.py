@@ -1,12 +1,13 @@
-"""Where images and labels come from: each source lists its inputs, and says how one of them is read again.
+"""Input sources, which list inputs and their labels, and define how each input is read later.
 
-What comes in is a folder, a table, annotations or records that others wrote; what goes out of `ListImages` are sorted runs of references
-in the spool, and one `Listing` of all that is known. No image is read, but where it cannot be read again by its place: then it is spooled.
+The input is a folder, a table, annotations, or records from other tools. `ListImages` outputs sorted runs of references
+in the spool, and one `Listing` with all facts about the inputs. Images are not read during listing, except for images
+that cannot be read by offset later. These are copied to the spool.
 
-    folders      files, and folders of them by class
-    tables       rows with paths of images
-    annotated    boxes and masks in files of their own
-    arrays       pixels without a format
-    records      containers that others wrote
-    cells        what is in a cell of a row, as its column's kind expects
+    folders      files and class folders
+    tables       rows with image paths
+    annotated    boxes and masks in separate files
+    arrays       pixels without an image format
+    records      container files from other tools
+    cells        cells of rows, converted to the kind of their column
 """

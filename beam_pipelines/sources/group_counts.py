@@ -1,4 +1,4 @@
-"""How large groups are, and in which splits their source puts them: what there is to say of them where no stage settles splits."""
+"""Counts the inputs of each group and split, for runs in which no later stage assigns splits."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Sequence
@@ -13,15 +13,20 @@ _NUM_WAITING = 1 << 16
 
 
 class GroupCounts:
-    """The inputs of each group in each split that the source names; of those without one in a split without a name."""
+    """The number of inputs of each group in each split. An input without a split counts as split ""."""
 
     def __init__(self) -> None:
         self._tables: list["pa.Table"] = []
         self._num_waiting = 0
 
     def add(self, groups: Sequence[bytes], splits: Sequence[str | None]) -> None:
-        """Takes inputs in: the group of each, empty where it has none, and its split."""
-        import pyarrow as pa  # only where there are groups
+        """Adds inputs.
+
+        Args:
+            groups: The group of each input; empty if it has no group.
+            splits: The split of each input.
+        """
+        import pyarrow as pa  # imported only if there are groups
 
         counts = Counter((group, split or "") for group, split in zip(groups, splits) if group)
         names, of_splits = zip(*counts) if counts else ((), ())
@@ -29,11 +34,11 @@ class GroupCounts:
         self._take([pa.table(columns, [*_KEYS, "num"])])
 
     def merge(self, other: "GroupCounts") -> None:
-        """Takes those of another part in."""
+        """Adds the counts of another part."""
         self._take(other._tables)
 
     def sizes(self) -> tuple[list[bytes], np.ndarray]:
-        """The groups, ascending, and the inputs of each, int64."""
+        """Returns the groups in ascending order, and the number of inputs of each group (int64)."""
         if not self._tables:
             return [], np.zeros(0, np.int64)
         self._sum_up()
@@ -41,7 +46,7 @@ class GroupCounts:
         return of_groups["group"].to_pylist(), of_groups["num_sum"].to_numpy()
 
     def torn(self) -> tuple[int, bytes, set[str]]:
-        """How many groups are in several named splits, the first of them, and its splits."""
+        """Returns the number of groups that span several named splits, the first of these groups, and its splits."""
         import pyarrow.compute as pc
 
         if not self._tables:
@@ -54,7 +59,7 @@ class GroupCounts:
         return len(found), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
 
     def __getstate__(self) -> bytes:
-        """Packs the sums as an Arrow stream, as a pickled slice would carry the whole of the buffers that it is a part of."""
+        """Serializes the sums as an Arrow stream. Pickle would include the whole buffers behind sliced columns."""
         if not self._tables:
             return b""
         import pyarrow as pa

@@ -1,4 +1,7 @@
-"""What an input's split is decided by: its group, and its stratum, which is the value of one feature or of several together."""
+"""Reads the values that determine an input's split: its group, and its stratum.
+
+A stratum is the value of one feature, or the combined value of several features.
+"""
 
 from typing import Callable, Sequence
 
@@ -26,7 +29,7 @@ class GroupReader:
         self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
 
     def read(self, images: Sequence[LabeledImage], keys: Sequence[bytes], found: ListedPart) -> Sequence[bytes]:
-        """The group of each input, empty where it is one by itself; nothing at all where all of them are."""
+        """Returns the group of each input, or b"" for inputs without a group. Returns () if no input has a group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
             if self._config.source.can.has_columns:
@@ -36,7 +39,7 @@ class GroupReader:
             found.unmatched.add(image.key for image, group in zip(images, groups) if not group)
         if not any(groups):
             return ()
-        if not self._config.settles_splits:  # else it is known of all of them when splits are settled
+        if not self._config.settles_splits:  # otherwise the stage that assigns splits counts groups
             found.groups.add(groups, [image.split for image in images])
         return groups
 
@@ -45,11 +48,11 @@ class StrataReader:
     """Reads the stratum of each input.
 
     Args:
-        features: The features that a source gives.
-        config: The configuration of the run, with the names of the features that make a stratum.
+        features: The features of the source.
+        config: The options of the run, with the names of the features that make a stratum.
 
     Raises:
-        UserError: There is no such feature, or its values are not such that inputs share one.
+        UserError: A feature does not exist, or its kind is not suitable for strata.
     """
 
     def __init__(self, features: Sequence[Feature], config: PrepareConfig) -> None:
@@ -68,7 +71,7 @@ class StrataReader:
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
     def read(self, images: Sequence[LabeledImage], found: ListedPart) -> list[str]:
-        """The stratum of each input; an empty list where there are none."""
+        """Returns the stratum of each input; an empty list without stratification."""
         columns = []
         for read, is_text in self._columns:
             columns.append(list(map(read, images)))

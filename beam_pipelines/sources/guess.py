@@ -1,4 +1,4 @@
-"""The kind of source that an input is, by the names of what lies there. It is guessed only where that is safe."""
+"""Guesses the kind of source from the names of its files and folders, if they are unambiguous."""
 
 import fnmatch
 import functools
@@ -14,7 +14,7 @@ from beam_pipelines.sources.folders.other_files import is_left_out
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
-# What the name of a file tells, in this order.
+# Kind -> patterns of file names, in order of precedence.
 _FILES = {
     "table": ("*.csv", "*.tsv", "*.jsonl", "*.ndjson", "*.parquet", "*.csv.gz", "*.tsv.gz", "*.jsonl.gz", "*.ndjson.gz"),
     "coco": ("*.json",),
@@ -27,7 +27,7 @@ _FILES = {
     "arrays": ("*.npz", "*.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin", "test_batch.bin"),
     "text": ("*.txt", "*.lst"),
 }
-# What the names in a folder tell, in this order: any of them, for a file or a folder.
+# Kind -> patterns of names in a folder, in order of precedence. One match is enough.
 _FOLDERS = {
     "tfrecord": ("dataset_info.json", "manifest.json", *_FILES["tfrecord"]),
     "table": ("metadata.csv", "metadata.jsonl", "*.parquet"),
@@ -46,7 +46,7 @@ def guess_source(path: str) -> str:
     """Guesses the kind of source of an input: one of `source_kinds.SOURCES`.
 
     Raises:
-        UserError: The input is a file of an unknown format, or has labels in a format that is not read.
+        UserError: The input is a file of an unknown format, or has labels in an unsupported format.
     """
     if not _is_folder(path):
         return _guess_file(path)
@@ -69,7 +69,7 @@ def guess_source(path: str) -> str:
 
 
 def _describes_tars(names: list[str]) -> bool:
-    """Whether each Parquet file is beside a tar file of its name, as img2dataset writes them."""
+    """Returns whether each Parquet file is beside a tar file of the same name, as in the output of img2dataset."""
     tables = [name for name in names if _any_match([name], _FOLDERS["table"])]
     return all(name.endswith(".parquet") and f"{name.removesuffix('.parquet')}.tar" in names for name in tables)
 
@@ -88,10 +88,10 @@ def _guess_file(path: str) -> str:
 
 
 def _check_format(path: str, kind: str) -> str:
-    """Returns the kind.
+    """Returns `kind`, after a check of the file's first bytes.
 
     Raises:
-        UserError: The file has another format, by its first bytes.
+        UserError: The file has another format.
     """
     known = recognise(path)
     if known and not (kind and known.is_read):
@@ -108,13 +108,14 @@ def _guess_annotations(path: str, folder: str) -> str | None:
 
 
 def _check_annotations(folder: str, found: "_Names", end: str = ".xml", kind: str = "voc") -> str:
-    """Returns the kind of a folder with annotations; UserError if the first of them has a format that is not read."""
+    """Returns `kind`, if the first annotation file of the folder has a supported format; else raises UserError."""
     return _check_format(f"{folder}/{next(name for name in found.files if name.lower().endswith(end))}", kind)
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
-    """Looks into split folders, which may hold what tells more than class folders; another folder with an image is a class folder, and no
-    more is looked at of it.
+    """Guesses the kind from the content of split folders; returns None if it is unclear.
+
+    In other folders, the search stops at the first image, because they are class folders.
     """
     num_tables = 0
     for folder in folders:
@@ -139,16 +140,16 @@ def _is_folder(path: str) -> bool:
     return not files_at(path).exists(path) and any(files_at(path).top_level(path)) if is_remote(path) else os.path.isdir(path)
 
 
-# Of so many entries of a folder, and so many that are no images', it is told what it is: one with more has images of a class.
+# Limits for one folder: entries to read, and names to keep. A folder with more entries has the images of a class.
 _MAX_ENTRIES, _MAX_NAMES = 100_000, 1000
 
 
 class _Names(NamedTuple):
-    """What lies in a folder, without what is hidden.
+    """The names in a folder, without hidden names.
 
     Attributes:
         folders: The names of the folders, sorted.
-        files: The names of the files that are no images, sorted.
+        files: The names of the files that are not images, sorted.
         has_images: Whether there are images.
     """
 
@@ -158,17 +159,17 @@ class _Names(NamedTuple):
 
     @property
     def are_tables(self) -> bool:
-        """Whether files are such as `part-0.csv`, and none is an image. (Notes beside class folders are no data set.)"""
+        """Whether there are table files, but no images or arrays. Tables beside images may be notes."""
         return not self.has_images and not _any_match(self.files, ("*.npy",)) and _any_match(self.files, _FILES["table"])
 
     @property
     def has_annotations(self) -> bool:
-        """Whether files are such as Pascal VOC has for its images."""
+        """Whether there are XML files, as in Pascal VOC."""
         return any(name.lower().endswith(".xml") for name in self.files)
 
 
 def _look_into(path: str, until_image: bool = False) -> _Names | None:
-    """None where an image is enough, and there is one: so no folder of a class is read to its end."""
+    """Returns the names in a folder. With `until_image`, returns None at the first image instead."""
     names = _sort_out(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
     return None if until_image and names.has_images else names
 
@@ -177,7 +178,7 @@ def _scan(path: str, until_image: bool) -> _Names:
     names, has_images = ([], []), False
     with os.scandir(path) as entries:
         for entry in itertools.islice(entries, _MAX_ENTRIES):
-            # A million names may end as images' do: nothing more is asked of these, not even whether one is a folder's.
+            # Skip is_dir() for image names, because a folder may have a million of them.
             if not entry.name.endswith(_IMAGE_ENDS) or entry.name[0] == ".":
                 names[entry.is_dir()].append(entry.name)
                 continue
@@ -199,5 +200,5 @@ def _any_match(names: list[str], patterns: tuple[str, ...]) -> bool:
 
 @functools.cache
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """One for all of them: there are thousands of names."""
+    """Returns one matcher for all patterns, because it is called for thousands of names."""
     return re.compile("|".join(fnmatch.translate(pattern.lower()) for pattern in patterns)).match

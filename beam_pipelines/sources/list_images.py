@@ -1,4 +1,4 @@
-"""ListImages: the source's inputs as sorted runs of references in the spool, and what is known once all are listed."""
+"""The `ListImages` transform: writes a source's inputs as sorted runs of references, and returns the listing."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from beam_pipelines.storage.versions import noting_versions
 
 @dataclasses.dataclass
 class ListImages(beam.PTransform):
-    """Lists a run's source: makes `Listed` of the pipeline's begin.
+    """Lists the source of a run: converts the pipeline's begin to `Listed`.
 
     Attributes:
         config: The job of the run.
@@ -35,13 +35,13 @@ class ListImages(beam.PTransform):
 
     config: PrepareJob
 
-    @no_annotations  # Beam takes no tuple of PCollections for an output type
+    @no_annotations  # Beam supports no tuple of PCollections as an output type
     def expand(self, begin: beam.pvalue.PBegin) -> Listed:
         listed = (
             begin
             | "Start" >> beam.Impulse()
             | "ListParts" >> beam.FlatMap(list_parts, self.config)
-            | "SpreadParts" >> beam.GroupByKey()  # as a Reshuffle does, with half its steps
+            | "SpreadParts" >> beam.GroupByKey()  # like a Reshuffle, with half the steps
             | "List" >> beam.ParDo(_List(self.config)).with_outputs("runs", "counts", "found", "dead_letters")
         )
         listing = (
@@ -53,11 +53,11 @@ class ListImages(beam.PTransform):
 
 
 class PartFacts(NamedTuple):
-    """What is known of a part before it is listed.
+    """Facts about a part before it is listed.
 
     Attributes:
-        held_bytes: The memory that listing it takes.
-        versions: Of the first part, the path of each file that was opened to find the parts -> its version.
+        held_bytes: The memory for listing the part, in bytes.
+        versions: For the first part: path -> version of each file that was opened to find the parts.
     """
 
     held_bytes: int
@@ -65,8 +65,8 @@ class PartFacts(NamedTuple):
 
 
 def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
-    """The parts of the source, each as the key of a pair, to be spread over workers."""
-    if not is_remote(config.scratch_directory):  # gone where a whole job is tried again after its end was not heard
+    """Returns the parts of the source as the keys of pairs, to distribute them over workers."""
+    if not is_remote(config.scratch_directory):  # missing if the whole job is retried after it had ended
         make_marked(config.scratch_directory)
         make_folder(config.run_directory)
     versions: dict[str, str] = {}
@@ -77,11 +77,11 @@ def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
 
 
 def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
-    """What was found of all parts -> the one listing of the run."""
+    """Merges the facts about all parts into the listing of the run."""
     found = ListedPart()
     for part in parts:
         found.merge(part)
-    with noting_versions(found.versions):  # the schema is that of the files that were listed
+    with noting_versions(found.versions):  # the schema must match the files that were listed
         listing = make_listing(config, open_source(config), found)
     progress.count(config.progress_directory, listing_done=1)
     return listing
@@ -89,14 +89,18 @@ def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: Prepare
 
 @functools.cache
 def _freeze_what_was_imported() -> None:
-    """Spares looking through what was imported again and again while millions of names are listed. Once a process: what is garbage since
-    must not be frozen.
+    """Excludes imported objects from garbage collection, which runs often while millions of names are listed.
+
+    Runs once per process, because later calls would also freeze garbage.
     """
     gc.freeze()
 
 
 class _List(ParallelMap):
-    """Parts -> sorted runs and sorted runs of dead letters; a bundle gives one packed `KeyCounts` and one `ListedPart` of all."""
+    """Lists parts. Yields sorted runs of references and dead letters.
+
+    A bundle also yields one packed `KeyCounts` and one `ListedPart` for all its parts.
+    """
 
     def __init__(self, config: PrepareJob) -> None:
         super().__init__(config.num_processes, config.run_id)
@@ -118,10 +122,10 @@ class _List(ParallelMap):
         self._listed.add(ListedPart(versions=dict(facts.versions)))
         if self._config.num_processes:
             return self.run(list_shared_part, self._shared, part, held_bytes=facts.held_bytes)
-        if self._config.lists_in_threads and self._config.source.can.has_class_folders:  # of which a part is a range of a store's names
+        if self._config.lists_in_threads and self._config.source.can.has_class_folders:
             self._aside.append(part)
             return iter(())
-        return self.take(list_whole_part(self._context, part))  # `shared` keeps too few for all threads of a worker
+        return self.take(list_whole_part(self._context, part))  # `shared` keeps too few for all threads
 
     def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:
         self._listed.merge(result)

@@ -1,4 +1,4 @@
-"""What becomes known while inputs are listed, part by part, and the data set's schema that follows from it."""
+"""Collects facts about inputs while parts are listed, and derives the dataset's schema from them."""
 
 import dataclasses
 import itertools
@@ -33,13 +33,13 @@ from tf_input.dataset_format import IMAGE, LABEL, MAX_CATALOG_TEXT_BYTES, OBJECT
 
 _MAX_GROUPS_SHOWN = 5
 _ARRAY_ENDS = (".npy", ".NPY")
-_MIN_CLASSES = 5  # from which on classes of one image are warned of
-_MAX_FIRST_ARRAYS = 8  # of which one at least is no dead letter
+_MIN_CLASSES = 5  # minimum number of classes for the warning about classes with one image
+_MAX_FIRST_ARRAYS = 8  # arrays to keep; at least one must be valid
 
-# Inputs that are learned of, and become references, at once.
+# Inputs that are processed together.
 BATCH_IMAGES = 4096
 
-# What a column must have, of which more than a few inputs have nothing: what that is, and what would do where it has not.
+# Reason -> the missing value and the advice, if more inputs lack this value than the run allows.
 _LACKS = {
     NO_SPLIT: ("split", "--divide rest to place those without one, or --split_column='' to leave it aside"),
     NO_GROUP: ("group", "or no --group"),
@@ -51,33 +51,33 @@ _Collector = tuple[str, Callable[[LabeledImage], Collection[str]] | None]
 
 @dataclasses.dataclass
 class ListedPart:
-    """What was found in one part of a source, or in several.
+    """Facts about one or several parts of a source.
 
     Attributes:
-        num_images: The number of inputs that were listed.
-        num_bytes: The size of all images of the inputs in bytes, as far as it is known.
-        num_unsized: The number of inputs whose size is not known.
+        num_images: The number of inputs that were listed, without dead letters.
+        num_bytes: The total size of all images in bytes, as far as it is known.
+        num_unsized: The number of inputs of unknown size.
         reference_bytes: The size of the references in memory, in bytes.
-        num_ignored: The number of files that are no inputs.
-        dead_letters: The inputs that were refused.
-        lacking: Reason -> the refused inputs for which the column of the split, or of the group, has nothing, or that of a class no fit one.
-        ungrouped: The inputs for which the column of the group has nothing, where they may lack one, or where there is no such column.
-        groups: The groups, where no later stage learns of them.
-        unmatched: The inputs in whose key there is no group of `--group_pattern`.
-        without_stratum: The inputs that have no value of what splits are stratified by.
-        splits: The splits that the source puts images in; None for those that it leaves open.
-        labels: Feature -> class names that an image has.
-        several_labels: The features of which an image has more than one class.
-        known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
-        long_texts: The features of which an input has a text that is too long for the catalog.
-        raws: The layouts of images without a format, of each kind two at most, as all that matters is whether sizes differ; None for images
-            with a format.
-        arrays: The images in `.npy` files, the first few by their paths: of them it is known what an image is.
-        left_out: The columns, and the fields of samples and objects, that are not kept.
+        num_ignored: The number of files that were ignored.
+        dead_letters: The inputs that were rejected.
+        lacking: Reason -> the rejected inputs without a split, a group or a valid class.
+        ungrouped: The inputs without a value in the group column, if groups are optional or there is no group column.
+        groups: The counts of groups, if no later stage counts them.
+        unmatched: The inputs in whose key `--group_pattern` finds no group.
+        without_stratum: The inputs without a value to stratify by.
+        splits: The splits that the source assigns; None stands for inputs without a split.
+        labels: Feature -> class names that occur.
+        several_labels: The features that have more than one class in an input.
+        known_labels: Feature -> class names that the source knows without inputs, in order if they are a tuple.
+        long_texts: The features with a text that is too long for the catalog.
+        raws: The layouts of raw images, at most two per kind, which is enough to see that sizes differ. None stands for
+            images with an image format.
+        arrays: The first few paths of images in `.npy` files, from which the image layout is read later.
+        left_out: The columns and fields that are not kept.
         group_names: Names of categories that only group others. They are classes only if an image has them.
-        boxes: The counts of boxes whose form nothing in a table or a sample tells.
-        strays: The files in class folders that fit nowhere; None of other sources.
-        versions: The path of each file that was opened -> its version.
+        boxes: The counts of boxes whose format is not declared in their table or sample.
+        strays: The unexpected files in class folders; None for other sources.
+        versions: The path of each opened file -> its version.
     """
 
     num_images: int = 0
@@ -105,11 +105,11 @@ class ListedPart:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: "ListedPart") -> None:
-        """Adds what was found in another part.
+        """Adds the facts about another part.
 
         Raises:
-            UserError: The inputs name too many splits: see `add_splits`.
-            DataError: A file has changed between two parts.
+            UserError: The inputs name too many splits (see `add_splits`).
+            DataError: A file changed between two parts.
         """
         self.num_images += other.num_images
         self.num_bytes += other.num_bytes
@@ -143,7 +143,7 @@ class ListedPart:
             add_version(self.versions, path, version)
 
     def add_splits(self, splits: Iterable[str | None]) -> None:
-        """UserError at once where there are more than a reference has room for: a whole listing of them would take hours to be refused."""
+        """Adds splits. Raises UserError immediately if there are too many, because listing the rest may take hours."""
         self.splits.update(splits)
         if len(self.splits) > MAX_SPLITS:
             some = ", ".join(sorted(self.splits - {None})[:3])
@@ -151,7 +151,7 @@ class ListedPart:
             raise UserError(f"the inputs name at least {len(self.splits):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
-        """Adds layouts; of each kind those stay that come first, in whatever order they were found."""
+        """Adds layouts. Keeps the first two of each kind in sorted order, whatever the order of the inputs."""
         if raws <= self.raws:
             return
         kinds: dict[tuple, list[RawImage]] = {}
@@ -160,11 +160,11 @@ class ListedPart:
         self.raws = {raw for those in kinds.values() for raw in those[:2]} | ({None} & (self.raws | raws))
 
     def add_arrays(self, paths: Iterable[str]) -> None:
-        """Those that come first by their names stay, in whatever order they were found."""
+        """Adds paths. Keeps the first few in sorted order, whatever the order of the inputs."""
         self.arrays = sorted({*self.arrays, *paths})[:_MAX_FIRST_ARRAYS]
 
     def refuse_strays(self, source: Source) -> None:
-        """Once all parts of a source are merged: UserError where what lies beside its inputs fits nowhere."""
+        """Raises UserError if there are unexpected files. Call this method after all parts are merged."""
         if self.strays:
             self.strays.refuse(source.root)
 
@@ -174,12 +174,12 @@ class ListedPart:
 
     @property
     def num_inputs(self) -> int:
-        """How many inputs there are: images and dead letters."""
+        """The number of inputs: images and dead letters."""
         return self.num_images + self.dead_letters.num
 
 
 def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[LabeledImage] | DeadLetter]:
-    """The inputs of one part, about `BATCH_IMAGES` at a time, while `found` learns of them."""
+    """Yields the inputs of one part in batches of `BATCH_IMAGES`, and adds facts about them to `found`."""
     source.num_ignored = 0
     collect, others = label_collectors(source), other_images(source)
     texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
@@ -201,11 +201,11 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
             yield images
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
-    found.strays = getattr(source, "strays", None)  # which a source of class folders has
-    if left_out := getattr(source, "left_out", None):  # which sources of columns, fields or objects have
+    found.strays = getattr(source, "strays", None)  # only sources of class folders have it
+    if left_out := getattr(source, "left_out", None):  # only sources of columns, fields or objects have it
         found.left_out.merge(left_out)
     found.group_names |= getattr(source, "group_names", frozenset())  # only COCO's categories have groups
-    if boxes := getattr(source, "boxes", None):  # which sources have whose boxes may be of any form
+    if boxes := getattr(source, "boxes", None):  # only sources that accept several box formats have it
         found.boxes.merge(boxes.take())
 
 
@@ -234,7 +234,7 @@ def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collecto
 
 
 def label_collectors(source: Source) -> list[_Collector]:
-    """(feature, function from an image to its class names of it, or None for its `label`) for each feature that has any."""
+    """Returns (feature, function from an image to class names) for each class feature; None means `image.label`."""
     collectors = []
     for feature in source.features:
         if feature.kind != "class_label":
@@ -251,10 +251,10 @@ def label_collectors(source: Source) -> list[_Collector]:
 
 
 def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listing:
-    """Once all parts are listed.
+    """Returns the listing of the run, after all parts are listed.
 
     Raises:
-        UserError: What was found makes no data set.
+        UserError: The inputs do not form a valid dataset.
     """
     found.refuse_strays(source)
     if config.source.can.has_class_folders and config.source.class_folder_depth is None and found.strays and found.strays.layout:
@@ -295,7 +295,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
 
 
 def _check_class_folders(config: PrepareJob, root: str, strays: Strays) -> None:
-    """Raises UserError if class folders are nested that were not found before all was listed, and are not read by their whole path."""
+    """Raises UserError if nested class folders were found only during listing, and their path may not be the class."""
     reading = read_class_folders(root, {"": strays.labels}, config.split_folders)
     if reading and reading.depth != ALL:
         raise UserError(
@@ -305,7 +305,7 @@ def _check_class_folders(config: PrepareJob, root: str, strays: Strays) -> None:
 
 
 def _division_by_hash(config: PrepareJob, found: ListedPart) -> Division | None:
-    """How groups come into splits by their hash, where nothing else is to decide, and there are groups."""
+    """Returns the division of groups by hash; None if there are no groups, or if the source assigns splits."""
     groups, nums = found.groups.sizes()
     if not groups or found.splits != {None}:
         return None
@@ -315,7 +315,7 @@ def _division_by_hash(config: PrepareJob, found: ListedPart) -> Division | None:
 
 
 def _warnings(found: ListedPart) -> Iterator[str]:
-    """What may not be what the user expects, a line each."""
+    """Yields warnings about groups and categories."""
     if 0 < found.ungrouped.num < found.num_images:
         have = "1 input has" if found.ungrouped.num == 1 else f"{found.ungrouped.num:,} inputs have"
         yield (
@@ -331,7 +331,7 @@ def _warnings(found: ListedPart) -> Iterator[str]:
 
 
 def _class_folder_warnings(found: ListedPart) -> Iterator[str]:
-    """A warning for each sign that class folders are not classes, or images not examples of them."""
+    """Yields a warning for each sign that class folders are not classes, or that images are not examples."""
     names = found.labels.get(LABEL, ())
     if not found.strays or not found.strays.layout:
         return
@@ -349,7 +349,7 @@ def _class_folder_warnings(found: ListedPart) -> Iterator[str]:
 
 
 def _check_column(config: PrepareJob, found: ListedPart, reason: str) -> None:
-    """More rows without a split, a group or a class than the run may lose: it would end in as many dead letters."""
+    """Raises UserError if more inputs lack a split, a group or a class than the run may lose as dead letters."""
     missing, (column, advice) = found.lacking[reason], _LACKS[reason]
     if reason == BAD_LABEL:
         advice = f"{'--default COLUMN=VALUE for empty cells, ' if config.source.can.has_key_column else ''}or {advice}"
@@ -376,7 +376,7 @@ def _check_strata(config: PrepareJob, found: ListedPart) -> None:
 
 
 def _name_splits(config: PrepareJob, found: ListedPart) -> tuple[str, ...]:
-    """The splits that there are to be, as far as the source and the options say it."""
+    """Returns the names of the splits, from the source and the options."""
     given, is_open, divide = found.splits - {None}, None in found.splits, set(config.source.divide)
     if divide:
         return _name_divided(config, given, is_open)
@@ -429,7 +429,7 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
     features = [Feature("key", "text")]
     if config.source.has_images:
         features.append(_image_feature(config, source.root, found))
-        if config.check != "none":  # else nothing is known of an image's size
+        if config.check != "none":  # otherwise image sizes are unknown
             features += [Feature("height", "integer"), Feature("width", "integer")]
         _check_follows(config, source, found)
     for feature in source.features:
@@ -457,7 +457,7 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
 
 
 def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> None:
-    """Without a look at an image nothing can follow it, and nothing can be made of it."""
+    """Raises UserError if `--check=none` is used with features or image options that need the image header."""
     if config.check != "none":
         return
     following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
@@ -493,7 +493,7 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
 
 
 def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
-    """The feature of images that are arrays of one type and number of channels, of whatever size; UserError where they have several."""
+    """Returns the feature of array images of any size. Raises UserError if dtypes or channel counts differ."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:
@@ -511,7 +511,7 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
 
 
 def _first_layout(root: str, paths: list[str]) -> RawImage:
-    """How the first image in a `.npy` file lies, of those that are one."""
+    """Returns the layout of the first valid image in a `.npy` file."""
     problems = []
     for name in paths:
         path = f"{root}/{name}"

@@ -1,4 +1,4 @@
-"""What is listed, as sorted runs of references in the spool."""
+"""Writes listed inputs as sorted runs of references in the spool."""
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolStretch, write_dead_letters, write_run
@@ -6,30 +6,30 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.sources.listed_part import ListedPart
 
-# Dead letters that are sorted at once.
+# Dead letters that are sorted together.
 _RUN_DEAD_LETTERS = 1 << 16
 
-# A run of less than this share is not worth a file: it joins what is listed of other parts.
+# Runs below this share of a full run are not written, but joined with the references of other parts.
 _MIN_SHARE = 1 / 8
 
-# Where what is listed of all parts is gathered, the first run has this share of a full one, and a later one this share of all before it:
-# so what waits stays little beside the engine's own memory, and of a hundred million inputs there are few runs all the same.
+# Sizes of runs when all parts are merged, as a share of a full run: the size of the first run, and the growth of later
+# runs relative to all earlier runs. Few references wait in memory, and even a hundred million inputs make few runs.
 _FIRST_SHARE, _GROWTH = 1 / 32, 1 / 4
 
 
 class ListedRuns:
-    """What was listed of one part of a source, or of several. No more is held than makes a run.
+    """The references and facts of one or several parts of a source. Keeps at most one run in memory.
 
     Args:
-        spool_directory: The directory where runs are written.
-        share: The share of a full run's references that each run has, where several are gathered at the same time. None: few at first, and
-            more as there are more.
+        spool_directory: The directory for runs.
+        share: The size of each run as a share of a full run, if several are filled in parallel. None starts small and
+            grows with the number of references.
 
     Attributes:
         runs: The runs of references that were written.
         dead_letter_runs: The runs of dead letters that were written.
         counts: The histograms of the keys in the runs.
-        found: The facts that were found of the inputs.
+        found: The facts about the inputs.
     """
 
     def __init__(self, spool_directory: str, share: float | None = None) -> None:
@@ -43,7 +43,7 @@ class ListedRuns:
         self._dead_letters: list[DeadLetter] = []
 
     def add(self, one: References | DeadLetter | ListedPart) -> None:
-        """Takes what `list_in_batches` gives."""
+        """Adds an item from `list_in_batches`."""
         if isinstance(one, References):
             self._waiting.append(one)
             self._num_waiting += len(one)
@@ -57,15 +57,15 @@ class ListedRuns:
             self.found.merge(one)
 
     def merge(self, other: "ListedRuns") -> None:
-        """Takes what was listed of another part."""
+        """Adds the runs and facts of another part."""
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
-        for one in (other.found, *other._waiting, *other._dead_letters):  # which refuses too many splits before they are joined
+        for one in (other.found, *other._waiting, *other._dead_letters):  # facts first, to fail early on too many splits
             self.add(one)
 
     def write(self, share: float = _MIN_SHARE) -> None:
-        """Writes the references that wait, where they are at least this share of a full run."""
+        """Writes the waiting references as a run if they are at least this share of a full run."""
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
             self.runs.append(write_run(self._waiting, self._spool_directory))
@@ -73,7 +73,7 @@ class ListedRuns:
             self._waiting, self._num_waiting, self._num_bytes = [], 0, 0
 
     def write_rest(self) -> None:
-        """Writes all that waits."""
+        """Writes all waiting references and dead letters."""
         if self._waiting:
             self.write(0.0)
         if self._dead_letters:

@@ -1,4 +1,4 @@
-"""Opens the source that a configuration names."""
+"""Opens the source of a configuration."""
 
 import importlib
 
@@ -10,7 +10,7 @@ from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import OBJECTS
 
-# Kind -> module and class; imported when it is needed, because each has a format's library behind it.
+# Kind -> module and class. Imported on use, because most modules need the library of a format.
 _SOURCES = {
     "image_folder": ("folders.image_folder", "ImageFolder"),
     "table": ("tables.table", "Table"),
@@ -27,15 +27,15 @@ _SOURCES = {
 
 
 def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> Source:
-    """The source of a settled configuration: one whose kind is known.
+    """Opens the source of a configuration whose source kind is known.
 
     Args:
-        config: The options that say where the input lies, and what is in it.
-        with_sizes: Each file's size is wanted too, at the cost of a look at it, or of a listing in a store.
-        spool_directory: Where images go whose container is compressed; None: nowhere, since nobody will read them.
+        config: The options of the source.
+        with_sizes: Whether to find each file's size, at the cost of one call per file, or of a listing in a store.
+        spool_directory: The directory for images from compressed containers; None if these images will not be read.
 
     Raises:
-        UserError: The input is not of that kind, or an option does not go with it.
+        UserError: The input is not of that kind, or an option is not valid for it.
     """
     module, name = _SOURCES[config.source.kind]
     source = getattr(importlib.import_module(f"beam_pipelines.sources.{module}"), name)

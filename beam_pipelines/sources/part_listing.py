@@ -1,4 +1,4 @@
-"""Lists one part of a source: its inputs become references, a few thousand at a time."""
+"""Lists one part of a source, and converts its inputs to references in batches."""
 
 import dataclasses
 import functools
@@ -30,24 +30,24 @@ from tf_input.dataset_format import Feature
 
 _Listed = list[LabeledImage] | DeadLetter
 
-# As many light processes may each gather this share of a full run: together they hold no more than one worker would.
+# With n worker processes, the runs of each process have 1/n of the full size, but at least 1/4.
 _MAX_SHARES = 4
 
-# Parts of a store that are listed at a time: a page takes it as long as this process takes for a dozen.
+# Parts of a store to list in parallel. The store takes a dozen times longer for a page than this process.
 _NUM_THREADS = 8
 
 
 def open_to_list(config: PrepareJob) -> Source:
-    """The source of a run, that spools what can't be read again by range."""
+    """Opens the source of a run. It spools the data that cannot be read by byte range later."""
     return open_source(config, spool_directory=config.spool_directory)
 
 
 class ReferenceMaker:
-    """Makes references of what is listed: their shuffle keys, and mostly their splits, follow from key and group alone.
+    """Converts listed inputs to references, with shuffle keys and splits computed from keys and groups.
 
     Args:
         config: The job of the run.
-        features: The features that its source gives of each input.
+        features: The features of the source.
     """
 
     def __init__(self, config: PrepareJob, features: Sequence[Feature] = ()) -> None:
@@ -57,12 +57,12 @@ class ReferenceMaker:
         self._strata = StrataReader(features, config)
 
     def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
-        """Makes the references of some inputs.
+        """Returns the references of some inputs.
 
         Args:
             images: The inputs that were listed.
-            values: The writer of large values, which are kept aside.
-            found: The facts that were found so far; it takes up what these inputs add.
+            values: The writer for large values, which are stored separately.
+            found: The facts about the inputs, to which this method adds.
         """
         listed = list(zip(*images))
         keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
@@ -70,7 +70,7 @@ class ReferenceMaker:
         rows = np.zeros(len(keys), ROW)
         rows["order"] = shuffle_orders(self._seed, encoded)
         for name, column in (("num_bytes", num_bytes), ("spool", spools), ("offset", offsets)):
-            rows[name] = column[0] if len(set(column)) == 1 else column  # mostly one for all
+            rows[name] = column[0] if len(set(column)) == 1 else column  # usually the same value for all
         layouts = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
         if layouts:
             places = {None: 0, **{raw: place for place, raw in enumerate(layouts, 1)}}
@@ -95,7 +95,7 @@ class ReferenceMaker:
         return references
 
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
-        """A place for each of them, and the names: empty where nobody has said it, as long as the listing is not refused for that."""
+        """Returns the index of each input's split, and the split names. An input without a split has the name ""."""
         if given[0] is None and self._by_group:
             return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
@@ -108,18 +108,18 @@ def _encode_names(names: Sequence[str]) -> Texts:
 
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
-    """The inputs of a part while they are found, and at last what was found of it."""
+    """Yields the references and dead letters of a part, and finally the facts about it."""
     found = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
-        path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"  # whose parts are no files
+        path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"  # class folders: no file
         for listed in _with_trouble_told(list_part(source, part, found), path):
             yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, found)
     yield found
 
 
 def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
-    """What no source took for a fact about an input fails the bundle, by name."""
+    """Converts OSErrors that the source did not handle to errors that name the path, and fail the bundle."""
     try:
         yield from listed
     except OSError as error:
@@ -128,29 +128,29 @@ def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed
 
 @dataclasses.dataclass(frozen=True)
 class PartContext:
-    """What the parts of one bundle share.
+    """The state that the parts of one bundle share.
 
     Attributes:
-        config: The job of the run, which says the source.
+        config: The job of the run, with the options of the source.
     """
 
     config: PrepareJob
 
     @functools.cached_property
     def source(self) -> Source:
-        """Looking at the same files again for each part would take the square of their number."""
+        """The source, opened once. Opening it for each part would cost quadratic time in the number of files."""
         return open_to_list(self.config)
 
 
 def list_shared_part(context: bytes, part: str) -> ListedRuns:
-    """Lists one part in a light process: `list_whole_part` of a context as `share` gives it."""
+    """Lists one part in a worker process, with a context from `share`."""
     return list_whole_part(shared(context), part)
 
 
 def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[ListedRuns]:
-    """Lists parts in threads, a few at a time: `list_whole_part` of each, as they are done. After an error of one none goes on."""
+    """Lists parts in parallel threads, and yields their results as they finish. If one part fails, the others stop."""
     is_over, pool = threading.Event(), ThreadPoolExecutor(_NUM_THREADS)
-    try:  # each with a source of its own, as that lists one part after the other
+    try:  # one source per thread, because a source lists one part at a time
         for done in as_completed([pool.submit(list_whole_part, PartContext(config), part, is_over) for part in parts]):
             yield done.result()
     finally:
@@ -159,12 +159,12 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_whole_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part. Its runs are written; what waits, since it makes none, is little.
+    """Lists one part and writes its runs. Too few references for a run remain in the result.
 
     Args:
-        context: The context of the bundle that the part is in.
-        part: The name of the part, as the source has it.
-        is_over: An event that is set once nobody wants the part any more; None: somebody always does.
+        context: The context of the part's bundle.
+        part: The name of the part in the source.
+        is_over: An event that stops the listing; None lists the whole part.
     """
     config, stopwatch = context.config, progress.Stopwatch("list")
     num_shares = _NUM_THREADS if is_over else min(max(config.num_processes, 1), _MAX_SHARES)

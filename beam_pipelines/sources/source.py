@@ -1,19 +1,20 @@
-"""What lists the inputs: a `Source` yields `LabeledImage` references and reads no image bytes.
+"""The `Source` protocol: a source yields `LabeledImage` references to inputs and reads no image bytes.
 
-An input may be a row of values without an image: its `offset` is `NO_IMAGE`, and its path the file in which its values lie.
+An input can be a row of values without an image. Then its `offset` is `NO_IMAGE`, and its path is the file with the
+values.
 
-What a source gives for each kind of feature, in `LabeledImage.values`, by the feature's name:
+`LabeledImage.values` maps each feature's name to a value of this type:
 
-    class_label          the class name (for the feature `label`: in `LabeledImage.label` instead)
+    class_label          the class name (the feature `label` uses `LabeledImage.label` instead)
     class_label, ragged  a tuple of class names
     integer              an int
     float                a float
     text                 a str
-    of one dimension     a tuple of them, as many as the shape has
-    float with 2 or more dimensions, or given as a file    a `FilePart`: a `.npy` file of that shape
-    mask                 a `FilePart` (a PNG, BMP or GIF with a palette or in grey), or `annotations.Regions`
-    image                a `FilePart`: another image file; or an `ArrayPart`: its pixels
-    objects/…            one `annotations.Objects`, under the name `objects`, for all features whose names begin so
+    1-D integer, float or text    a tuple of as many values as the shape has
+    float with 2 or more dimensions, or in a file    a `FilePart`: a `.npy` file of that shape
+    mask                 a `FilePart` (a PNG, BMP or GIF that is grey or has a palette), or `annotations.Regions`
+    image                a `FilePart` with an image file, or an `ArrayPart` with pixels
+    objects/…            one `annotations.Objects` under the name `objects`, for all features with this prefix
 """
 
 from typing import Collection, Iterator, Mapping, Protocol
@@ -26,15 +27,16 @@ from tf_input.dataset_format import Feature
 class Source(Protocol):
     """Lists the inputs of one kind of source.
 
-    Making one is cheap: it looks at no more than it needs to know its features and parts. It raises UserError where the input
-    can't be one of its kind. It lists one part after the other.
+    The constructor is fast, because it reads only the data that determines features and parts. It raises UserError if
+    the input is not of its kind. A source lists one part at a time.
 
     Attributes:
-        root: The folder, with its links resolved, or the URL without a "/" at its end, that paths are relative to.
-        features: The features that an example has beside `image`, `key`, `height` and `width`; class names are not known yet.
-        has_images: Whether an example has an image. Asked of kinds that `may_lack_images` alone.
-        targets: The names of the features that a model is to predict, and `objects` for all that begin with `objects/`.
-        num_ignored: The number of files that are no inputs, counted while a part is listed.
+        root: The folder that paths are relative to, with its links resolved, or the URL, without a trailing "/".
+        features: The features of an example besides `image`, `key`, `height` and `width`. Class names are not known
+            yet.
+        has_images: Whether examples have an image. Only read for source kinds with `may_lack_images`.
+        targets: The names of the features that a model predicts. `objects` stands for all features below `objects/`.
+        num_ignored: The number of ignored files, counted while a part is listed.
     """
 
     root: str
@@ -44,32 +46,34 @@ class Source(Protocol):
     num_ignored: int
 
     def parts(self) -> list[str]:
-        """What can be listed independently, by different workers: names of files, say. At least one."""
+        """Returns the parts that workers can list independently, such as file names. There is at least one part."""
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """The inputs of one part, in any order.
+        """Yields the inputs of one part, in any order.
 
         Raises:
-            UserError: The part is not what the source expects, as a whole; a single bad input is a dead letter.
+            UserError: The whole part is invalid. A single invalid input becomes a dead letter instead.
         """
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Class names that are known without an example, by feature: in their order if they are a tuple, else a set.
+        """Returns feature -> class names that are known without examples: an ordered tuple, or an unordered set.
 
-        Asked after the parts have been listed.
+        Called after the parts have been listed.
         """
 
 
 def held_bytes(source: Source, part: str) -> int:
-    """About how much memory listing a part takes, where that grows with it: a file of annotations is read as a whole.
+    """Returns the approximate memory for listing a part, in bytes; 0 if it does not grow with the part.
+
+    Annotation files need such memory, because each file is kept in memory as a whole.
 
     Raises:
-        UserError: It is not there.
+        UserError: The part does not exist.
     """
-    held = getattr(source, "held_bytes", None)  # which those sources have
+    held = getattr(source, "held_bytes", None)  # only sources whose memory grows define it
     return held(part) if held else 0
 
 
 def other_images(source: Source) -> tuple[str, ...]:
-    """The names of the features that are images beside `image`."""
+    """Returns the names of the image features besides `image`."""
     return tuple(feature.name for feature in source.features if feature.kind == "image")

@@ -1,6 +1,6 @@
-"""Names of splits, as users give them to folders and files."""
+"""Maps usual folder and file names to splits."""
 
-# Folders that users name so, and the split that they mean.
+# Folder name -> split.
 SPLIT_FOLDERS = {
     "train": "train",
     "training": "train",

@@ -239,7 +239,7 @@ class FileListing:
         if self.is_remote:
             yield from (FoundFile(join(folder, name), 0) for name in self.top_level(folder)[1])
         else:
-            files = FileListing(self._root, self._ignore)._files_in(folder, [])  # not `self`: `walk` counts ignored files
+            files = FileListing(self._root, self._ignore)._files_in(folder, [])  # not `self`: `walk` counts ignores
             yield from (one for one in files if isinstance(one, FoundFile) or not self._leads_to_folder(one.path))
 
     def _leads_to_folder(self, path: str) -> bool:
