@@ -1,6 +1,6 @@
-"""`recordmill analyze` and `recordmill transform`: TensorFlow Transform over a data set that is written.
+"""`recordmill analyze` and `recordmill transform`: TensorFlow Transform for prepared datasets.
 
-What comes in are shards; what goes out of the first is a graph and the numbers that it needed, and of the second a data set of
-transformed examples, in the same order and shards. This room alone imports TensorFlow, and the reader, so that analysis, training and
-serving decode alike.
+`analyze` reads shards, and writes a transform graph with its statistics. `transform` reads shards, and writes a dataset
+of transformed examples in the same order and shards. Only this package of the writer imports TensorFlow and the reader,
+so that analysis, training and serving decode images in the same way.
 """

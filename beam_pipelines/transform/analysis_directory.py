@@ -1,4 +1,4 @@
-"""The data set that is analysed or transformed, and where an analysis is written: within it, hidden until it is whole."""
+"""Manages the directory of an analysis: a hidden folder in the dataset until the analysis is complete."""
 
 import contextlib
 import dataclasses
@@ -21,14 +21,15 @@ from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
 _WHOLE = "whole"
-_NOT_IN_PATHS = "*?[\\"  # where TensorFlow looks for a SavedModel's variables, it takes these for a pattern
+# TensorFlow treats these characters as a pattern when it searches for the variables of a SavedModel.
+_NOT_IN_PATHS = "*?[\\"
 
 
 def open_for_analysis(directory: str, command: str) -> Manifest:
-    """The manifest of a data set on a mounted file system.
+    """Returns the manifest of a dataset on a mounted file system.
 
     Raises:
-        UserError: It is a URL, or no data set, or where TensorFlow can't open it.
+        UserError: The path is a URL, is not a dataset, or is unusable for TensorFlow.
     """
     manifest = read_data_set(directory, command)
     path = os.path.realpath(directory)
@@ -47,10 +48,10 @@ def _is_utf8(path: str) -> bool:
 
 
 def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | None]:
-    """Returns the facts of `statistics.json` about the heights and the widths of the images; None if unknown, or without images.
+    """Returns the facts of `statistics.json` about image heights and widths. Unknown facts are None.
 
     Raises:
-        UserError: The file can't be read, or is not the one that was written.
+        UserError: The file cannot be read, or differs from the manifest.
     """
     try:
         images = read_object(directory, manifest, STATISTICS).get("images", {})
@@ -61,13 +62,13 @@ def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | Non
 
 
 def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
-    """Fails where there is nothing to analyse, or an analysis that must not be replaced.
+    """Checks that there is something to analyze, and that an existing analysis may be replaced.
 
     Returns:
-        The configuration, which now has splits, and the data set's manifest.
+        The configuration with its splits set, and the manifest of the dataset.
 
     Raises:
-        UserError: That is so.
+        UserError: A check failed.
     """
     manifest = open_for_analysis(config.directory, "analyze")
     if config.splits is None:
@@ -97,21 +98,21 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 
 @contextlib.contextmanager
 def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
-    """Makes an empty directory within the data set, this run's alone, and removes it after the block: see `own_directory`.
+    """Context manager for an empty working directory in the dataset that belongs to this run only. See `own_directory`.
 
-    Jobs of killed commands that analyse the same data set are ended first; one that cannot be found writes to a folder of its own. An
-    earlier analysis that a run moved aside, and was killed before the new one was in its place, is brought back.
+    It first ends jobs of killed commands that analyze the same dataset. If such a job cannot be found, it writes to its
+    own folder and does no harm. It also restores an earlier analysis that a killed run had moved.
 
     Args:
-        directory: The directory of the data set.
-        overwrite: Whether an earlier analysis may be replaced, one that was brought back too.
-        run_id: The id of the run, whose folder has this name.
-        jobs: The jobs of the engine that may be left by killed commands.
+        directory: The directory of the dataset.
+        overwrite: Whether an earlier analysis may be replaced, including a restored analysis.
+        run_id: The id of the run, which is the name of its folder.
+        jobs: The jobs that killed commands may have left in the engine.
 
     Raises:
-        BusyError: Another run has it.
-        UserError: It is not ours, or it can't be made, or there is an analysis that must not be replaced.
-        RunError: It was full, or the earlier analysis could not be brought back.
+        BusyError: Another run uses the directory.
+        UserError: The directory belongs to another program or cannot be created, or an analysis must not be replaced.
+        RunError: The disk was full, or the earlier analysis could not be restored.
     """
     working = _working_directory(directory)
 
@@ -127,7 +128,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
                 yield f"{working}/{run_id}"
         except (UserError, RunError):
             raise
-        except Exception as error:  # whatever TensorFlow made of it, in whatever wrapper of an engine
+        except Exception as error:  # TensorFlow and the engines wrap the error in various classes.
             if reason := find_not_writable(str(error)):
                 raise StorageError(f"{printable(working)} could not be written: {reason}") from None
             raise
@@ -139,30 +140,34 @@ def _check_may_replace(directory: str, overwrite: bool) -> None:
 
 
 def analysis_path(directory: str) -> str:
-    """The last part of a data set's analysis to come to its place: what names of jobs stand for."""
+    """Returns the path of the last published part of an analysis. Job names are derived from it."""
     return f"{directory}/{TRANSFORM_FN}"
 
 
 def _working_directory(directory: str) -> str:
-    return f"{os.path.realpath(directory)}/{ANALYSIS_SCRATCH}"  # workers may have another folder as their own
+    # Absolute, because workers may have another current directory.
+    return f"{os.path.realpath(directory)}/{ANALYSIS_SCRATCH}"
 
 
 def _moves(whole: str, directory: str) -> list[tuple[str, str]]:
-    """(path, new path) of each step of a publication, in order: an earlier analysis goes first, and `transform_fn` comes last."""
+    """Returns (path, new path) for each step of a publication, in order.
+
+    The earlier analysis is moved first, and `transform_fn` is published last.
+    """
     names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
     return aside + [(f"{whole}/{name}", f"{directory}/{name}") for name in reversed(names)]
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
-    """Undoes those that were made, the last one first; who is killed meanwhile can be followed by another who does."""
+    """Undoes completed moves in reverse order. If it is interrupted, it can be called again."""
     for path, new_path in reversed(moves):
         if os.path.lexists(new_path) and not os.path.lexists(path):
             os.rename(new_path, path)
 
 
 def _bring_back(directory: str) -> None:
-    """Undoes a publication whose run was killed between its first move and its last."""
+    """Restores the earlier analysis if a run was killed during its publication."""
     working = _working_directory(directory)
     is_aside = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
     if not is_aside or os.path.lexists(analysis_path(directory)):
@@ -177,18 +182,18 @@ def _bring_back(directory: str) -> None:
 
 
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
-    """Moves a whole analysis, `working/whole`, to its place.
+    """Moves a complete analysis from `working/whole` to its final place.
 
-    Who is killed meanwhile leaves the old one, the new one, or the old one aside, from where the next run brings it back; and who is
-    interrupted, or fails, leaves the old one.
+    If the process is killed during the move, the dataset has the old analysis, the new analysis, or neither. In the
+    last case, the next run restores the old analysis. After an interruption or an error, the old analysis is in place.
 
     Args:
-        working: The directory that `analysis_directory` gave.
-        directory: The directory of the data set.
+        working: The directory from `analysis_directory`.
+        directory: The directory of the dataset.
         run_id: The id of the run.
 
     Raises:
-        RunError: Another run has taken over.
+        RunError: Another run has taken over the directory.
     """
     check_lease(_working_directory(directory), run_id)
     whole = f"{working}/{_WHOLE}"
@@ -199,8 +204,9 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
     interrupts.note(lambda: f"{shown} is written, whole" if in_place() else "")
     try:
         for path, new_path in moves:
-            if os.path.lexists(path) or path.startswith(f"{whole}/"):  # what is new is there, or that is an error
+            # The new files must exist. A missing new file is an error.
+            if os.path.lexists(path) or path.startswith(f"{whole}/"):
                 os.rename(path, new_path)
-    except BaseException:  # Ctrl-C too
+    except BaseException:  # Includes KeyboardInterrupt.
         _move_back(moves)
         raise

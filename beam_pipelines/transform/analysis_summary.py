@@ -1,4 +1,4 @@
-"""What `recordmill analyze` tells its user at the end."""
+"""Describes the result of `recordmill analyze`."""
 
 import math
 import os
@@ -14,7 +14,7 @@ _CHANNELS = {1: ("grey",), 3: ("red", "green", "blue")}
 
 
 def describe_analysis(directory: str) -> str:
-    """A short page about the analysis of a data set."""
+    """Returns a short text about the analysis of a dataset."""
     info = TransformInfo.from_json(read_regular(f"{directory}/{TRANSFORM}").decode())
     return "\n".join(_lines(directory, info))
 

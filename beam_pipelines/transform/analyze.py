@@ -1,6 +1,7 @@
-"""`recordmill analyze`: TensorFlow Transform's analyzers over a data set, in one Beam job.
+"""`recordmill analyze`: runs TensorFlow Transform's analyzers over a dataset in one Beam job.
 
-    shards -> record_batches -> AnalyzeDataset(preprocessing | user_preprocessing) -> OUT/transform_fn, OUT/transformed_metadata
+    shards -> record_batches -> AnalyzeDataset(preprocessing | user_preprocessing) -> OUT/transform_fn,
+    OUT/transformed_metadata
 """
 
 import contextlib
@@ -41,17 +42,17 @@ _DEFAULT_SIZE = (224, 224)
 
 
 def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
-    """Analyses a data set. Afterwards the analysis is in place, whole, or what was there before is.
+    """Analyzes a dataset. The new analysis is published only if it is complete. Otherwise, the old one stays.
 
     Args:
         config: The options of the command.
         options: The options of the Beam pipeline.
 
     Returns:
-        The text to tell of the analysis.
+        The text that describes the analysis.
 
     Raises:
-        UserError: The data set, the options or the user's module are not fit to run.
+        UserError: The dataset, the options or the user's module are invalid.
         RunError: The run failed for a reason that the user can see.
     """
     quiet_engines()
@@ -62,7 +63,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
     engine.set_defaults(manifest.name, output=analysis_path(config.directory), run_id=run_id, has_tensorflow=True)
     analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
     with analysis_directory(config.directory, config.overwrite, run_id, EngineJobs(engine)) as working:
-        # Shared by all workers, as the data set is.
+        # The directory is shared by all workers, like the dataset.
         with tft_beam.Context(temp_dir=f"{working}/temporary"):
             traced = analysis.trace(f"{working}/temporary")
             with analysis.explained(traced), explained_errors(engine), quiet_graph_failures():
@@ -74,7 +75,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
 
 
 def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
-    """The reader says what of boxes, masks and maps is left out, where there are any."""
+    """Lets the reader log the boxes, masks and dense targets that a crop drops."""
     data = open_dataset(config.directory)
     for split in config.splits:
         data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
@@ -82,13 +83,13 @@ def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """The settled inputs of an analysis.
+    """Inputs of an analysis after all options are resolved.
 
     Attributes:
-        config: The options as the user gave them, with an absolute path.
-        manifest: The manifest of the data set.
-        preprocessing: The function from parsed features by name to transformed ones.
-        example_bytes: The memory that an example takes, decoded, in bytes.
+        config: The user's options, with an absolute path.
+        manifest: The manifest of the dataset.
+        preprocessing: The function from parsed features to transformed features, by name.
+        example_bytes: The memory for a decoded example, in bytes.
     """
 
     config: AnalyzeConfig
@@ -98,10 +99,11 @@ class Analysis:
 
     @classmethod
     def make(cls, config: AnalyzeConfig, manifest: Manifest) -> "Analysis":
-        """Settles what the options of an analysis leave open.
+        """Resolves the options of an analysis.
 
         Raises:
-            UserError: The user's module is not fit to run, or the default does not go with the data set, or that is damaged.
+            UserError: The user's module is invalid, the default preprocessing does not support the dataset, or the
+                dataset is corrupt.
         """
         if IMAGE not in manifest.features:
             for name in ("image_size", "fit"):
@@ -117,20 +119,25 @@ class Analysis:
                 _tell_of_crop(config, image_size)
         else:
             preprocessing = UserPreprocessing.read(config.preprocessing_module)
-        # Shards are shuffled: a batch's images are large or small on average.
+        # The mean size is enough for a batch, because shards are shuffled.
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
-        num_images = sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema)  # others about as large as `image`
+        # Other images have about the same size as `image`.
+        num_images = sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema)
         example_bytes = int(num_pixels) * NUM_CHANNELS * num_images if num_images else _record_bytes(manifest)
         return cls(config, manifest, preprocessing, example_bytes)
 
     @functools.cached_property
     def num_examples(self) -> int:
-        """The number of examples that are analysed."""
+        """The number of examples to analyze."""
         return sum(map(self.manifest.num_examples, self.config.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
-        """Calls the preprocessing once, before any work; UserError where it fails or gives what can't be a feature."""
+        """Calls the preprocessing function once before any work.
+
+        Raises:
+            UserError: The function fails, or its outputs are invalid.
+        """
         schema, targets = self.manifest.schema, self.manifest.targets
         file = None if isinstance(self.preprocessing, DefaultPreprocessing) else self.preprocessing.file
         try:
@@ -140,7 +147,7 @@ class Analysis:
             raise self._error(str(error), error.line) from None
 
     def run(self, working: str, engine: Engine) -> None:
-        """The job: writes `working/whole`."""
+        """Runs the Beam job, which writes `working/whole`."""
         progress_directory = f"{working}/progress"
         pipeline = engine.make_pipeline()
         batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
@@ -157,30 +164,30 @@ class Analysis:
         return ReadRecordBatches(self.config.directory, shards, self.manifest.schema, self.example_bytes, progress_directory)
 
     def _stages(self, counts: Counts) -> list[Stage]:
-        """Every phase of the analysis reads all examples."""
+        """Returns the progress bar. Every phase of the analysis reads all examples."""
         num_passes, num_done = divmod(max(counts.analyzed - 1, 0), self.num_examples)
         return [Stage("analysed", min(num_done + 1, counts.analyzed), self.num_examples, f"pass {num_passes + 1}")]
 
     @contextlib.contextmanager
     def explained(self, traced: Traced) -> Iterator[None]:
-        """Makes what fails in the graph on the data one line.
+        """Context manager that turns graph failures on the data into one-line errors.
 
         Raises:
-            UserError: In what a user's module made.
-            RunError: In what the default made.
+            UserError: The failure is in a graph of the user's module.
+            RunError: The failure is in a graph of the default preprocessing.
         """
         try:
             yield
         except (UserError, RunError, KeyboardInterrupt):
             raise
-        except Exception as error:  # whatever wrapper the runner put around it
+        except Exception as error:  # The runner can wrap the error in any class.
             failure = find_graph_failure(error)
             if failure is None:
                 raise
             raise self._failure(failure, traced) from None
 
     def check(self, graph: TransformGraph, traced: Traced) -> None:
-        """Runs what was written; raises as `explained` does, and for outputs that can't be those of as many examples."""
+        """Runs the written graph on a few records. Raises as `explained` does, and if an output has a wrong number of rows."""
         try:
             try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
         except tf.errors.OpError as error:
@@ -203,7 +210,7 @@ class Analysis:
         return RunError(reason) if isinstance(self.preprocessing, DefaultPreprocessing) else self._error(reason, line)
 
     def describe(self, graph: TransformGraph, traced: Traced) -> TransformInfo:
-        """What is known of the analysis."""
+        """Returns the description of the analysis that is stored with it."""
         schema, channels = traced.schema, None
         if isinstance(self.preprocessing, DefaultPreprocessing):
             if self.preprocessing.has_images:
@@ -213,7 +220,7 @@ class Analysis:
         return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
 
     def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
-        """Puts a whole analysis in its place; RunError where it is of another data set by now, or another run has taken over."""
+        """Publishes the complete analysis. Raises RunError if the dataset has changed or another run has taken over."""
         with open(f"{working}/whole/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
@@ -223,13 +230,13 @@ class Analysis:
 
 
 def _record_bytes(manifest: Manifest) -> int:
-    """The average length of a record, in bytes."""
+    """Returns the average length of a record, in bytes."""
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     return max(1, sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards)))
 
 
 def _one_size(sides: list[dict[str, Any] | None]) -> tuple[int, int] | None:
-    """(height, width) of all images; None where they differ, or it is not known."""
+    """Returns the (height, width) of all images, or None if they differ or are unknown."""
     if any(side is None or side["min"] != side["max"] for side in sides):
         return None
     return sides[0]["max"], sides[1]["max"]

@@ -1,4 +1,4 @@
-"""What failed in a preprocessing graph on the data, out of what an engine says of it."""
+"""Extracts the cause of a preprocessing graph's failure from the errors of an engine."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ from typing import Iterator, NamedTuple
 
 from beam_pipelines.quiet import filtered_logs
 
-# As TensorFlow Transform wraps it, with the whole batch behind.
+# The error format of TensorFlow Transform, which appends the whole batch.
 _WRAPPED = re.compile(r'An error occurred while trying to apply the transformation: "(.*?)"\.\n\s*Batch instances', re.DOTALL)
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _BEFORE_REASON = re.compile(
@@ -17,17 +17,18 @@ _BEFORE_REASON = re.compile(
 )
 _MAX_REASON = 500
 _NOT_WRITABLE = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)))
-# Of TensorFlow Transform, about its cache, which nobody uses here: loops and conditions have new names in each trace.
+# TensorFlow Transform's warning about its cache, which is not used here: loops and conditions get new names in each
+# trace.
 _OF_THE_CACHE = "cache key varies on repeated tracing"
-_LOGGERS = ("apache_beam.runners.common", "absl", None)  # the last is the root, where workers' messages come
+_LOGGERS = ("apache_beam.runners.common", "absl", None)  # None is the root logger, which gets the messages of workers.
 
 
 class GraphFailure(NamedTuple):
-    """An operation that failed.
+    """A failed graph operation.
 
     Attributes:
-        operation: The name of the operation; empty if it is not known.
-        reason: The reason of the failure, on one line.
+        operation: The name of the operation, or an empty string if it is unknown.
+        reason: The reason of the failure, as one line.
     """
 
     operation: str
@@ -35,7 +36,7 @@ class GraphFailure(NamedTuple):
 
 
 def find_graph_failure(error: BaseException) -> GraphFailure | None:
-    """What is behind whatever an engine raised; None if it is nothing in a graph."""
+    """Finds the graph failure behind an engine's error. Returns None if the error has another cause."""
     cause: BaseException | None = error
     while cause is not None:
         if match := _WRAPPED.search(str(cause)):
@@ -45,7 +46,7 @@ def find_graph_failure(error: BaseException) -> GraphFailure | None:
 
 
 def read_graph_failure(message: str) -> GraphFailure:
-    """What TensorFlow says of a failure -> what failed."""
+    """Extracts the operation and the reason from TensorFlow's error message."""
     node = _NODE.search(message)
     reason = message[: node.start()].rpartition("[[")[0] if node else message
     reason = " ".join(_BEFORE_REASON.sub(" ", reason).split())
@@ -53,15 +54,15 @@ def read_graph_failure(message: str) -> GraphFailure:
 
 
 def find_not_writable(message: str) -> str | None:
-    """Why no more can be written, if that is what TensorFlow or an engine says."""
+    """Returns the reason if an error message says that the disk is full or not writable. Otherwise, returns None."""
     return next((reason for reason in _NOT_WRITABLE if reason in message), None)
 
 
 @contextlib.contextmanager
 def quiet_graph_failures() -> Iterator[None]:
-    """Keeps what the user will be told in one line from being logged first, with a batch of images in hexadecimal digits.
+    """Suppresses logs of failures that the user gets as one line, which would include a batch of images in hexadecimal.
 
-    And what is of no matter to the user.
+    It also suppresses irrelevant warnings.
     """
     with filtered_logs(_is_other, *_LOGGERS):
         yield

@@ -1,7 +1,8 @@
-"""The preprocessing that `recordmill analyze` has where the user gives none.
+"""The default preprocessing of `recordmill analyze`, for users without a module of their own.
 
-Images are decoded and cropped exactly as the reader does, and normalised by the moments of their channels over all pixels. Class
-labels pass as they are; how often each class occurs is counted. So it is of examples without images, which all pass as they are.
+Images are decoded and cropped exactly as in the reader, and normalized by the mean and variance of each channel over
+all pixels. Class labels pass unchanged, and the occurrences of each class are counted. Examples without images pass
+unchanged.
 """
 
 import dataclasses
@@ -20,24 +21,25 @@ from tf_input.decoding.schema import IMAGE_KINDS, is_seen, sides_of
 from tf_input.decoding.targets import VALID, object_features
 from tf_input.read_config import ReadConfig
 
-_CENTRE = 128  # of pixel values: sums of smaller numbers
+_CENTRE = 128  # Center of the pixel values. Subtracting it makes the sums smaller.
 _MAX_SQUARE = _CENTRE**2
 _MAX_BATCH = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class DefaultPreprocessing:
-    """The preprocessing function that is used where the user gives none.
+    """Preprocessing function that is used without a user's module.
 
     Attributes:
         schema: The features of an example.
-        image_size: The (height, width) of the images that come out, if there are any.
-        fit: The part of an image that is seen, as `ReadConfig.fit` has it; None as there.
-        num_examples: The number of examples that will be analysed.
-        channels: The number of channels of images in batches, as the reader has them.
+        image_size: The (height, width) of the output images, if there are images.
+        fit: The crop or padding of an image, as in `ReadConfig.fit`.
+        num_examples: The number of examples to analyze.
+        channels: The number of image channels in batches, as in the reader.
 
     Raises:
-        UserError: The images are not encoded, or there is something that can't follow them, or too many pixels to be summed.
+        UserError: The images are not encoded, a feature cannot follow a crop, or there are too many pixels for the
+            sums.
     """
 
     schema: tuple[Feature, ...]
@@ -62,10 +64,11 @@ class DefaultPreprocessing:
             raise UserError(f"{too_many}; expected a smaller --image_size")
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Parsed features by name -> transformed ones.
+        """Transforms parsed features.
 
         Args:
-            inputs: As `tf_input.decoding.schema.parse_examples` gives them; of what states images' sizes, nothing is needed.
+            inputs: The features by name, from `tf_input.decoding.schema.parse_examples`. The stored image sizes are not
+                needed.
         """
         outputs = dict(inputs)
         if self.has_images:
@@ -81,11 +84,11 @@ class DefaultPreprocessing:
 
     @property
     def has_images(self) -> bool:
-        """Whether there are any."""
+        """Whether the schema has images."""
         return any(feature.name == IMAGE for feature in self.schema)
 
     def describe(self, output: Feature) -> Feature:
-        """An output by what its tensor is -> by what it means: objects stay what they are where they move with their image."""
+        """Returns the meaning of an output. Objects keep their meaning, because they move with their image."""
         known = {feature.name: feature for feature in self.schema}
         return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
 
@@ -98,7 +101,7 @@ class DefaultPreprocessing:
         return {side for name in self._images for side in sides_of(name)}
 
     def _decoder(self) -> ExampleDecoder:
-        """The reader's own. Without the stated sizes of images it needs nothing but their bytes: serving has no more."""
+        """Returns the reader's decoder without the stored image sizes, because serving only has image bytes."""
         features = {feature.name: feature for feature in self.schema if feature.name not in self._sides}
         objects = set(object_features(features).values())
         names = [name for name, feature in features.items() if is_seen(feature) and name not in objects]
@@ -117,7 +120,7 @@ class DefaultPreprocessing:
         )
 
     def _seen(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What depends on what is seen of the images: themselves, masks and maps, and objects."""
+        """Returns the features that depend on the crop: images, masks, dense targets and objects."""
         decoder = self._decoder()
         outputs = decoder.outputs(dict(inputs))
         seen = dict(outputs) if len(decoder.config.input_names) > 1 else {IMAGE: outputs}
@@ -130,26 +133,27 @@ class DefaultPreprocessing:
 
 @functools.lru_cache(maxsize=1)
 def _seen_once(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`_seen`, traced once for the many times that TensorFlow Transform traces a preprocessing: it is most of what there is to trace."""
+    """Returns `_seen` as a function that is traced once. TensorFlow Transform traces a preprocessing many times."""
     return tf.function(preprocessing._seen, autograph=False)
 
 
 def _let_out(value: Any) -> Any:
-    """In a type that TensorFlow Transform lets out."""
+    """Casts a value to a type that TensorFlow Transform supports as an output."""
     if value.dtype.is_floating:
         return tf.cast(value, tf.float32)
     return tf.cast(value, tf.int64) if value.dtype.is_integer or value.dtype.is_bool else value
 
 
 def _ragged(padded: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
-    """[batch, most, ...] -> [batch, None, ...]."""
+    """Converts a padded tensor [batch, most, ...] to a ragged tensor [batch, None, ...]."""
     return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(padded, tf.sequence_mask(counts, tf.shape(padded)[1])), counts)
 
 
 def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """uint8 [batch, height, width, channels] -> float32, of mean 0 and variance 1 in each channel over all examples: a feature's own.
+    """Normalizes uint8 images [batch, height, width, channels] to float32.
 
-    Sums are integers, so that they are the same in whatever order batches arrive.
+    Each channel of a feature gets mean 0 and variance 1 over all examples. Sums are integers, so they do not depend on
+    the order of batches.
     """
     values = tf.cast(images, tf.int32) - _CENTRE
     num_pixels = tft.sum(tf.fill(tf.shape(images)[:1], tf.constant(math.prod(image_size), tf.int64)))
@@ -159,22 +163,22 @@ def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.
     of_which = "" if name == IMAGE else f"_{name}"
     mean = tf.identity(offset + _CENTRE, name=f"channel_mean{of_which}")
     variance = tf.identity(variance, name=f"channel_variance{of_which}")
-    deviation = tf.where(variance > 0, tf.sqrt(variance), 1.0)  # a channel of one value becomes 0
+    deviation = tf.where(variance > 0, tf.sqrt(variance), 1.0)  # A constant channel becomes 0.
     return (tf.cast(images, tf.float32) - tf.cast(mean, tf.float32)) / tf.cast(deviation, tf.float32)
 
 
 def _sum_pixels(values: tf.Tensor) -> tf.Tensor:
-    """int32 [batch, height, width, channels] -> int64 [batch, channels]; no row comes near the limits of int32."""
+    """Sums int32 [batch, height, width, channels] to int64 [batch, channels]. The sum of a row fits into int32."""
     return tf.reduce_sum(tf.cast(tf.reduce_sum(values, axis=2), tf.int64), axis=1)
 
 
 def _count_classes(feature: Feature, labels: tf.Tensor | tf.RaggedTensor) -> None:
-    """Writes the asset that says how often each class occurs, by name."""
+    """Writes an asset file with the number of occurrences of each class name."""
     values = labels.flat_values if isinstance(labels, tf.RaggedTensor) else tf.reshape(labels, [-1])
     names = tf.gather(tf.constant(feature.label_names), values)
     tft.vocabulary(names, vocab_filename=vocabulary_name(feature.name), store_frequency=True)
 
 
 def vocabulary_name(feature: str) -> str:
-    """The file in `transform_fn/assets` with the classes of a feature, the most frequent first: a count and a name a line."""
+    """Returns the name of the class file in `transform_fn/assets`: a count and a name per line, most frequent first."""
     return feature.replace("/", "-")

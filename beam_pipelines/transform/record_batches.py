@@ -1,7 +1,8 @@
-"""ReadRecordBatches: shards -> batches of parsed examples, as Arrow's record batches, in the order of the shards.
+"""Beam transform that reads shards as batches of parsed examples (Arrow record batches), in record order.
 
-TensorFlow Transform goes over its input once for each phase of the analysis, and an engine keeps what several steps read. So what
-is kept of a batch is a pointer to its records, and they are read again: image bytes never lie in the engine's memory.
+TensorFlow Transform reads its input once for each phase of an analysis, and an engine caches values that several steps
+read. The cached value of a batch is therefore a pointer to its records, which are read again. The engine never keeps
+image bytes in memory.
 """
 
 import dataclasses
@@ -27,21 +28,21 @@ from tf_input.dataset_format import Feature, Manifest, ShardInfo
 from tf_input.storage.index import ShardIndex
 
 _POINTER = "recordmill_pointer"
-# Decoded, and as stored: enough for the graph to be busy with, and little beside TensorFlow itself.
+# Decoded and stored bytes of a batch: enough work for the graph, and little memory compared with TensorFlow.
 _BATCH_BYTES = 16 << 20
 _MAX_EXAMPLES = 1024
 
 
 class BatchPointer(NamedTuple):
-    """Where the records of a batch lie.
+    """Location of the records of a batch.
 
     Attributes:
-        path: The path of their shard.
-        offset: The place of the first record in the shard, in bytes.
-        num_bytes: The length of all records together, in bytes.
-        record_index: The place of the first record among those of the shard.
-        schema: The schema of TensorFlow Metadata by which they are parsed, serialized.
-        progress_directory: The directory where they are counted; empty: nowhere.
+        path: The path of the shard.
+        offset: The offset of the first record in the shard, in bytes.
+        num_bytes: The total length of the records, in bytes.
+        record_index: The index of the first record in the shard.
+        schema: The serialized TensorFlow Metadata schema for parsing the records.
+        progress_directory: The directory for progress counts, or an empty string to disable them.
     """
 
     path: str
@@ -53,11 +54,11 @@ class BatchPointer(NamedTuple):
 
 
 class PointedRecordBatch(pa.RecordBatch):
-    """The element type of what `ReadRecordBatches` gives, by which Beam finds its coder. No instance is made of it."""
+    """Element type of `ReadRecordBatches`, from which Beam finds the coder. It is never instantiated."""
 
 
 class RecordBatchCoder(beam.coders.Coder):
-    """A record batch as its pointer."""
+    """Encodes a record batch as its pointer."""
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         return batch.schema.metadata[_POINTER.encode()]
@@ -74,14 +75,14 @@ beam.coders.registry.register_coder(PointedRecordBatch, RecordBatchCoder)
 
 @dataclasses.dataclass
 class ReadRecordBatches(beam.PTransform):
-    """Reads the records of shards, in batches.
+    """Reads the records of shards in batches.
 
     Attributes:
-        directory: The directory of the data set.
-        shards: The shards that are read.
-        schema: The features that are parsed.
-        example_bytes: The memory that an example takes, decoded, in bytes.
-        progress_directory: The directory where examples are counted; empty: nowhere.
+        directory: The directory of the dataset.
+        shards: The shards to read.
+        schema: The features to parse.
+        example_bytes: The memory for a decoded example, in bytes.
+        progress_directory: The directory for progress counts, or an empty string to disable them.
     """
 
     directory: str
@@ -99,7 +100,7 @@ class ReadRecordBatches(beam.PTransform):
         )
 
     def pointers(self, shard: ShardInfo) -> Iterator[BatchPointer]:
-        """The batches of a shard, in its order."""
+        """Yields the batches of a shard in record order."""
         schema = metadata_schema(self.schema).SerializeToString()
         max_examples = max(1, min(_MAX_EXAMPLES, _BATCH_BYTES // self.example_bytes))
         for record_index, offset, end in batch_extents(self.directory, shard, max_examples):
@@ -110,10 +111,10 @@ class ReadRecordBatches(beam.PTransform):
 def batch_extents(
     directory: str, shard: ShardInfo, max_examples: int, max_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[int, int, int]]:
-    """Divides a shard into batches: (the first record's place, its offset, the last one's end) each.
+    """Divides a shard into batches. Yields (index of the first record, its offset, end offset of the last record).
 
     Raises:
-        RunError: The index is missing or damaged.
+        RunError: The index is missing or corrupt.
     """
     path = f"{directory}/{shard.index}"
     try:
@@ -138,7 +139,7 @@ def read_batch(pointer: BatchPointer) -> pa.RecordBatch:
     """Reads, checks and parses the records of a batch.
 
     Raises:
-        RunError: A record is damaged.
+        RunError: A record is corrupt.
     """
     interrupts.check()
     records = list(_read_records(pointer))
@@ -165,14 +166,14 @@ _of_thread = threading.local()
 
 
 def _parser(schema: bytes) -> ExamplesToRecordBatchDecoder:
-    """The parser of this thread, for it keeps what it is about to parse."""
+    """Returns the parser of this thread. Parsers are not thread-safe, because they store their input."""
     if getattr(_of_thread, "schema", None) != schema:
         _of_thread.schema, _of_thread.parser = schema, ExamplesToRecordBatchDecoder(schema)
     return _of_thread.parser
 
 
 def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
-    """A schema of TensorFlow Metadata, by which examples become the tensors that `tf_input.decoding.schema.parse_examples` gives."""
+    """Returns a TensorFlow Metadata schema that gives the same tensors as `tf_input.decoding.schema.parse_examples`."""
     manifest = Manifest("", 0, tuple(schema), {}, 0, 0)
     proto = text_format.Parse(schema_pbtxt(manifest), schema_pb2.Schema())
     representations = proto.tensor_representation_group[""].tensor_representation
@@ -187,14 +188,15 @@ def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
             continue
         ragged = representation.ragged_tensor
         ragged.feature_path.step.append(feature.name)
-        ragged.row_partition_dtype = schema_pb2.TensorRepresentation.RowPartitionDType.INT32  # as tf.io.RaggedFeature has it
+        # The same type as in tf.io.RaggedFeature.
+        ragged.row_partition_dtype = schema_pb2.TensorRepresentation.RowPartitionDType.INT32
         for side in feature.shape[1:]:
             ragged.partition.add(uniform_row_length=side)
     return proto
 
 
 def tensor_adapter_config(schema: Sequence[Feature]) -> TensorAdapterConfig:
-    """What TensorFlow Transform is told of the record batches."""
+    """Returns the configuration from which TensorFlow Transform reads the record batches."""
     proto = metadata_schema(schema)
     representations = dict(proto.tensor_representation_group[""].tensor_representation)
     return TensorAdapterConfig(_parser(proto.SerializeToString()).ArrowSchema(), representations)

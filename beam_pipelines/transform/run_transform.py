@@ -1,6 +1,6 @@
-"""`recordmill transform`: the graph of `recordmill analyze`, applied to every example, in one Beam job.
+"""`recordmill transform`: applies the graph of `recordmill analyze` to every example in one Beam job.
 
-    OUT's shards -> transform_shards -> OUT2's shards, of the same numbers -> transform_metadata
+    shards of OUT -> transform_shards -> shards of OUT2 with the same numbers -> transform_metadata
 """
 
 from typing import Any, Iterator, Mapping
@@ -21,17 +21,17 @@ from beam_pipelines.transform.transform_metadata import publish_transformed
 
 
 def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
-    """Writes the transformed data set. Afterwards it is in place, whole, or nothing is.
+    """Writes the transformed dataset. It is published only if it is complete.
 
     Args:
         config: The options of the command.
         options: The options of the Beam pipeline.
 
     Returns:
-        The text to tell of the data set.
+        The text that describes the dataset.
 
     Raises:
-        UserError: The data set or the options are not fit to run.
+        UserError: The dataset or the options are invalid.
         RunError: The run failed for a reason that the user can see.
     """
     quiet_engines()
@@ -50,15 +50,15 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
 
 
 def transform(root: beam.Pipeline, job: TransformJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Adds the whole graph to a pipeline.
+    """Adds the graph of the command to a pipeline.
 
     Args:
-        root: The pipeline to add it to.
-        job: The job to do. Its working directory exists and is this run's alone.
-        run_info: The contents of `run.json` for the run.
+        root: The pipeline.
+        job: The job. Its working directory exists and belongs to this run only.
+        run_info: The contents of `run.json`.
 
     Returns:
-        The name of the data set, as the one element, once it is in place.
+        A PCollection with one element, the name of the dataset, after it is published.
     """
     addresses = [(split, index) for split, shards in job.manifest.splits.items() for index in range(len(shards))]
     shards = (
@@ -76,7 +76,7 @@ class _TransformShard(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """TensorFlow is for workers: what is wrong with the options is answered without it."""
+        """Imports TensorFlow only in workers, so that invalid options are reported without it."""
         self._transform_shard = import_quietly("beam_pipelines.transform.transform_shards", "tensorflow").transform_shard
 
     def process(self, address: tuple[str, int]) -> Iterator[TransformedShard]:

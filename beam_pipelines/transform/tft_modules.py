@@ -1,4 +1,7 @@
-"""TensorFlow Transform, imported without a trace: it would have each `tf.keras`, in this process's children too, be Keras 2."""
+"""Imports TensorFlow Transform without its change to the environment.
+
+The variable that it sets would turn `tf.keras` into Keras 2, also in child processes.
+"""
 
 import os
 

@@ -1,6 +1,6 @@
-"""What a preprocessing function makes of the parsed features, found by tracing it once, before any work.
+"""Traces a preprocessing function once before any work to find its outputs.
 
-And which line of a user's module an operation came from, for what fails only on the data.
+It also records the line of the user's module that created each operation, for failures that only occur on the data.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from beam_pipelines.transform.tft_modules import impl_helper
 from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.transform.transform_graph import TransformGraph
 
-# What TensorFlow Transform lets out.
+# Types that TensorFlow Transform supports as outputs.
 _KINDS = {tf.int64: "integer", tf.float32: "float", tf.string: "text"}
 _NAME = re.compile(f"{COLUMN_PATTERN.pattern}(/{COLUMN_PATTERN.pattern})*")
 _IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
@@ -29,12 +29,12 @@ _RANDOM = (
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """The outputs of a preprocessing function that was traced.
+    """Outputs of a traced preprocessing function.
 
     Attributes:
-        schema: The features of a transformed example, by name in ascending order.
-        targets: The names of those features that a model is to predict.
-        lines: The name of an operation -> the line of the module where it was made.
+        schema: The features of a transformed example, in ascending order of their names.
+        targets: The names of the features that a model predicts.
+        lines: A mapping from operation name to the line of the module that created the operation.
     """
 
     schema: tuple[Feature, ...]
@@ -43,10 +43,10 @@ class Traced:
 
 
 class BadOutputsError(ValueError):
-    """A preprocessing function gives what can't be transformed features.
+    """Raised if the outputs of a preprocessing function are invalid as features.
 
     Attributes:
-        line: The line of the user's module that is to blame; None where none is.
+        line: The line of the user's module with the problem, or None if it is unknown.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -65,15 +65,15 @@ def trace(
     """Calls a preprocessing function with symbolic tensors.
 
     Args:
-        preprocessing_fn: The function from parsed features by name to transformed ones.
-        config: The options that say how they are parsed.
+        preprocessing_fn: The function from parsed features to transformed features, by name.
+        config: The configuration for parsing.
         schema: The features of an example.
-        targets: The names of those features that a model is to predict.
-        temporary_directory: The directory for what TensorFlow Transform writes meanwhile.
-        file: The module whose lines are wanted.
+        targets: The names of the features that a model predicts.
+        temporary_directory: The directory for temporary files of TensorFlow Transform.
+        file: The module whose lines are recorded.
 
     Raises:
-        BadOutputsError: It returns something else, or needs what no graph that is saved can do.
+        BadOutputsError: The outputs are invalid, or an operation cannot be part of a saved graph.
     """
     traced = []
 
@@ -103,7 +103,7 @@ def _check(outputs: Any) -> None:
 
 
 def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence[Feature]) -> Feature:
-    """What passes unchanged is what it was; anything else is what its tensor is."""
+    """Returns the feature for an output. An unchanged input keeps its feature."""
     for feature in schema:
         if value is inputs[feature.name]:
             return dataclasses.replace(feature, name=name)
@@ -117,7 +117,7 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
 
 
 def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int | None, ...]:
-    """The shape of one example's values; None for a first dimension that differs from example to example."""
+    """Returns the shape of one example's values. None means that the first dimension differs between examples."""
     shape = value.shape
     if shape.rank is None:
         raise BadOutputsError(f"output {name!r} has unknown dimensions; expected a known shape (tf.ensure_shape says it)")
@@ -134,7 +134,7 @@ def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int |
 
 
 def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Those of the data set that there still are, by their name or as what they were."""
+    """Yields the targets of the dataset that are still outputs, under their old or new name."""
     for target in targets:
         if target in outputs or target == OBJECTS and any(name.startswith(f"{OBJECTS}/") for name in outputs):
             yield target
@@ -143,22 +143,22 @@ def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping
 
 
 def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
-    """Those of a graph, and of the functions that it calls: those of loops and conditions."""
+    """Yields the operations of a graph and of the functions that it calls, such as loop bodies."""
     yield from graph.get_operations()
-    for function in graph._functions.values():  # there is no other way into them
+    for function in graph._functions.values():  # TensorFlow has no public API for it.
         yield from _operations(function.graph)
 
 
 def _line(operation: tf.Operation, file: str | None) -> int | None:
-    """Where in the module, if there is one, it was made."""
+    """Returns the line of the module that created an operation, or None."""
     if file is None:
-        return None  # quickly: each operation has the frames of all that called what made it
+        return None  # Return early, because reading the traceback of an operation is slow.
     lines = [frame.lineno for frame in operation.traceback or () if frame.filename == file]
     return lines[-1] if lines else None
 
 
 def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> None:
-    """What is saved has to do the same in every process, whenever it runs: training and serving must not differ."""
+    """Checks that a saved graph gives the same results in training and serving, in every process."""
     for operation in operations:
         if operation.type in _IN_PYTHON:
             reason = "a function of Python (tf.py_function, tf.numpy_function) can't be saved; expected TensorFlow's operations"
@@ -169,31 +169,32 @@ def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> N
 
 
 def find_line(operation: str, lines: Mapping[str, int]) -> int | None:
-    """Where an operation was made, as `Traced.lines` says; None if it is not known.
+    """Returns the line that created an operation, from `Traced.lines`, or None if it is unknown.
 
-    One of a function that was put in the place of its call has a name such as `map/while/body/_20/map/while/Decode`: the longest
-    end of it that is known counts.
+    An operation of an inlined function has a name such as `map/while/body/_20/map/while/Decode`. The longest known
+    suffix of the name is used.
     """
     parts = operation.split("/")
     return next((found for start in range(len(parts)) if (found := lines.get("/".join(parts[start:])))), None)
 
 
-_ONE_BY_ONE = 1 << 62  # bytes of an example
+_ONE_BY_ONE = 1 << 62  # Bytes of an example, so that a batch has one record.
 
 
 def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:
-    """Applies a graph to the first batch, and to the first record alone: an output must not be as long by accident.
+    """Applies a graph to the first batch, and to the first record alone, to check the number of output rows.
 
-    Much fails only when it runs, and what comes after the last of the analyzers no engine has run.
+    A batch alone is not enough, because a wrong number of rows can match by chance. Many errors only occur at run time,
+    and no engine has run the operations after the last analyzer.
 
     Args:
-        graph: The graph, as it was written.
-        reader: The reader of the records that were analysed.
-        names: The names of the outputs, as they were when the preprocessing was traced before any work.
+        graph: The graph that was written.
+        reader: The reader of the analyzed records.
+        names: The names of the outputs from the first trace.
 
     Raises:
-        tf.errors.OpError: It fails.
-        BadOutputsError: There are other outputs now, or one has not as many rows as there are records.
+        tf.errors.OpError: The graph fails.
+        BadOutputsError: The outputs have changed, or the number of rows differs from the number of records.
     """
     if set(graph.output_names) != set(names):
         found = f"{', '.join(sorted(names))} first and {', '.join(graph.output_names)} later"

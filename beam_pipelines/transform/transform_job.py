@@ -1,4 +1,4 @@
-"""What `recordmill transform` tells its workers, and what they tell it."""
+"""Job of `recordmill transform`, and the results of its workers."""
 
 import dataclasses
 import hashlib
@@ -22,23 +22,23 @@ from tf_input.regular_files import read_regular
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 
 _VALUE_BYTES = {"int64": 8, "float": 4, "bytes": 0}
-_DECODED_RATIO = 16  # of an image whose size is unknown: what it takes, decoded, for each byte that is stored
-BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # kinds of features that are stored as the bytes of an image
+_DECODED_RATIO = 16  # Estimated ratio of decoded to stored bytes for images of unknown size.
+BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # Kinds of features that are stored as image bytes.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransformJob(OutputPaths):
-    """A run of `recordmill transform`, settled.
+    """A run of `recordmill transform` after all options are resolved.
 
     Attributes:
-        directory: The directory of the data set, which has an analysis.
-        manifest: The manifest of the data set.
+        directory: The directory of the dataset, which has an analysis.
+        manifest: The manifest of the dataset.
         schema: The schema of the transformed examples.
-        targets: The names of those features that a model is to predict.
-        transform_digest: The digest of the transform: with another one, the run fails.
-        example_bytes: The memory that an example takes, about, decoded and transformed, in bytes.
-        output: The directory of the data set that is written; it and the fields behind `name` are those of `OutputPaths`.
-        name: The name of the data set that is written.
+        targets: The names of the features that a model predicts.
+        transform_digest: The digest of the transform. If it changes during the run, the run fails.
+        example_bytes: The approximate memory for a decoded and transformed example, in bytes.
+        output: The directory of the new dataset. For this field and the fields after `name`, see `OutputPaths`.
+        name: The name of the new dataset.
     """
 
     directory: str
@@ -57,24 +57,24 @@ class TransformJob(OutputPaths):
 
     @property
     def has_label(self) -> bool:
-        """Whether an example has one class, which the index then speaks of."""
+        """Whether an example has exactly one class, which the index then contains."""
         return any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in self.schema)
 
     @property
     def image_piece(self) -> int | None:
-        """The piece of a serialized example that is the image; None where it is not stored as bytes."""
+        """The index of the image among the pieces of a serialized example, or None if it is not stored as bytes."""
         is_stored = any(one.name == IMAGE and one.kind in BYTES_OF_IMAGES for one in self.schema)
         return value_piece(self.schema, IMAGE) if is_stored else None
 
 
 class TransformedShard(NamedTuple):
-    """A shard that is in place.
+    """A completed shard.
 
     Attributes:
-        address: The split and the number of the shard.
+        address: The split and the index of the shard.
         info: The entry of the shard in the manifest.
-        labels: Feature with class names -> the sequence of its labels, for the shuffle quality.
-        label_counts: Feature with class names -> label -> how often it occurs.
+        labels: A mapping from class feature to the summary of its labels, for the shuffle quality.
+        label_counts: A mapping from class feature to the number of occurrences of each label.
     """
 
     address: ShardAddress
@@ -84,10 +84,10 @@ class TransformedShard(NamedTuple):
 
 
 def make_job(config: TransformConfig) -> TransformJob:
-    """Looks at the data set, its transform and the output.
+    """Checks the dataset, its transform and the output, and makes the job.
 
     Raises:
-        UserError: They are not fit to run.
+        UserError: A check failed.
     """
     manifest = open_for_analysis(config.directory, "transform")
     if is_remote(config.output):
@@ -111,7 +111,7 @@ def make_job(config: TransformConfig) -> TransformJob:
 
 
 def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, str]:
-    """What a data set's transform says of itself, and its digest, as `tf_input.transform.transforms.Transform` has it."""
+    """Returns the description and the digest of a transform, as in `tf_input.transform.transforms.Transform`."""
     path = f"{directory}/{TRANSFORM}"
     try:
         data = read_regular(path)
@@ -125,7 +125,7 @@ def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, 
 
 
 def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ...]) -> int:
-    """About what an example takes in memory while it is transformed."""
+    """Returns the approximate memory for an example during the transform, in bytes."""
     sides = image_sides(directory, manifest)
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))

@@ -1,4 +1,4 @@
-"""The metadata of a data set of transformed examples, and its publishing."""
+"""Creates and publishes the metadata of a dataset of transformed examples."""
 
 from collections import Counter
 from typing import Any, Mapping, Sequence
@@ -15,10 +15,10 @@ from tf_input.dataset_format import DEAD_LETTERS, IMAGE, LABEL, MANIFEST, OBJECT
 
 
 def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
-    """Writes the metadata of a data set whose shards are there, and publishes it; its name.
+    """Writes the metadata of a dataset whose shards are complete, publishes the dataset, and returns its name.
 
     Raises:
-        RunError: The data set that was transformed is not what it was.
+        RunError: The source dataset has changed during the run.
     """
     interrupts.check()
     read = files_at(job.directory).read
@@ -35,7 +35,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
 
 
 def make_manifest(job: TransformJob, shards: Mapping[str, Sequence[TransformedShard]]) -> Manifest:
-    """The manifest of the transformed data set, whose inputs are the examples of the other one, of which none is refused."""
+    """Returns the manifest of the transformed dataset. Its inputs are the examples of the source dataset."""
     return Manifest(
         name=job.name,
         seed=job.manifest.seed,
@@ -54,13 +54,15 @@ def transformed_statistics(
     source: Manifest,
     stored: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The contents of `statistics.json`. What is known of images, masks and boxes that are passed on stays; nothing is of others.
+    """Returns the contents of `statistics.json`.
+
+    Facts about unchanged images, masks and boxes are copied. Facts about changed features are unknown.
 
     Args:
-        manifest: The manifest of the transformed data set.
+        manifest: The manifest of the transformed dataset.
         shards: The shards of its splits, in order.
-        source: The manifest of the data set that was transformed.
-        stored: The contents of that data set's `statistics.json`.
+        source: The manifest of the source dataset.
+        stored: The contents of the source dataset's `statistics.json`.
     """
     features = manifest.features
     is_same = IMAGE in features and features[IMAGE].kind in BYTES_OF_IMAGES and features[IMAGE] == source.features.get(IMAGE)

@@ -1,4 +1,4 @@
-"""What a worker does for `recordmill transform`: a shard in, the shard of the same number with the transformed examples out.
+"""Worker function of `recordmill transform`: reads a shard, and writes the shard of transformed examples.
 
     records -> batches -> graph, in threads ahead of the writer -> records in the same order
 """
@@ -33,11 +33,11 @@ from tf_input.transform.transforms import Transform
 
 _BATCH_BYTES = 8 << 20
 _MAX_EXAMPLES = 1024
-_MAX_REASON = 300  # characters of what TensorFlow says of a failure
+_MAX_REASON = 300  # Characters of a TensorFlow error message.
 
 
 class _Batch(NamedTuple):
-    """Consecutive records of a shard, the first of them by its number."""
+    """Consecutive records of a shard, with the index of the first record."""
 
     path: str
     first: int
@@ -45,13 +45,13 @@ class _Batch(NamedTuple):
 
 
 class _Transformed(NamedTuple):
-    """A batch, ready to be written.
+    """A transformed batch that is ready to be written.
 
     Attributes:
-        examples: Serialized, each in the pieces of `encode_pieces`.
-        labels: Feature with class names -> its labels, of all examples one after the other.
-        sequences: Feature with class names -> the one label that stands for those of an example, of each example: see
-            `quality.one_label`. The shuffle quality is computed from it.
+        examples: The serialized examples, each in the pieces of `encode_pieces`.
+        labels: A mapping from class feature to the concatenated labels of all examples.
+        sequences: A mapping from class feature to one label per example (see `quality.one_label`), for the shuffle
+            quality.
     """
 
     examples: list[list[bytes]]
@@ -60,10 +60,10 @@ class _Transformed(NamedTuple):
 
 
 def transform_shard(job: TransformJob, split: str, shard_index: int) -> TransformedShard:
-    """Reads a shard, and writes what its records become, in their order.
+    """Reads a shard, and writes its transformed records in the same order.
 
     Raises:
-        RunError: A record is damaged, or the transform fails on it, or is not the one that it was.
+        RunError: A record is corrupt, the transform fails on it, or the transform has changed.
     """
     shards = job.manifest.splits[split]
     source, address = shards[shard_index], ShardAddress(split, shard_index, len(shards))
@@ -109,10 +109,10 @@ def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iter
 
 
 def _batches(job: TransformJob, shard: ShardInfo) -> Iterator[_Batch]:
-    """The records of a shard, so many at a time as may be in memory, whatever the number of workers.
+    """Yields the records of a shard in batches that fit into memory, independent of the number of workers.
 
     Raises:
-        RunError: One is damaged, or there are not as many as the manifest says.
+        RunError: A record is corrupt, or the number of records differs from the manifest.
     """
     path = f"{job.directory}/{shard.name}"
     records: list[Record] = []
@@ -133,10 +133,10 @@ _loaded: dict[tuple[str, str], "_Transformer"] = {}
 
 
 def _load(job: TransformJob) -> "_Transformer":
-    """Loads the graph once a process: of one run at a time, for it takes memory.
+    """Loads the graph once per process. Only the graph of one run is kept, because it needs memory.
 
     Raises:
-        RunError: It is not the one that it was, or is damaged.
+        RunError: The graph has changed or is corrupt.
     """
     key = (job.directory, job.transform_digest)
     with _lock:
@@ -154,30 +154,31 @@ def _load(job: TransformJob) -> "_Transformer":
 
 
 class _Transformer:
-    """A function from a batch of records to serialized examples. Any number of threads may call it.
+    """Thread-safe function from a batch of records to serialized examples.
 
     Args:
-        transform: The transform that is applied.
+        transform: The transform to apply.
         schema: The schema of the records.
     """
 
     def __init__(self, transform: Transform, schema: Sequence[Feature]) -> None:
-        self._transform = transform  # a graph that is freed takes the functions with it that loops and conditions call
+        # Keep a reference. A graph that is freed also frees the functions of its loops and conditions.
+        self._transform = transform
         self._schema = transform.info.schema
         names = [feature.name for feature in self._schema]
 
         @functools.partial(tf.function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
         def apply(serialized: tf.Tensor) -> Mapping[str, Any]:
-            with tf.device("CPU:0"):  # as the reader does
+            with tf.device("CPU:0"):  # The reader uses the CPU too.
                 return transform.parse(serialized, schema, names)
 
-        self._apply = apply.get_concrete_function()  # traced here, and not by each thread that comes first
+        self._apply = apply.get_concrete_function()  # Trace here once, so that threads do not trace in parallel.
 
     def __call__(self, batch: _Batch) -> _Transformed:
         """Transforms the records of a batch.
 
         Raises:
-            RunError: It fails on a record, or an output has not as many rows as there are records.
+            RunError: The transform fails on a record, or the number of output rows differs from the number of records.
         """
         try:
             outputs = self._apply(tf.constant([record.data for record in batch.records]))
@@ -200,7 +201,7 @@ class _Transformer:
         return _Transformed([encode_pieces(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
 
     def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
-        """Tries record after record, to name the one on which it fails."""
+        """Applies the graph to one record at a time, to name the record on which it fails."""
         place = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
         for position, record in enumerate(batch.records):
             try:
@@ -213,10 +214,10 @@ class _Transformer:
 
 
 def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
-    """The values of each example in a batch, as `encode_pieces` takes them."""
+    """Returns the values of each example in a batch, in the format of `encode_pieces`."""
     if isinstance(value, tf.RaggedTensor):
         splits, *inner = (one.numpy() for one in value.nested_row_splits)
-        for one in inner:  # of which each row is divided into as many
+        for one in inner:  # Convert the row splits into splits of the flat values.
             splits = one[splits]
         values = value.flat_values.numpy()
         rows = [values[start:end].ravel() for start, end in zip(splits, splits[1:])]

@@ -1,4 +1,4 @@
-"""A user's module with `preprocessing_fn`: loaded in whatever process needs it, and its bugs shown by file, line and reason."""
+"""Loads a user's module with `preprocessing_fn` in any process, and reports its errors by file, line and reason."""
 
 import contextlib
 import dataclasses
@@ -18,9 +18,10 @@ _FUNCTION = "preprocessing_fn"
 
 @dataclasses.dataclass(frozen=True)
 class UserPreprocessing:
-    """The preprocessing function of a module. It travels as the module's text: a worker need not be able to import it.
+    """The preprocessing function of a user's module.
 
-    What lies beside the module can be imported where its folder is there; a cluster's workers need it installed.
+    It is sent to workers as source text, so they do not need to import the module. Modules in the same folder can be
+    imported if the folder exists. On a cluster, they must be installed on the workers.
 
     Attributes:
         path: The path of the module, as the user gave it.
@@ -37,10 +38,10 @@ class UserPreprocessing:
         """Reads and runs a module.
 
         Raises:
-            UserError: It is missing, no text, fails, or does not define `preprocessing_fn`.
+            UserError: The module is missing, is not text, fails, or does not define `preprocessing_fn`.
         """
         try:
-            with tokenize.open(path) as file:  # in the encoding that it states
+            with tokenize.open(path) as file:  # Uses the encoding that the file declares.
                 source = file.read()
         except (OSError, UnicodeDecodeError, SyntaxError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
@@ -58,7 +59,7 @@ class UserPreprocessing:
             return self.load()(dict(inputs))
 
     def load(self) -> Callable[[dict[str, Any]], Any] | None:
-        """What the module calls `preprocessing_fn`."""
+        """Returns the module's `preprocessing_fn`, or None."""
         with self._importable():
             return getattr(_load(self.file, self.source), _FUNCTION, None)
 
@@ -74,30 +75,30 @@ class UserPreprocessing:
 
     @contextlib.contextmanager
     def explained(self, *others: type[Exception]) -> Iterator[None]:
-        """Makes whatever the module raises one line.
+        """Context manager that turns any exception of the module into a one-line error.
 
         Args:
-            *others: The classes of errors that are not the module's fault.
+            *others: Exception classes that are not caused by the module.
 
         Raises:
-            UserError: It raised something, be it SystemExit.
+            UserError: The module raised an exception, including SystemExit.
         """
         try:
             yield
         except (UserError, KeyboardInterrupt, *others):
             raise
-        except BaseException as error:  # of whatever class: it is all the module's
+        except BaseException as error:  # The module can raise any class.
             raise self.error(_reason(error), self._line_of(error)) from None
 
     def error(self, reason: str, line: int | None = None) -> UserError:
-        """What to raise; without a line, that of the function's definition is named."""
+        """Returns the error for a reason. Without a line, it names the line of the function definition."""
         if line is None:
             line = self._first_line()
         place = f"{printable(self.path)}, line {line}" if line else printable(self.path)
         return UserError(f"{_OPTION}={place}: {reason}")
 
     def _line_of(self, error: BaseException) -> int | None:
-        """Where in the module it was raised, or what it called that raised it."""
+        """Returns the line of the module that raised the error, or that called the code that raised it."""
         if isinstance(error, SyntaxError) and error.filename == self.file:
             return error.lineno
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
@@ -111,20 +112,20 @@ class UserPreprocessing:
 
 @functools.lru_cache(maxsize=2)
 def _load(file: str, source: str) -> types.ModuleType:
-    """Runs a module's text; once in a process."""
+    """Runs the text of a module once per process."""
     name = f"recordmill_{os.path.splitext(os.path.basename(file))[0]}"
     module = types.ModuleType(name)
     module.__file__ = file
-    sys.modules[name] = module  # while it runs: dataclasses look there
+    sys.modules[name] = module  # Registered while it runs, because dataclasses look up their module there.
     try:
         exec(compile(source, file, "exec"), module.__dict__)
     finally:
-        del sys.modules[name]  # so that what it defines is pickled by value, where an engine wants to
+        del sys.modules[name]  # Engines can then pickle the module's definitions by value.
     return module
 
 
 def _reason(error: BaseException) -> str:
-    """The error on one line: its class, and the beginning of what it says."""
+    """Formats an error as one line: its class and the start of its message."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     words = " ".join(message.split())
     return f"{type(error).__name__}: {words[:500]}" if words else type(error).__name__
