@@ -1,13 +1,14 @@
-"""`recordmill export`: a data set in the formats of others.
+"""`recordmill export`: converts a dataset into other formats.
 
-What comes in is a data set, on a disk or in a store, and nothing of its sources; what goes out is a directory in one of the formats,
-whole, or nothing that looks like one. A Beam pipeline with an element a shard reads each once, in order, and decodes no image.
+The input is a dataset on a disk or in an object store. The sources are not needed. The output is a complete directory
+in one of the formats, or nothing. A Beam pipeline with one element per shard reads each shard once, in order, and
+decodes no image.
 
-    export_job     what is exported, checked, and where to
-    export         the graph; what is told of its result
-    export_shard   one shard: its records go to one of the next five
+    export_job     the checked job: dataset, format and output
+    export         the Beam graph, and the summary of the result
+    export_shard   converts one shard with one of the next five modules
     webdataset  parquet  image_folder  record_files  dali_index
-    examples       what a record has of a feature
-    export_objects    and what formats have of objects
-    safe_names     keys and class names as paths
+    examples       reads the features of a record
+    export_objects converts the objects of an example
+    safe_names     turns keys and class names into safe paths
 """

@@ -1,4 +1,6 @@
-"""Format `dali_index`: for each shard a text with offset and size of each record, as NVIDIA DALI's `readers.tfrecord` wants it.
+"""Format `dali_index`: a text file per shard with the offset and size of each record.
+
+NVIDIA DALI's `readers.tfrecord` needs these files:
 
     fn.readers.tfrecord(
         path=["out/flowers/flowers-train.tfrecord-00000-of-00001"],
@@ -16,11 +18,11 @@ from tf_input.dataset_format import ShardInfo, decode_index
 
 
 def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
-    """The lines of a shard's index for DALI, from its own index: no record is read.
+    """Yields the lines of a shard's DALI index, computed from the dataset's own index without reading records.
 
     Raises:
-        DataError: The index is damaged.
-        StorageError: The index can't be read.
+        DataError: The index is corrupt.
+        StorageError: The index cannot be read.
     """
     path = f"{directory}/{info.index}"
     try:

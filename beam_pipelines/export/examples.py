@@ -1,4 +1,4 @@
-"""What a record has of a feature, by the schema: bytes, texts, numbers in their shape."""
+"""Reads the features of a record according to the schema, as bytes, text or arrays."""
 
 import math
 from typing import Any, Iterator, NamedTuple, Sequence
@@ -10,18 +10,18 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.shard_records import shard_records
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, Manifest
 
-ENCODED = ("image", "mask")  # kinds of features that are files as they are
+ENCODED = ("image", "mask")  # Kinds of features that are complete files.
 EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "gif": "gif", "bmp": "bmp"}
 _SUFFIXES = {"jpeg": (".jpg", ".jpeg", ".jpe", ".jfif")}
 _DTYPES = {"pixels": "uint8", "class_label": "int64", "integer": "int64", "float": "float32", "bbox": "float32"}
 
 
 class ExportedExample(NamedTuple):
-    """A record of a data set.
+    """A record of a dataset.
 
     Attributes:
-        number: The number of the record in its shard, from 0.
-        key: The key of the example; where the schema has none, one by the place of the record.
+        number: The index of the record in its shard.
+        key: The key of the example. Without a key in the schema, it is made from the split, shard and index.
         data: The bytes of the record.
         reader: The reader of the record's features.
     """
@@ -32,11 +32,11 @@ class ExportedExample(NamedTuple):
     reader: ExampleReader
 
     def value(self, feature: Feature) -> Any:
-        """The value of a feature: bytes of a file, a text or a list of texts, or an array of numbers; of one number one without a side.
+        """Returns the value of a feature: bytes of a file, a text, a list of texts, or an array (0-d for a scalar).
 
         Raises:
-            BadExampleError: The example has another number of values than the schema says, or what is not of the feature's kind. One line
-                that names the record.
+            BadExampleError: The number or kind of values does not match the schema. The one-line message names the
+                record.
         """
         try:
             return read_value(self.reader, feature)
@@ -45,16 +45,17 @@ class ExportedExample(NamedTuple):
 
 
 def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -> Iterator[ExportedExample]:
-    """Reads the examples of a shard, in order.
+    """Yields the examples of a shard in order.
 
     Args:
-        path: The path of the shard, local or a URL.
-        split, shard_index: The place of the shard, for the keys of examples whose schema has none, as after `recordmill transform`.
-        manifest: The manifest of the data set.
+        path: The path or URL of the shard.
+        split, shard_index: The address of the shard, for the keys of datasets without keys, as after
+            `recordmill transform`.
+        manifest: The manifest of the dataset.
 
     Raises:
-        BadExampleError: A record is no example. One line that names it.
-        DataError, StorageError: The shard is damaged, or can't be read: see `shard_records`.
+        BadExampleError: A record is not an example. The one-line message names the record.
+        DataError, StorageError: The shard is corrupt or cannot be read. See `shard_records`.
     """
     key = manifest.features.get(KEY)
     has_key = key is not None and key.kind == "text" and not key.shape
@@ -68,12 +69,12 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
 
 
 def dtype_of(feature: Feature) -> np.dtype:
-    """The type of the numbers of a feature that is neither a file nor a text."""
+    """Returns the number type of a feature that is neither a file nor a text."""
     return np.dtype(feature.dtype or _DTYPES[feature.kind]).newbyteorder("<")
 
 
 def read_value(reader: ExampleReader, feature: Feature) -> Any:
-    """Reads the value of a feature from an example, as `ExportedExample.value` describes it."""
+    """Reads the value of a feature from an example. See `ExportedExample.value`."""
     if feature.kind in ENCODED:
         data = _one(reader, feature.name)
         if identify(data) not in EXTENSIONS:
@@ -108,7 +109,7 @@ def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
 
 
 def _read_tensor(reader: ExampleReader, feature: Feature) -> np.ndarray:
-    """Reads a tensor; of one with two unknown sides or more, the shape stands beside it: see `stored_features`."""
+    """Reads a tensor. With two or more unknown dimensions, the shape is a separate feature (see `stored_features`)."""
     shape, name = feature.shape, feature.name
     if shape.count(None) > 1:
         shape, name = tuple(reader.values(f"{feature.name}/shape")), f"{feature.name}/value"
@@ -128,21 +129,21 @@ def _in_shape(numbers: np.ndarray, shape: Sequence[int | None], feature: Feature
 
 
 def names_of(labels: np.ndarray, feature: Feature) -> Any:
-    """The class names of labels: one name for one label, or a list."""
+    """Returns the class name for one label, or a list of class names for several labels."""
     return np.array(feature.label_names, object)[labels].tolist() if labels.ndim else feature.label_names[int(labels)]
 
 
 def file_features(manifest: Manifest) -> Iterator[Feature]:
-    """The features that are files, or tensors, `image` first."""
+    """Yields the features that are files or tensors, with `image` first."""
     yield from sorted((one for one in manifest.schema if one.kind in (*ENCODED, "pixels", "tensor")), key=lambda one: one.name != IMAGE)
 
 
 def extension_of(data: bytes) -> str:
-    """The usual extension of an encoded image, by its first bytes, such as `jpg`."""
+    """Returns the usual extension of an encoded image, such as `jpg`, from its first bytes."""
     return EXTENSIONS[identify(data)]
 
 
 def with_extension(name: str, data: bytes) -> str:
-    """Gives the name of an image's file the extension of its format; a name that has it stays as it is."""
+    """Appends the extension of the image format to a file name, unless the name already has it."""
     usual = _SUFFIXES.get(identify(data), (f".{extension_of(data)}",))
     return name if name.lower().endswith(usual) else f"{name}.{extension_of(data)}"

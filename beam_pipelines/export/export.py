@@ -1,4 +1,4 @@
-"""`recordmill export`: the graph, and what is told of its result.
+"""`recordmill export`: the Beam graph, and the summary of the result.
 
     shards -> export_shard -> files in the working directory -> publish_export
 """
@@ -41,10 +41,12 @@ from beam_pipelines.storage.metadata_files import read_object
 from tf_input.dataset_format import CARD, DATASET_INFO, FEATURES, IMAGE, KEY, SCHEMA, STATISTICS, Manifest, to_json
 
 _HASH = np.dtype("u8")
-_IMAGE_FOLDER_HAS = (IMAGE, KEY, "height", "width")  # one way or another
-_BY_NAMES = ("webdataset", "parquet", "image_folder", "tfrecord")  # formats of which names alone tell `prepare` the splits
+# These features are also part of an image folder, for example as file names.
+_IMAGE_FOLDER_HAS = (IMAGE, KEY, "height", "width")
+# In these formats, `prepare` recognizes splits only by file or folder names.
+_BY_NAMES = ("webdataset", "parquet", "image_folder", "tfrecord")
 
-# How each format is opened: what is imported for it, and called.
+# The imports and the call that open each format.
 _READ = {
     "webdataset": ("import webdataset", 'webdataset.WebDataset("{directory}/{split}-{{000000..{last:06d}}}.tar", shardshuffle=False)'),
     "parquet": ("import datasets", 'datasets.load_dataset("{directory}")'),
@@ -59,27 +61,28 @@ _READ = {
 
 
 def run_export(config: ExportConfig, options: PipelineOptions) -> str:
-    """Writes an export. Afterwards it is in place, whole, or nothing is.
+    """Exports a dataset. The output is published only if it is complete.
 
     Args:
-        config: The configuration of the export, as the user gave it.
+        config: The user's configuration of the export.
         options: The options of the Beam pipeline.
 
     Returns:
-        A text that says what was written, and how to read it.
+        A text that describes the output and how to read it.
 
     Raises:
-        UserError: The data set or the options are not fit to run.
+        UserError: The dataset or the options are invalid.
         RunError: The run failed for a reason that the user can see.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
+    beam.io.filesystems.FileSystems.set_options(options)  # Gives Beam the options for object stores.
     quiet_engines()
     engine = choose_engine(options, "export")
     job = make_job(config)
-    _metadata(job)  # what is damaged there is told before anything is written
+    _metadata(job)  # Reports corrupt metadata before anything is written.
     engine.check([("OUT", job.directory), ("DIR", job.output)], shared_filesystem=config.shared_filesystem, wait=True)
     engine.set_defaults(job.manifest.name, output=job.output, run_id=job.run_id)
-    num_processes = 0 if any_remote(job.directory, job.output) else engine.num_processes  # which know nothing of how stores are reached
+    # Worker processes cannot access object stores.
+    num_processes = 0 if any_remote(job.directory, job.output) else engine.num_processes
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     with working_directory(job, jobs=EngineJobs(engine)), _counted(job, engine) as job, explained_errors(engine):
         pipeline = engine.make_pipeline()
@@ -91,7 +94,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
 
 @contextlib.contextmanager
 def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
-    """Adds to a job the directory where all workers can count what they have done."""
+    """Yields the job with the directory in which all workers can count their progress."""
     if is_remote(job.output) and engine.runs_here:
         with interrupts.temporary_folder() as directory:
             yield dataclasses.replace(job, progress_directory=directory)
@@ -100,16 +103,16 @@ def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
 
 
 def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any], num_processes: int) -> beam.PCollection:
-    """Builds the whole graph of an export.
+    """Builds the Beam graph of an export.
 
     Args:
-        root: The pipeline to which the graph is added.
-        job: The job. Its working directory exists and is this run's alone.
+        root: The pipeline to add the graph to.
+        job: The job. Its working directory exists and belongs to this run only.
         run_info: The facts about the run that are written beside the data.
-        num_processes: The number of light processes beside a worker.
+        num_processes: The number of worker processes for each Beam worker.
 
     Returns:
-        A PCollection of one element, None, once the output is in its place.
+        A PCollection with one element, None, after the output is published.
     """
     addresses = [(split, index) for split, infos in job.manifest.splits.items() for index in range(len(infos))]
     exported = (
@@ -141,14 +144,15 @@ class _ExportShard(ParallelMap):
 def publish_export(
     unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]
 ) -> None:
-    """Moves an export whose files are written to its final place. Returns nothing: Beam cannot encode a path that is
-    not UTF-8.
+    """Publishes an export whose files are complete.
+
+    Returns None, because Beam cannot encode a path that is not UTF-8.
 
     Raises:
-        RunError: Something is missing, or was changed.
-        DataError: The files of two examples have one name.
+        RunError: A file is missing or has changed.
+        DataError: Two examples have the same file name.
     """
-    if not is_in_place(job):  # else an earlier attempt came so far, and nobody heard of it
+    if not is_in_place(job):  # Otherwise, an earlier attempt published the export, but its result was lost.
         shards = sorted(exported)
         found = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
         expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
@@ -163,7 +167,7 @@ def publish_export(
 
 
 def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
-    """Checks, where each example is a file, that no two of them are the same one."""
+    """Checks that no two examples have the same file name, in formats with one file per example."""
     hashes = np.frombuffer(b"".join(shard.names for shard in shards), _HASH)
     values, counts = np.unique(hashes, return_counts=True)
     if len(values) == len(hashes):
@@ -184,7 +188,7 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
 
 
 def _metadata(job: ExportJob) -> Mapping[str, str]:
-    """Name -> contents of what lies beside the files of the shards."""
+    """Returns the names and contents of the metadata files beside the files of the shards."""
     path = f"{job.directory}/{STATISTICS}"
     try:
         return _make_metadata(job, read_object(job.directory, job.manifest, STATISTICS))
@@ -214,7 +218,7 @@ def _make_metadata(job: ExportJob, statistics: Mapping[str, Any]) -> Mapping[str
 
 
 def _how_read(job: ExportJob, directory: str) -> str:
-    """The lines of Python that read an export."""
+    """Returns the Python code that reads an export."""
     split, infos = next(iter(job.manifest.splits.items()))
     imports, call = _READ[job.to]
     return f"{imports}\n\ndata = {call.format(directory=directory, split=split, last=len(infos) - 1, name=infos[0].name)}"

@@ -1,4 +1,4 @@
-"""What `recordmill export` tells its workers, and what they tell it."""
+"""Job of `recordmill export`, and the results of its workers."""
 
 import dataclasses
 import os
@@ -17,19 +17,19 @@ from beam_pipelines.storage.files import is_remote
 from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from tf_input.dataset_format import Manifest
 
-# Written last. It is hidden, since to who reads a format every other file there is a part of the data.
+# This file is written last. Its name is hidden, because readers of some formats treat every other file as data.
 EXPORT = ".recordmill.json"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExportJob(OutputPaths):
-    """A run of `recordmill export`, checked before it begins: its paths are absolute.
+    """A run of `recordmill export` after all checks, with absolute paths.
 
     Attributes:
-        directory: The directory of the data set.
-        manifest: The manifest of the data set, with the splits that are exported alone.
+        directory: The directory of the dataset.
+        manifest: The manifest of the dataset, with only the exported splits.
         to: The format of the export, one of `FORMATS`.
-        output: The directory that the export becomes; for this and what follows see `OutputPaths`.
+        output: The output directory. For this field and the following fields, see `OutputPaths`.
     """
 
     directory: str
@@ -48,10 +48,11 @@ class ExportedShard(NamedTuple):
     """A shard whose files are written.
 
     Attributes:
-        split, shard_index: The place of the shard.
+        split, shard_index: The address of the shard.
         num_examples: The number of examples in the shard.
-        files: (path within the export, size in bytes) of each file; none of those of `image_folder`, which are as many as examples.
-        names: A hash of 8 bytes of the name of each file of `image_folder`, one behind the other.
+        files: The (path within the export, size in bytes) of each file. Empty for `image_folder`, which has a file for
+            each example.
+        names: The concatenated 8-byte hashes of the file names of `image_folder`.
     """
 
     split: str
@@ -62,11 +63,11 @@ class ExportedShard(NamedTuple):
 
 
 def make_job(config: ExportConfig) -> ExportJob:
-    """Looks at the data set and the output, and makes the job of an export.
+    """Checks the dataset and the output, and makes the job of an export.
 
     Raises:
-        UserError: The data set or the output is not fit to run.
-        StorageError: A store does not answer.
+        UserError: The dataset or the output is invalid.
+        StorageError: The object store does not respond.
     """
     try:
         manifest, _ = open_data_set(config.directory)

@@ -1,7 +1,7 @@
-"""The objects of an example in the form of Hugging Face's libraries, for the formats that hold objects.
+"""Converts the objects of an example to the conventions of Hugging Face's libraries.
 
-    objects/bbox     `bbox`: x, y, width, height in pixels of the image as it is stored, float64, with the fewest
-                     decimals that give the same box again: 23 and not 23.0000006, which is the float32 of the record in pixels
+    objects/bbox     `bbox`: x, y, width, height in pixels of the stored image, float64; rounded to the fewest
+                     decimals that give the same float32 box again, such as 23 instead of 23.0000006
     objects/label    `category`
     objects/NAME     `NAME`
 """
@@ -21,19 +21,19 @@ _MAX_DECIMALS = 6
 
 
 def object_field(feature: Feature) -> str:
-    """The name that a feature has among the objects of an example; empty where it is none of theirs."""
+    """Returns the name of a feature among the objects of an example, or an empty string for other features."""
     group, slash, name = feature.name.partition("/")
     return "" if not slash or group != OBJECTS else "category" if name == LABEL else name
 
 
 class ExportedValues:
-    """The values of features as formats have them that hold objects.
+    """Values of features for formats that support objects.
 
     Args:
-        manifest: The manifest of the data set.
+        manifest: The manifest of the dataset.
 
     Raises:
-        UserError: Examples have boxes, and no image that these lie on.
+        UserError: Examples have boxes, but no image that the boxes refer to.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -46,10 +46,10 @@ class ExportedValues:
             raise UserError("--to: examples have boxes and no image; expected one, in whose pixels boxes are exported, or another format")
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
-        """Returns the value of a feature as `ExportedExample.value` does; for boxes float64 [num_objects, 4] in pixels.
+        """Returns the value of a feature, as in `ExportedExample.value`. Boxes are float64 [num_objects, 4] in pixels.
 
         Raises:
-            BadExampleError: The example has no such value, or the size of its image is not known.
+            BadExampleError: The example has no such value, or the size of its image is unknown.
         """
         value = example.value(feature)
         if feature.name != BBOX or not len(value):
@@ -75,9 +75,9 @@ class ExportedValues:
 
 
 def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts float32 sides in 0..1, [2, num_objects], into the first side and the length in pixels.
+    """Converts float32 box sides (0 to 1), [2, num_objects], into the first side and the length in pixels.
 
-    These give the same sides again.
+    The rounded result converts back to the same float32 sides.
     """
     first, second = (_shortest(side, size) for side in sides)
     length = np.round(second - first, _MAX_DECIMALS)
@@ -85,7 +85,7 @@ def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
-    """Converts float32 sides in 0..1 into the pixels with the fewest decimals from which the same float32 follows."""
+    """Converts float32 box sides (0 to 1) into pixels with the fewest decimals that give the same float32 again."""
     pixels = exact = sides.astype(np.float64) * size
     for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
         rounded = np.round(exact, num_decimals)

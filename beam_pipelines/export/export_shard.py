@@ -1,4 +1,4 @@
-"""What a worker does for `recordmill export`: a shard in, its files in another format out."""
+"""Worker function of `recordmill export`: converts one shard into files of another format."""
 
 from typing import Iterable, Iterator
 
@@ -17,18 +17,19 @@ _COUNTED_EXAMPLES = 256
 
 
 def export_shard(shared_job: bytes, split: str, shard_index: int) -> ExportedShard:
-    """Reads a shard, and writes what is in it in the format of the export.
+    """Reads a shard and writes its examples in the format of the export.
 
     Args:
-        shared_job: The `ExportJob`, as `share` gives it.
-        split, shard_index: The place of the shard.
+        shared_job: The `ExportJob`, pickled by `share`.
+        split, shard_index: The address of the shard.
 
     Raises:
-        DataError: A record is damaged, or not what the schema says.
-        StorageError: The shard can't be read, or its files can't be written.
+        DataError: A record is corrupt, or does not match the schema.
+        StorageError: The shard cannot be read, or its files cannot be written.
     """
     job: ExportJob = shared(shared_job)
-    if is_remote(job.output):  # where a job that nobody waits for any more must not write into what another one has begun
+    # In an object store, an abandoned job could otherwise write into the output of a newer job.
+    if is_remote(job.output):
         check_lease(job.scratch_directory, job.holder)
     infos = job.manifest.splits[split]
     path = f"{job.directory}/{infos[shard_index].name}"
@@ -52,7 +53,7 @@ def _write(job: ExportJob, name: str, data: bytes) -> bytes:
 def _contents(
     job: ExportJob, split: str, shard_index: int, num_shards: int, examples: Iterable[ExportedExample]
 ) -> tuple[str, Iterable[bytes]]:
-    """The name and the bytes of the one file that a shard becomes."""
+    """Returns the name and the bytes of the file for a shard."""
     manifest = job.manifest
     match job.to:
         case "webdataset":

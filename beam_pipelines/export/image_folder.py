@@ -1,7 +1,7 @@
-"""Format `image_folder`: `train/ant/1.jpg`, a folder for each split and in it one for each class, as everything reads it.
+"""Format `image_folder`: image files such as `train/ant/1.jpg`, in a folder for each split and class.
 
-The name of a file is its key without the folders of its split and its class, where it has these; see `safe_names.safe_name`. It holds
-images and one class: an example without either is refused, and other features are left out.
+The file name is the key without the folders of its split and class (see `safe_names.safe_name`). The format stores one
+image and one class per example. Examples without these are rejected, and other features are dropped.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from tf_input.dataset_format import IMAGE, Feature, Manifest
 
 
 def class_feature(manifest: Manifest) -> Feature:
-    """The feature that is the one class of an example.
+    """Returns the feature with the class of an example.
 
     Raises:
-        UserError: Examples have no class, or several, or no encoded image.
+        UserError: Examples have no class, several classes, or no encoded image.
     """
     image = manifest.features.get(IMAGE)
     if image is None or image.kind != "image":
@@ -34,7 +34,7 @@ def class_feature(manifest: Manifest) -> Feature:
 
 
 def files(manifest: Manifest, split: str, examples: Iterable[ExportedExample]) -> Iterator[tuple[str, bytes]]:
-    """(path within the export, bytes) of each example's image."""
+    """Yields the (path within the export, bytes) of each example's image."""
     image, label = manifest.features[IMAGE], class_feature(manifest)
     for example in examples:
         data, name = example.value(image), names_of(example.value(label), label)
@@ -42,12 +42,12 @@ def files(manifest: Manifest, split: str, examples: Iterable[ExportedExample]) -
 
 
 def _without_folders(key: str, split: str, label: str) -> str:
-    """A key without the folders of its split and its class, where it has these."""
+    """Removes the folders of the split and the class from the start of a key, if present."""
     folder, slash, rest = key.partition("/")
     within = rest if slash and split in (folder, SPLIT_FOLDERS.get(folder.lower())) else key
     return within.removeprefix(f"{label}/") if within.startswith(f"{label}/") else key
 
 
 def name_hash(name: str) -> bytes:
-    """8 bytes that stand for a name when it is looked for twice."""
+    """Returns an 8-byte hash of a name, for the search for duplicate names."""
     return hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -1,9 +1,11 @@
-"""Format `parquet`: `data/train-00000-of-00016.parquet`, as `datasets.load_dataset(DIR)` of Hugging Face reads it, with class names.
+"""Format `parquet`: files such as `data/train-00000-of-00016.parquet`, with class names.
 
-    image, mask, another image    struct{bytes, path}; the path is the key, with the extension of the format
-    a class label                 int64; its names stand in the metadata of the schema
-    texts and numbers             of their types; of a shape, or of any length, in lists
-    objects/…                     one struct of lists: see `export_objects`
+Hugging Face's `datasets.load_dataset(DIR)` reads them.
+
+    image, mask, another image    struct{bytes, path}; the path is the key with the extension of the format
+    a class label                 int64; the class names are in the metadata of the schema
+    texts and numbers             their own types; lists if they have a shape or any length
+    objects/…                     one struct of lists; see `export_objects`
 """
 
 import io
@@ -19,10 +21,10 @@ from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_fi
 from beam_pipelines.export.safe_names import safe_path
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_place
 
-# A row group is read at once: so much of it, or so many rows.
+# Maximum bytes and rows of a row group, which is read at once.
 _GROUP_BYTES, _GROUP_ROWS = 32 << 20, 1000
 
-# None is left to the defaults of a version of pyarrow that other bytes would come of.
+# All options are explicit, because the defaults, and so the output bytes, can change between pyarrow versions.
 _WRITER: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -35,15 +37,15 @@ _IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
 def shard_file(split: str, shard_index: int, num_shards: int) -> str:
-    """The name of the file of a shard."""
+    """Returns the name of the file of a shard."""
     return f"data/{split}-{shard_place(shard_index, num_shards)}.parquet"
 
 
 def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """The bytes of a Parquet file, in pieces.
+    """Yields the bytes of a Parquet file in chunks.
 
     Args:
-        manifest: The manifest of the data set.
+        manifest: The manifest of the dataset.
         examples: The examples of one shard, in order.
     """
     features = columns_of(manifest)
@@ -59,14 +61,14 @@ def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
 
 
 def columns_of(manifest: Manifest) -> list[Feature]:
-    """The features in the order of their columns: the image, what a model is to predict, and all else."""
+    """Returns the features in column order: the image, the targets, and all other features."""
     first = (IMAGE, *manifest.targets)
     place = lambda name: first.index(name) if name in first else len(first)
     return sorted(manifest.schema, key=lambda one: (place(one.name.partition("/")[0]), one.name))
 
 
 class _Sink(io.RawIOBase):
-    """Where a writer of Parquet writes: its pieces are taken away between two row groups."""
+    """In-memory file for a Parquet writer. Its contents are taken out after each row group."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -84,13 +86,13 @@ class _Sink(io.RawIOBase):
         return len(self._pieces[-1])
 
     def take(self) -> list[bytes]:
-        """What was written since the last time."""
+        """Returns the bytes written since the last call."""
         pieces, self._pieces = self._pieces, []
         return pieces
 
 
 def _groups(examples: Iterable[ExportedExample]) -> Iterator[list[ExportedExample]]:
-    """The examples of each row group; a shard without examples has one group that is empty."""
+    """Yields the examples of each row group. A shard without examples has one empty group."""
     group: list[ExportedExample] = []
     num_bytes = 0
     for example in examples:
@@ -129,7 +131,7 @@ def _dtype_of(feature: Feature) -> np.dtype:
 
 
 def _describe(feature: Feature) -> dict[str, Any]:
-    """A feature as the library has it: https://huggingface.co/docs/datasets/about_dataset_features."""
+    """Returns a feature in the format of https://huggingface.co/docs/datasets/about_dataset_features."""
     match feature.kind:
         case "image" | "mask":
             return {"_type": "Image"}
@@ -169,6 +171,6 @@ def _column(feature: Feature, values: Sequence[Any], examples: Sequence[Exported
     for side in reversed(feature.shape):
         if side is not None:
             column = pa.FixedSizeListArray.from_arrays(column, side)
-        else:  # the first
+        else:  # Only the first dimension can be unknown.
             column = pa.ListArray.from_arrays(np.cumsum([0, *map(len, values)], dtype=np.int32), column)
     return column

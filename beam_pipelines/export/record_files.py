@@ -1,4 +1,4 @@
-"""Formats `tfrecord` and `array_record`: the very records, in other files."""
+"""Formats `tfrecord` and `array_record`: copies the records unchanged into other files."""
 
 import pathlib
 import tempfile
@@ -11,19 +11,19 @@ from beam_pipelines.tfrecord.record_writer import frame
 from tf_input.dataset_format import shard_place
 
 ARRAY_RECORD = "array_record"
-ARRAY_RECORD_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"  # as TensorFlow Datasets names them
+ARRAY_RECORD_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"  # File name template of TensorFlow Datasets.
 
 _GZIP = zlib.MAX_WBITS | 16
 _READ_BYTES = 1 << 20
 
 
 def gzip_file(split: str, shard_index: int, num_shards: int) -> str:
-    """The name of the file of a shard, of format `tfrecord`."""
+    """Returns the name of the file of a shard in format `tfrecord`."""
     return f"{split}-{shard_place(shard_index, num_shards)}.tfrecord.gz"
 
 
 def gzip_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """The bytes of a TFRecord file that is compressed as a whole, in pieces. Its header has no time."""
+    """Yields the bytes of a GZIP-compressed TFRecord file in chunks. Its header has no timestamp."""
     compressor = zlib.compressobj(wbits=_GZIP)
     for example in examples:
         for piece in frame(example.data):
@@ -32,18 +32,18 @@ def gzip_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
 
 
 def array_record_file(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    """The name of the file of a shard, of format `array_record`."""
+    """Returns the name of the file of a shard in format `array_record`."""
     return f"{name}-{split}.array_record-{shard_place(shard_index, num_shards)}"
 
 
 def array_record_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """The bytes of an ArrayRecord file, in pieces: its library writes to local paths alone."""
+    """Yields the bytes of an ArrayRecord file in chunks. Uses a temporary file, which the library requires."""
     check_array_record(f"--to={ARRAY_RECORD}")
     from array_record.python.array_record_module import ArrayRecordWriter
 
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         path = pathlib.Path(folder, "records")
-        writer = ArrayRecordWriter(str(path), "group_size:1")  # a record is read alone
+        writer = ArrayRecordWriter(str(path), "group_size:1")  # Allows reading a single record efficiently.
         try:
             for example in examples:
                 writer.write(example.data)

@@ -1,6 +1,9 @@
-"""Keys and class names as parts of paths: none leads out of its folder, and no two become one.
+"""Turns keys and class names into safe parts of paths.
 
-What a path cannot have is written as in a URL: `%` and two hex digits. What is too long is cut, behind `%~` stands its hash.
+A path stays inside its folder, and different names stay different.
+
+Characters that are not allowed in a path are escaped as in a URL, with `%` and two hex digits. Long names are shortened
+and end with `%~` and a hash.
 
     ../up        %2E./up
     a//b         a/%/b
@@ -11,25 +14,26 @@ What a path cannot have is written as in a URL: `%` and two hex digits. What is 
 import hashlib
 import re
 
-# What leads elsewhere, or is for terminals, and what reads like an escape. A tar file takes all behind the first dot for an extension.
+# Path separators, control characters, and text that looks like an escape. WebDataset treats everything after the first
+# dot of a name as the extension.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\/]|%(?=[0-9A-Fa-f]{2}|~|$)")
 _UNSAFE_OR_DOT = re.compile(rf"{_UNSAFE.pattern}|\.")
-_HIDDEN = re.compile(r"^(\.|_(?=_))")  # readers of folders and of tar files pass over what begins so
-_MAX_PART, _MAX_PATH = 200, 1000  # bytes
+_HIDDEN = re.compile(r"^(\.|_(?=_))")  # Readers of folders and tar files skip names that start with these characters.
+_MAX_PART, _MAX_PATH = 200, 1000  # In bytes.
 
 
 def safe_name(text: str) -> str:
-    """Writes a text as one part of a path."""
+    """Converts text to one component of a path."""
     return _part(text, _UNSAFE)
 
 
 def safe_path(text: str) -> str:
-    """Writes a text as a relative path."""
+    """Converts text to a relative path."""
     return _path(text, _UNSAFE)
 
 
 def safe_stem(text: str) -> str:
-    """Writes a text as a relative path whose last part has no dot."""
+    """Converts text to a relative path whose last component contains no dot."""
     return _path(text, _UNSAFE_OR_DOT)
 
 

@@ -1,11 +1,12 @@
-"""Format `webdataset`: tar files, `train-000000.tar`, whose members belong together by their names.
+"""Format `webdataset`: tar files such as `train-000000.tar`, whose members are grouped into samples by name.
 
-    ant/1%2Ejpg.jpg          the image, by its format (.npy of one without a format)
-    ant/1%2Ejpg.cls          the number of the class of `label`, if each example has one
-    ant/1%2Ejpg.mask.png     a mask, another image, a tensor (.npy): behind its name
-    ant/1%2Ejpg.json         the key as it is, and all else; classes by their names, objects as `export_objects` says
+    ant/1%2Ejpg.jpg          the image with the extension of its format (.npy without a format)
+    ant/1%2Ejpg.cls          the label number of `label`, if each example has one class
+    ant/1%2Ejpg.mask.png     a mask, another image or a tensor (.npy), with its name in the extension
+    ant/1%2Ejpg.json         the unchanged key and all other features; class names, and objects as in `export_objects`
 
-The name of a sample is its key, see `safe_names.safe_stem`. The same examples give the same bytes: no times, no owners.
+The name of a sample is its key (see `safe_names.safe_stem`). The tar files contain no times or owners, so equal
+examples give equal bytes.
 """
 
 import io
@@ -24,15 +25,15 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 def shard_file(split: str, shard_index: int) -> str:
-    """The name of the file of a shard."""
+    """Returns the name of the file of a shard."""
     return f"{split}-{shard_index:06d}.tar"
 
 
 def tar_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
-    """The bytes of a tar file, in pieces.
+    """Yields the bytes of a tar file in chunks.
 
     Args:
-        manifest: The manifest of the data set.
+        manifest: The manifest of the dataset.
         examples: The examples of one shard, in order.
     """
     files = list(file_features(manifest))
@@ -64,7 +65,7 @@ def _file_member(name: str, feature: Feature, value: bytes | np.ndarray) -> Iter
 
 
 def _put(fields: dict[str, Any], feature: Feature, value: Any) -> None:
-    """Adds a value to the fields of a JSON object; those of objects have one of their own."""
+    """Adds a value to the fields of a JSON object. Values of objects go into a nested field."""
     if feature.kind == "class_label":
         value = names_of(value, feature)
     elif isinstance(value, np.ndarray):
