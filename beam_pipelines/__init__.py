@@ -1,18 +1,18 @@
-"""Turns a heap of images and labels into a globally shuffled, sharded TFRecord data set, with Apache Beam.
+"""Converts images and labels to a globally shuffled, sharded TFRecord dataset with Apache Beam.
 
-Data go from left to right, and each room says in its `__init__` what comes in and what goes out:
+The `__init__` module of each package describes its inputs and outputs:
 
-    __main__ lean launch pipeline   the command; what of Beam it imports; one run of it from outside; the whole graph on one page
-    options config runners          what the user typed; what it means; what each engine needs
-    sources splits shuffle          the stages: list, settle splits where a hash does not, plan,
-    shards publish                  write, sum up; none imports another, `pipeline` alone composes them
-    verify quality leaks repair     what is done with a data set that is written
+    __main__ lean launch pipeline   the command line; partial import of Beam; a `prepare` run; its pipeline
+    options config runners          command-line options; configurations; Beam runners
+    sources splits shuffle          the stages of the pipeline: list, assign splits, plan,
+    shards publish                  write shards, publish; stages do not import each other, `pipeline` composes them
+    verify quality leaks repair     commands for existing datasets
     transform export
-    report                          the page of a data set, for people
-    images                          what is checked and stored of an image, and what follows it
-    elements tfrecord               what travels between stages; the record format
-    parallel storage                every core; disks and object stores
-    errors quiet                    what a user is told; libraries that would tell more
+    report                          the HTML report of a dataset
+    images                          checks, conversion and analysis of images
+    elements tfrecord               the elements of PCollections; the record format
+    parallel storage                worker processes; disks and object stores
+    errors quiet                    errors for the user; suppression of the log messages of libraries
 
-A room imports those below it, never the other way round: `tests/test_rooms.py` has the table.
+A package imports only packages below it. `tests/test_rooms.py` checks this.
 """

@@ -1,6 +1,6 @@
-"""The command line: our flags become a PrepareConfig, the rest Beam's PipelineOptions.
+"""The command line `recordmill`, with a function for each command.
 
-Beam is imported only once our own flags are right: a typing error is answered at once.
+Beam is imported only after recordmill's own options are checked, so that errors in these options are reported at once.
 """
 
 import argparse
@@ -55,17 +55,18 @@ from beam_pipelines.transform.transform_job import make_job
 from tf_input.cores import num_cores
 from tf_input.dataset_format import MANIFEST
 
-# Whether this process is the command's alone; else whoever calls `main` may have other uses for what it imports.
+# Whether this process runs only the command. If other code calls `main`, that code may use Beam in other ways.
 _is_command = False
 
-# Most shells do not expand `--output=~/out`, which would create a folder called `~`. A value such as `--label_separator '~'` is no path.
+# Most shells do not expand `--output=~/out`, which would create a folder named `~`. A single `~` is not a path here.
 _HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/.)")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command line, and returns its exit code.
+    """Runs a command line and returns its exit code.
 
-    That is 0 where it is done, 1 where the run failed and may be tried again, 2 where it would fail again; of a signal see `interrupts`.
+    The exit code is 0 for success, 1 for a failure that may succeed when retried, and 2 for a failure that would occur
+    again. For the exit codes after signals, see `interrupts`.
     """
     interrupts.listen()
     log.set_format(None)
@@ -80,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         log.clear_error(error_json)
         parser = make_parser()
-        if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may go on
+        if "_ARGCOMPLETE" in os.environ:  # a shell requests completions
             importlib.import_module("argcomplete").autocomplete(parser)
         arguments, others = parser.parse_known_args(argv)
         log.set_format(arguments.log_format, quiet=getattr(arguments, "quiet", False))
@@ -112,10 +113,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill prepare`: writes a data set, or, with `--estimate`, says what a run would be like."""
+    """Runs `recordmill prepare`: writes a dataset, or prints an estimate with `--estimate`."""
     beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
     if any("://" in place for place in (*arguments.label_names, arguments.label_names_from or "")):
-        _import("runners.jobs").use_for_stores(beam_flags, "prepare")  # these are read with the options
+        _import("runners.jobs").use_for_stores(beam_flags, "prepare")  # files that `make_config` reads
     config = make_config(arguments)
     if arguments.estimate:
         _print(estimate(config, beam_flags))
@@ -142,9 +143,14 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """Starts light processes beside this one, where they do the work, and imports a module meanwhile that needs Beam.
+    """Starts worker processes for a local run and imports a module that needs Beam in the meantime.
 
-    Beam is imported without what only stores need of it, where none of the paths is in one.
+    If none of the paths is in an object store, Beam's optional modules for object stores are not imported.
+
+    Args:
+        name: The name of the module, relative to `beam_pipelines`.
+        beam_flags: Beam's options. With another runner or other modes of the DirectRunner, the function does nothing.
+        *paths: The paths that the command uses, or None.
     """
     if any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
         return
@@ -155,7 +161,7 @@ def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
 
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill analyze`: writes the graph of TensorFlow Transform for a data set."""
+    """Runs `recordmill analyze`: writes the TensorFlow Transform graph of a dataset."""
     config = make_analyze_config(arguments)
     check_analysis(config)
     options = _import("runners.jobs").parse_pipeline_options(beam_flags, "analyze")
@@ -163,38 +169,42 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill transform`: applies that graph, and writes what comes out as a data set."""
+    """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
     config = make_transform_config(arguments)
-    make_job(config)  # what is wrong is answered before Beam is imported
+    make_job(config)  # reports errors early
     _tell(_import("transform.run_transform").run_transform(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill repair`: makes damaged shards of a data set again, and prints what it does."""
+    """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints its actions."""
     config = make_repair_config(arguments)
-    if beam_flags:  # of what reaches an object store
+    if beam_flags:  # options for object stores
         _import("runners.jobs").use_for_stores(beam_flags, "repair")
-    for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # with pyarrow, which takes a while
-        if config.is_dry or not log.is_quiet():  # what is damaged was asked for
+    for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # a slow import of pyarrow
+        if config.is_dry or not log.is_quiet():  # a dry run prints corrupt files even with --quiet
             _print(line)
 
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill verify`: compares a data set with what was written, and prints a report; FoundError where something is damaged."""
+    """Runs `recordmill verify`: compares a dataset with its manifest and prints a report.
+
+    Raises:
+        FoundError: A file is corrupt.
+    """
     config = make_verify_config(arguments)
     if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
         _begin_here("verify.verify", beam_flags, config.report)
     module = _import("verify.verify")
     report = module.run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
     _print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe())
-    if config.report:  # what was found is told, whether it can be written or not
+    if config.report:  # written last, because writing may fail
         module.write_report(report, config.report)
     if report.damages:
         raise report.failure()
 
 
 def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill report`: writes the page of a data set, and prints where it is."""
+    """Runs `recordmill report`: writes the HTML report of a dataset and prints its path."""
     directory = parse_directory("OUT", arguments.directory)
     page = None if arguments.page is None else parse_directory("--page", arguments.page)
     if beam_flags:
@@ -204,16 +214,20 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     except OSError as error:
         raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
     check_names(directory, manifest)
-    module = importlib.import_module("beam_pipelines.report.write_report")  # with pyarrow, which takes a while
+    module = importlib.import_module("beam_pipelines.report.write_report")  # a slow import of pyarrow
     _print(module.run_report(directory, manifest, page))
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill leaks`: prints what lies apart in data sets and belongs together; FoundError where something does."""
+    """Runs `recordmill leaks`: prints near-duplicates and groups that are in several splits or datasets.
+
+    Raises:
+        FoundError: A leak was found.
+    """
     config = make_leaks_config(arguments)
-    if beam_flags:  # of what reaches an object store
+    if beam_flags:  # options for object stores
         _import("runners.jobs").use_for_stores(beam_flags, "leaks")
-    module = importlib.import_module("beam_pipelines.leaks.leaks")  # with pyarrow, which takes a while
+    module = importlib.import_module("beam_pipelines.leaks.leaks")  # a slow import of pyarrow
     found = module.run_leaks(config)
     _print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found))
     if error := module.failure(config, found):
@@ -221,19 +235,19 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill export`: writes a data set in another format."""
+    """Runs `recordmill export`: writes a dataset in another format."""
     config = make_export_config(arguments)
     if not any_remote(config.directory, config.output):
-        importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # what is wrong is answered before Beam is imported
+        importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # reports errors early
     _tell(_import("export.export").run_export(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "export")))
 
 
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill quality`: prints how well TFRecords are shuffled, and draws it where that is asked for."""
+    """Runs `recordmill quality`: prints how well TFRecord files are shuffled, and writes a plot with `--plot`."""
     config = make_quality_config(arguments)
     if beam_flags:
         _import("runners.jobs").use_for_stores(beam_flags, "quality")
-    module = importlib.import_module("beam_pipelines.quality.quality")  # with pyarrow, which takes a while
+    module = importlib.import_module("beam_pipelines.quality.quality")  # a slow import of pyarrow
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
     found = [module.find_quality(path, config.label) for path in config.paths]
     _print(json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found))
@@ -244,7 +258,7 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill status`: prints what a run to an output is doing, or has left."""
+    """Runs `recordmill status`: prints the state of a run to an output directory."""
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
         _import("runners.jobs").use_for_stores(beam_flags, "status")
@@ -253,9 +267,9 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill benchmark`: measures how fast a data set is read, and prints what would make it faster."""
+    """Runs `recordmill benchmark`: measures the reading speed of a dataset and prints how to increase it."""
     from tf_input.benchmark import (
-        benchmark,  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
+        benchmark,  # imported here, because machines that write datasets may lack TensorFlow
     )
 
     options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
@@ -265,7 +279,7 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def which(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill which`: prints the examples of a past batch of a training."""
+    """Runs `recordmill which`: prints the examples in a past batch of a training."""
     options = training_options(arguments)
     from tf_input.training import which as past_batches
 
@@ -275,7 +289,7 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
-    """Runs `recordmill inspect`: prints what is in a data set."""
+    """Runs `recordmill inspect`: prints the content of a dataset."""
     options = inspect_options(arguments)
     from tf_input.inspection import inspection
 
@@ -288,30 +302,30 @@ def _expand_home(found: re.Match[str]) -> str:
 
 
 def _tell(summary: str) -> None:
-    """Prints what a command that was asked for a data set says of it in the end."""
+    """Prints a command's final summary, unless `--quiet` is given."""
     if not log.is_quiet():
         _print(summary)
 
 
 def _print(text: str) -> None:
-    """Prints what a command was asked for."""
+    """Prints the result of a command, with control characters escaped."""
     with _printing():
         print(escaped(text))
 
 
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
-    """Ends output that nobody reads any more without a word: who did has seen enough."""
+    """Context manager that flushes the standard output and ignores a closed output pipe."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for all that comes, and what waits to be flushed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards all further output
 
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Prints what the reader prints, and raises its errors again as errors that the command line tells in one line."""
+    """Context manager that converts the errors of `tf_input` to errors with a single line for the command line."""
     try:
         with _printing():
             yield
@@ -324,7 +338,7 @@ def _reading() -> Iterator[None]:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    """Estimates a run of `recordmill prepare` from a listing alone, and returns it in lines, for people."""
+    """Returns the text of an estimate for a run of `recordmill prepare`, made from a listing of the input."""
     return _import("launch").run_estimate(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 
@@ -346,11 +360,16 @@ _COMMANDS = {
 
 
 def _import(name: str, *needed: str) -> ModuleType:
-    """Imports a module that needs Beam; and TensorFlow, where that is one of the packages that are needed."""
-    if module := sys.modules.get(f"beam_pipelines.{name}"):  # a caller of `main` has had it: what is garbage since must not be frozen
+    """Imports a module of `beam_pipelines` that needs Beam.
+
+    Args:
+        name: The name of the module, relative to `beam_pipelines`.
+        *needed: The packages of the extra `transform` that the module also needs, such as TensorFlow.
+    """
+    if module := sys.modules.get(f"beam_pipelines.{name}"):  # `gc.freeze` would now keep garbage alive
         return module
-    logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
-    gc.disable()  # a fifth of the import: it looks through what stays, again and again
+    logging.disable(logging.WARNING)  # importing Beam warns about optional packages that are not installed
+    gc.disable()  # repeated garbage collections take a fifth of the import time
     try:
         return import_quietly(f"beam_pipelines.{name}", *needed) if needed else importlib.import_module(f"beam_pipelines.{name}")
     finally:
@@ -366,11 +385,11 @@ def _flush() -> None:
 
 
 def run() -> NoReturn:
-    """Runs the command: `main`, and the end of the process."""
+    """Runs `main` and ends the process with its exit code."""
     global _is_command
     _is_command = True
     interrupts.end_in_time()
-    atexit.register(_flush)  # what argparse prints is flushed in the end alone
+    atexit.register(_flush)  # argparse does not flush its output
     try:
         code = main()
     except Exception:
@@ -378,10 +397,10 @@ def run() -> NoReturn:
         code = 1
     interrupts.let_go()
     if code:
-        interrupts.end(code)  # threads may still wait for a store, or for an engine
-    if "duckdb" in sys.modules:  # what it finds uncollected in the end it names, a line each
+        interrupts.end(code)  # threads may still wait for an object store or an engine
+    if "duckdb" in sys.modules:  # duckdb prints a line for each object that is not collected
         sys.exit(code)
-    gc.freeze()  # else the interpreter's last garbage collection takes a quarter of a second over Beam's modules
+    gc.freeze()  # saves a quarter of a second in the interpreter's final garbage collection
     sys.exit(code)
 
 

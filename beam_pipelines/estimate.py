@@ -1,6 +1,6 @@
-"""`recordmill prepare --estimate`: what a run would write, move and take, from a listing alone.
+"""Estimates the output, the transfers and the duration of a run from a listing (`recordmill prepare --estimate`).
 
-Times come from rates measured on one core of a 2-core machine with its files in the page cache; they are rough on purpose.
+The times are rough. They come from rates measured on one core of a 2-core machine with all files in the page cache.
 """
 
 import contextlib
@@ -30,22 +30,22 @@ from tf_input.cores import num_cores
 
 CORES_PER_WORKER = 4
 
-# Examples without an image that are encoded, to see how large they are.
+# Number of examples without an image that are encoded to estimate their size.
 _NUM_MEASURED = 64
 
-# That are put into splits at once.
+# Number of images that are assigned to splits together.
 _BATCH_IMAGES = 4096
 
-# Where a listing does not say an image's size, as of a table.
+# Assumed size of an image if the listing has no sizes, such as the listing of a table.
 ASSUMED_BYTES = 128 << 10
 
-# Seconds of one core for an image, and for each of its bytes: listing, check, shuffle and write.
+# CPU seconds per image and per byte for listing, check, shuffle and write.
 _CHECKED = (30e-6, 9.3e-9)
 _UNCHECKED = (25e-6, 1.3e-9)
-_HASHED = (25e-6, 1.4e-9)  # with --duplicates: read once more, and hashed; what is decoded for that is not decoded again
-_PER_REQUEST = 1.5e-3  # for one request to an object store, in its client's Python
+_HASHED = (25e-6, 1.4e-9)  # extra with --duplicates: read again and hash; images are still decoded only once
+_PER_REQUEST = 1.5e-3  # CPU seconds of the Python client for a request to an object store
 
-# Each record's key, size, label and framing, its index row and its catalog row; each reference in the spool and in the plan.
+# Overhead per record (key, size, label, frame, index row, catalog row), and per reference in the spool and the plan.
 _RECORD_BYTES = 180
 _REFERENCE_BYTES = 100
 
@@ -58,21 +58,21 @@ _MAX_WORKERS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What a run would be like: what it would write, and how long it would take.
+    """The estimated output and duration of a run.
 
     Attributes:
-        num_examples: Split name -> the number of examples.
-        num_bytes: Split name -> the size in bytes of the images, as they lie at the source; of examples without images, as they will be
-            stored.
-        num_shards: Split name -> the number of shards.
-        num_classes: The number of class names of the feature that has most.
-        num_dead_letters: The number of inputs that the listing refuses already.
-        core_seconds: The work in seconds of one core, on however many cores it is done.
-        is_kept: Whether images are stored in their size and format.
+        num_examples: The number of examples by split.
+        num_bytes: The size of the images at the source in bytes, by split. For examples without images, it is the size
+            of the stored examples.
+        num_shards: The number of shards by split.
+        num_classes: The number of class names of the feature with the most class names.
+        num_dead_letters: The number of inputs that the listing rejects.
+        core_seconds: The total CPU time in seconds, independent of the number of cores.
+        is_kept: Whether images keep their size and format.
         has_images: Whether examples have an image.
-        num_reads: How often each image is read.
-        has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
-        held_bytes: The memory in bytes for files of annotations that are read at the same time.
+        num_reads: The number of times that each image is read.
+        has_sizes: Whether the listing has the sizes of the images. Otherwise, `ASSUMED_BYTES` is used for each image.
+        held_bytes: The memory in bytes for annotation files that are read at the same time.
     """
 
     num_examples: dict[str, int]
@@ -89,38 +89,38 @@ class Estimate:
 
     @property
     def num_all(self) -> int:
-        """The number of examples of all splits."""
+        """The number of examples in all splits."""
         return sum(self.num_examples.values())
 
     @property
     def output_bytes(self) -> int:
-        """The size of the data set in bytes, about."""
+        """The approximate size of the dataset in bytes."""
         return sum(self.num_bytes.values()) + self.num_all * _RECORD_BYTES
 
     @property
     def plan_bytes(self) -> int:
-        """The size in bytes of the references that wait beside the output until the end."""
+        """The size in bytes of the references, which are stored beside the output until the end of the run."""
         return self.num_all * _REFERENCE_BYTES
 
     @property
     def memory(self) -> int:
-        """The memory in bytes, of all on this machine, or of one worker process.
+        """The memory in bytes of a local run, or of a worker process on a cluster.
 
-        References are held a block at a time.
+        Only a block of references is in memory at a time.
         """
         return _BASE_MEMORY + self.held_bytes + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
 
     @property
     def num_workers(self) -> int:
-        """The number of workers with which the run is done in a quarter of an hour, beside the start."""
+        """The number of workers that complete the run in 15 minutes after their start."""
         return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
 
 
 def make_estimate(config: PrepareConfig) -> Estimate:
-    """Estimates a run from a listing of its input; of images nothing is read.
+    """Estimates a run from a listing of its input, without reading any image.
 
     Args:
-        config: The settled configuration: the kind of its source is known.
+        config: The resolved configuration, with a known source kind.
     """
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
@@ -173,7 +173,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
 
 
 def _measure(examples: Sequence[LabeledImage], listing: Listing, config: PrepareConfig) -> int:
-    """The mean size of some examples without images, as they will be stored."""
+    """Returns the mean size in bytes of some examples without images after encoding."""
     context = WriteContext(PrepareJob.of(config), listing)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
@@ -183,18 +183,21 @@ def _measure(examples: Sequence[LabeledImage], listing: Listing, config: Prepare
 
 
 def _splits(images: Sequence[LabeledImage], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
-    """The split of each input, as its source or its group says; about, where strata or earlier splits will say more."""
+    """Returns the split of each input by its source or its group.
+
+    The result is approximate if the run stratifies splits or keeps earlier splits.
+    """
     by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
     places = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
     return [by_group.names[place] if image.split in divide else image.split for image, place in zip(images, places)]
 
 
 def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:
-    """Describes an estimate in lines, for people.
+    """Returns the text that describes an estimate.
 
     Args:
         estimate: The estimate of a run.
-        start_seconds: The seconds that a cluster needs before the first image is read; None: the run is on this machine.
+        start_seconds: The seconds until a cluster reads the first image, or None for a local run.
     """
     return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, start_seconds))
 
@@ -208,7 +211,7 @@ def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[st
     twice = ", twice: once to find duplicates" if estimate.num_reads == 2 else ""
     yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source{twice}{assumed}"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
-    at_most = "" if estimate.is_kept else "at most "  # how much smaller images become is not known
+    at_most = "" if estimate.is_kept else "at most "  # the size of converted images is unknown
     yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
     yield "planned", f"{format_size(estimate.plan_bytes)} of references, beside the output until the end"
     where = "in all" if start_seconds is None else "a worker process"

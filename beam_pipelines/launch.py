@@ -1,4 +1,4 @@
-"""A run of `prepare` from outside: what is settled before it, where it works, and what is told of it."""
+"""Runs `prepare`: resolves its configuration, sets up its working directory, runs its job and logs its progress."""
 
 import contextlib
 import dataclasses
@@ -47,24 +47,27 @@ def run_prepare(
     shared_filesystem: bool = False,
     wait: bool = True,
 ) -> str | None:
-    """Runs `prepare`. Afterwards the data set is in place, whole, or nothing is; beside it may be what another run goes on from.
+    """Runs `prepare`.
+
+    After the call, the output directory contains either the complete dataset or no new files. After a failure, files
+    from which the run can resume may be beside the output directory.
 
     Args:
-        config: The configuration of the run, as the user gave it.
+        config: The user's configuration of the run.
         options: The options of the Beam pipeline.
-        overwrite: Whether a data set at the output is replaced, once the new one is whole.
-        on_left: What becomes of what an earlier run to the same output has left.
-        shared_filesystem: Whether the workers see the local paths that the configuration names.
-        wait: Whether to wait for the job's end; a service that takes jobs (Dataflow) needs nobody to wait for them.
+        overwrite: Whether to replace a dataset at the output when the new dataset is complete.
+        on_left: The action if an earlier run to the same output is unfinished.
+        shared_filesystem: Whether the workers can access the local paths in the configuration.
+        wait: Whether to wait for the end of the job. Services such as Dataflow can run a job without a waiting client.
 
     Returns:
-        None once the data set is in place; without waiting, a text that tells of the job that was submitted.
+        None if the dataset is complete. A text about the submitted job if the function did not wait for its end.
 
     Raises:
-        UserError: The input or the options are not fit to run.
-        RunError: The run failed for a reason that the user can see.
+        UserError: The input or the options are invalid.
+        RunError: The run failed for a reason that the user can fix.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
+    beam.io.filesystems.FileSystems.set_options(options)  # credentials and endpoints for object stores
     quiet_engines()
     others = (("--image_root", config.source.image_root), ("--splits_from", config.splits_from))
     paths = [("--input", config.input), ("--output", config.output), *((option, path) for option, path in others if path)]
@@ -95,30 +98,31 @@ def run_prepare(
 
 
 def _name_run(job: PrepareJob, left: LeftRun | None) -> PrepareJob:
-    """Gives a job the id of its run: a new one, or that of the run that was left, which it goes on with."""
+    """Sets the run ID of a job: a new ID, or the ID of the run that the job resumes."""
     run_id, is_output_new = uuid.uuid4().hex, job.is_output_new
     if left:
         run_id = left.run_id
         if left.plan and is_remote(job.output):
-            is_output_new = left.plan.config.is_output_new  # in a store it is written where it was begun
+            is_output_new = left.plan.config.is_output_new  # an object store cannot rename files
     return dataclasses.replace(job, run_id=run_id, holder=uuid.uuid4().hex, is_output_new=is_output_new)
 
 
 def _run(
     job: PrepareJob, left: LeftRun | None, engine: Engine, on_left: OnLeft, paths: Sequence[str], *, is_submitted: bool
 ) -> PipelineResult | None:
-    """Runs a job in its working directory, to the end; or only submits it.
+    """Runs a job in its working directory until it ends, or only submits the job.
 
     Args:
         job: The job.
-        left: What another run has left, which this one goes on with.
-        engine: The engine that runs it.
-        on_left: What becomes of what an earlier run to the same output has left.
-        paths: The paths that its workers read and write; a store that is silent for too long ends the job.
-        is_submitted: Whether it is submitted, and nobody waits for its end.
+        left: The unfinished run to resume, or None.
+        engine: The engine that runs the job.
+        on_left: The action if an earlier run to the same output is unfinished.
+        paths: The paths that the workers read and write. An object store that does not respond for too long ends the
+            job.
+        is_submitted: Whether to only submit the job without waiting for its end.
 
     Returns:
-        The result of the submission; None where all is done.
+        The result of the submission, or None if the job is done.
     """
     with (
         working_directory(job, on_left, EngineJobs(engine)) as detach,
@@ -140,7 +144,7 @@ def _run(
 
 @contextlib.contextmanager
 def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
-    """Names this run in each line that is told from now on; a log gets its start and its end."""
+    """Context manager that adds the run ID and stage to log lines and logs the start and the end of the run."""
     log.set_run(job.run_id, lambda: progress.stage_of(job.progress_directory))
     began = time.monotonic()
     if log.is_kept():
@@ -149,7 +153,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        stage = log.stage()  # as long as it can be found out
+        stage = log.stage()  # while the progress files still exist
         log.set_run(job.run_id, lambda: stage)
         raise
     log.set_run(job.run_id, lambda: "done")
@@ -158,7 +162,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
 
 
 def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
-    """Makes the pipeline of the whole run, or of what is missing."""
+    """Creates the pipeline of a whole run, or of the missing part of a resumed run."""
     pipeline = engine.make_pipeline()
     run_info = make_run_info(job, engine.options, job.run_id)
     if left is None:
@@ -173,13 +177,13 @@ def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> bea
 def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
     try:
         return read_class_tables(output)
-    except (ValueError, UserError) as error:  # to replace a damaged one, or one of another version, is a good reason for --overwrite
+    except (ValueError, UserError) as error:  # --overwrite may replace a corrupt dataset or another format version
         say(f"whether classes keep their numbers is not known: {error}", "warning")
         return {}
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
-    """Estimates a run, and describes it in lines, for people; UserError where the input is not fit to run."""
+    """Estimates a run and returns the description of the estimate. Raises `UserError` if the input is invalid."""
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
     engine = choose_engine(options)
@@ -188,17 +192,17 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
 
 
 def settle_source(config: PrepareConfig) -> PrepareConfig:
-    """Settles the kind of a configuration's source, and whether it has images.
+    """Resolves the kind of a configuration's source and whether the source has images.
 
-    They are found out where the user did not say them, and then said.
+    Values that the user did not give are detected from the input and logged.
 
     Raises:
-        UserError: The kind can't be guessed, or the input is not what the source expects, or its options do not go with it.
+        UserError: The kind cannot be guessed, the input is invalid for the source, or options contradict the source.
     """
     source = config.source
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
-        if source.kind != DEFAULT_SOURCE:  # what was always meant goes without saying
+        if source.kind != DEFAULT_SOURCE:  # the default is not logged
             say(f"--source={source.kind}, by the names in {printable(config.input)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
@@ -216,22 +220,22 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     if is_open and (reading := opened.choose_class_folders()):
         say(f"--class_folder_depth={reading.depth}, as {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
-    if found := getattr(opened, "found", ""):  # which a source of foreign records has
+    if found := getattr(opened, "found", ""):  # only for TFRecord sources
         say(found)
     return config
 
 
 def settle_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
-    """Settles what the user's words mean here: absolute paths, a source of some kind, processes beside the engine's.
+    """Resolves a configuration to a job with absolute paths, a known source kind and the number of worker processes.
 
-    The job is of no run yet: it has no id.
+    The job has no run ID yet.
     """
     config = settle_source(config)
-    is_plain = not any_remote(config.input, config.output, config.source.image_root)  # a light process has no Beam, hence no object store
+    is_plain = not any_remote(config.input, config.output, config.source.image_root)  # object stores need Beam
     return PrepareJob.of(
         config,
         input=_absolute(config.input, os.path.abspath),
-        # Where the output is a link, what it points to is replaced, not the link.
+        # If the output is a symbolic link, its target is replaced, not the link.
         output=_absolute(config.output, os.path.realpath),
         is_output_new=is_new(config.output),
         num_processes=engine.num_processes if is_plain else 0,
@@ -240,13 +244,13 @@ def settle_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
 
 
 def _absolute(path: str, make: Any) -> str:
-    """Makes a path absolute: workers and light processes need not have this process's working directory."""
+    """Makes a local path absolute, because workers may have another working directory than this process."""
     return path.rstrip("/") if is_remote(path) else make(path)
 
 
 @contextlib.contextmanager
 def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
-    """Gives the directory where all workers can count; empty where nobody will look."""
+    """Context manager for the directory in which workers report progress. It is empty for a submitted job."""
     if is_submitted:
         yield ""
     elif is_remote(job.output) and engine.runs_here:

@@ -1,6 +1,6 @@
-"""Imports Beam without what a run on this machine alone does not need: clients of clouds, BigQuery's I/O, MongoDB's client, and pandas.
+"""Imports Beam without the optional packages that a local run does not need, such as cloud clients and pandas.
 
-They are more than half of the time that its import takes, and of its memory.
+These packages take more than half of the import time and memory of Beam.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Iterator
 
-# Optional parts of Beam, which it does without where they are not installed.
+# Optional packages and modules, without which Beam still works.
 _OPTIONAL = (
     *("apache_beam.io.gcp.bigquery", "apitools", "boto3", "botocore", "bson"),
     *("google.api_core", "google.auth", "google.cloud", "oauth2client", "pandas"),
@@ -24,19 +24,20 @@ class _NotInstalled(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def without_optional_parts() -> Iterator[None]:
-    """Hides optional parts from Beam and pyarrow within the block, as if they were not installed, unless they are imported already.
+    """Context manager that hides optional packages from Beam and pyarrow, as if they were not installed.
 
-    What is imported within it stays without them: it is for a process of one run, which is a command's.
+    Packages that are already imported are not hidden. Modules that are imported inside the block remain without the
+    optional packages. Therefore, use it only in the process of a single command.
     """
     finder = _NotInstalled()
     sys.meta_path.insert(0, finder)
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own keeps megabytes of each thread, which nobody else can have
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # the default pool keeps megabytes for each thread
     try:
         yield
         import numpy as np
         import pyarrow as pa
 
-        for values in (np.zeros(1), [None, "a"]):  # with the first of each kind it looks for pandas, and not again
+        for values in (np.zeros(1), [None, "a"]):  # pyarrow looks for pandas only the first time
             pa.array(values)
     finally:
         sys.meta_path.remove(finder)

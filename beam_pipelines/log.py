@@ -1,6 +1,6 @@
-"""What a command says on the standard error output while it works: for people, for a log, or for programs (`--log_format`).
+"""The log of a command on the standard error output, in the format of `--log_format`:
 
-    as it is    recordmill: warning: sky: 1 class has a number and no example
+    default     recordmill: warning: sky: 1 class has a number and no example
     text        2026-11-22T22:01:07Z 1a2b3c4d write warning: sky: 1 class has a number and no example
     json        {"time": "2026-11-22T22:01:07Z", "run_id": "1a2b…", "stage": "write", "level": "warning", "message": "sky: …"}
 """
@@ -16,21 +16,21 @@ from typing import Any, Callable
 from beam_pipelines.errors import UserError, escaped, printable
 
 FORMATS = ("text", "json")
-DISPLAYS = ("auto", "json", "none")  # of progress
+DISPLAYS = ("auto", "json", "none")  # values of --progress
 
 _format: str | None = None
 _is_quiet = False
-_is_command = False  # and not the process of a worker
+_is_command = False  # False in worker processes
 _run_id = ""
 _find_stage: Callable[[], str] = lambda: "start"
 
 
 def set_format(name: str | None, *, quiet: bool = False) -> None:
-    """Sets how everything is told from now on, of no run yet.
+    """Sets the format of all further log lines and resets the run.
 
     Args:
-        name: The format of the lines, one of `FORMATS`; None: plain lines, and none that only a log needs.
-        quiet: Whether nothing is told but warnings and errors.
+        name: The format of the lines, one of `FORMATS`. None means plain lines, without messages that only a log needs.
+        quiet: Whether to print only warnings and errors.
     """
     global _format, _is_quiet, _is_command
     _format, _is_quiet, _is_command = name, quiet, True
@@ -38,38 +38,38 @@ def set_format(name: str | None, *, quiet: bool = False) -> None:
 
 
 def set_run(run_id: str, find_stage: Callable[[], str]) -> None:
-    """Sets the run that each line is of from now on.
+    """Sets the run for all further log lines.
 
     Args:
-        run_id: The id of the run.
-        find_stage: Says how far the run is: start, list, plan, write or publish.
+        run_id: The ID of the run.
+        find_stage: A function that returns the current stage: start, list, plan, write or publish.
     """
     global _run_id, _find_stage
     _run_id, _find_stage = run_id, find_stage
 
 
 def is_quiet() -> bool:
-    """Whether nothing is told but warnings and errors."""
+    """Returns whether only warnings and errors are printed."""
     return _is_quiet
 
 
 def is_kept() -> bool:
-    """Whether the lines go to a log, where a start, an end and what it was done with are looked for."""
+    """Returns whether lines have a log format. A log also contains the start, the options and the end of a run."""
     return _format is not None
 
 
 def stage() -> str:
-    """The stage that the run is at."""
+    """Returns the current stage of the run."""
     return _find_stage()
 
 
 def say(message: str, level: str = "info", **fields: Any) -> None:
-    """Says one thing on the standard error output, in the format that is set.
+    """Prints a message to the standard error output in the current format.
 
     Args:
-        message: The message for people: one line, or a list behind one.
+        message: The message, as a single line or a line followed by a list.
         level: The level of the message: info, warning or error.
-        **fields: The message for programs, as plain values.
+        **fields: Additional fields for the JSON format, as JSON values.
     """
     if _is_quiet and level == "info":
         return
@@ -82,12 +82,12 @@ def say(message: str, level: str = "info", **fields: Any) -> None:
             line = json.dumps({"time": now, "run_id": _run_id, "stage": step, "level": level, "message": message, **fields}, default=str)
         else:
             line = f"{now} {_run_id[:8] or '-'} {step} {shown}"
-    with contextlib.suppress(OSError):  # such as a log on a full disk, which must not end a run
+    with contextlib.suppress(OSError):  # for example, a log on a full disk must not end a run
         print(escaped(line), file=sys.stderr, flush=True)
 
 
 def say_progress(**fields: Any) -> None:
-    """Says one line of JSON for programs, as `--progress=json` has them."""
+    """Prints a progress line in JSON, for `--progress=json`."""
     line = {"time": _now(), "run_id": _run_id, "stage": stage(), "level": "progress", **fields}
     with contextlib.suppress(OSError):
         print(json.dumps(line), file=sys.stderr, flush=True)
@@ -98,9 +98,9 @@ def _now() -> str:
 
 
 def name_run_in_messages(run_id: str) -> None:
-    """Makes what libraries log in a worker's process, where an engine keeps it, name the run.
+    """Adds the run ID to all log messages of libraries in a worker process, for the logs that the engine keeps.
 
-    The command's own process does so itself.
+    The command's own process is left unchanged, because its log lines contain the run ID already.
     """
     if not run_id or _is_command:
         return
@@ -115,14 +115,14 @@ def name_run_in_messages(run_id: str) -> None:
 
 
 def write_error(path: str, error: BaseException | None, message: str, exit_code: int, in_place: str) -> None:
-    """Writes the file that `--error_json` names, on the failure of this command.
+    """Writes the error file of `--error_json` after a failure of the command.
 
     Args:
-        path: The path of the file; empty: nobody asked for one.
-        error: The error that ended the command; None: an interrupt did.
-        message: The message that told of it.
+        path: The path of the file. If it is empty, nothing is written.
+        error: The error that ended the command, or None after an interrupt.
+        message: The logged message of the error.
         exit_code: The exit code of the command.
-        in_place: A text that says what of the command's work is in place.
+        in_place: A text about the files that the command has written.
     """
     if not path:
         return
@@ -143,15 +143,15 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
     except OSError as failure:
         with contextlib.suppress(OSError):
             os.unlink(f"{path}.tmp")
-        if not message.startswith("--error_json="):  # which says so already
+        if not message.startswith("--error_json="):  # otherwise, the error itself says so
             say(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
 
 
 def clear_error(path: str) -> None:
-    """Removes, before a command begins, what an earlier one has written there: it says nothing of this one.
+    """Removes the error file of an earlier command.
 
     Raises:
-        UserError: Nothing can be written at the path.
+        UserError: The path is not writable.
     """
     if not path:
         return

@@ -1,4 +1,4 @@
-"""The whole graph on one page."""
+"""The Beam pipeline of `recordmill prepare`."""
 
 from typing import Any, Iterator, Mapping
 
@@ -22,39 +22,39 @@ from beam_pipelines.splits.find_twins import FindTwins
 
 
 def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Builds the whole graph, from a folder of images to a globally shuffled data set: list, split, plan, write.
+    """Builds the whole pipeline: it lists the input, assigns splits, plans the shards and writes the dataset.
 
     Args:
-        root: The pipeline to which the graph is added.
-        config: The job. Its working directory exists and is this run's alone (see `launch`).
-        run_info: The facts about the run that `run.json` has.
+        root: The pipeline to which the steps are added.
+        config: The job. Its working directory exists and no other run uses it (see `launch`).
+        run_info: The content of `run.json`.
 
     Returns:
-        A PCollection of one element, the name of the data set, once that is in place.
+        A PCollection with the name of the dataset as its only element, after the dataset is published.
     """
-    # sorted runs of references in the spool; no image is read
+    # Lists the input to sorted chunks of references in the spool, without reading any image.
     listed = root | "ListImages" >> ListImages(config)
 
-    # the same without duplicates, or with these in one group; images are read and hashed for that
+    # Reads and hashes all images, then drops near-duplicates or puts them into the same group.
     if config.duplicates:
         hashed = listed.runs | "HashImages" >> HashImages(config, AsSingleton(listed.listing))
         listed = hashed.runs | "FindTwins" >> FindTwins(config, listed, hashed.dead_letters)
 
-    # the same with their splits, where a hash of each input's group alone does not say them
+    # Assigns splits, if they depend on more than a hash of the group.
     if config.settles_splits:
         listed = listed._replace(**(listed.runs | "AssignSplits" >> AssignSplits(config, listed))._asdict())
 
-    # (name, PlannedShard): here the run fails, before it writes, if two inputs have one key, or the folder is a wrong one
+    # Plans the shards as (name, PlannedShard). The run fails here, before writing, if two inputs have the same key.
     planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed, measure_inputs)
 
-    # ShardAddress: each image is read once, by the writer of its shard
+    # Writes the shards. The writer of each shard reads the shard's images once.
     written = planned | "WriteShards" >> WriteShards(config, AsSingleton(listed.listing))
 
     return written | "WriteMetadata" >> WriteMetadata(config, run_info, find_written_leaks)
 
 
 def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Builds the rest of the graph of a run whose plan is there: the shards that are missing, and the metadata."""
+    """Builds the pipeline of a resumed run, which writes the missing shards and the metadata of a complete plan."""
     plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
     listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
     planned = plan | "Planned" >> beam.FlatMap(lambda plan: [(str(shard.address), shard) for shard in plan.shards()])
@@ -63,7 +63,13 @@ def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any])
 
 
 def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
-    """Reads the plan; none where a whole job is tried again after its end was not heard."""
+    """Yields the plan of the run.
+
+    Yields nothing if the dataset is already published, which happens if the engine retries a finished job.
+
+    Raises:
+        RunError: There is neither a plan nor a published dataset.
+    """
     plan = read_plan(config)
     if plan is not None:
         yield plan

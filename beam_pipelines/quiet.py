@@ -1,4 +1,4 @@
-"""Keeps libraries from telling more than a user is told by us: in logs, on the standard error output, in threads that end."""
+"""Suppresses the log messages, standard error output and thread tracebacks of libraries that do not help the user."""
 
 import contextlib
 import importlib
@@ -15,20 +15,20 @@ from typing import Any, Callable, Iterator
 from beam_pipelines.errors import UserError, find_user_facing, is_interrupt
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-_NONE_BUT_FATAL = "3"  # what an op's failure has to say comes as an exception too
+_NONE_BUT_FATAL = "3"  # failed operations raise exceptions too
 
 
 def import_quietly(name: str, *needed: str) -> ModuleType:
-    """Imports a module that needs TensorFlow, whose C++ tells of its host before it can be told not to.
+    """Imports a module that needs TensorFlow, without the messages that TensorFlow's C++ code prints during the import.
 
-    What the user set `TF_CPP_MIN_LOG_LEVEL` to holds; else TensorFlow is silent from now on.
+    If the user has not set `TF_CPP_MIN_LOG_LEVEL`, TensorFlow also logs nothing after the import.
 
     Args:
         name: The name of the module.
-        *needed: The names of packages that the module imports, of the extra `transform`.
+        *needed: The names of the packages that the module needs, from the extra `transform`.
 
     Raises:
-        UserError: A package that is needed is not installed.
+        UserError: A needed package is not installed.
     """
     for package in needed:
         if importlib.util.find_spec(package) is None:
@@ -42,7 +42,7 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Holds back what is written to the standard error output, by C++ too, and shows it if the block fails and is not interrupted."""
+    """Context manager that hides the standard error output, also from C++, unless the block raises an `Exception`."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         saved = os.dup(2)
@@ -60,29 +60,26 @@ def _held_back() -> Iterator[None]:
             os.close(saved)
 
 
-# Loggers of the exceptions of workers in this process; None: the root, which has the messages of engines.
+# Loggers of worker exceptions in this process. None is the root logger, which engines use.
 _LOGGERS_OF_ERRORS = ("apache_beam.runners.common", "apache_beam.runners.worker.sdk_worker", None)
 
 
 def quiet_engines() -> None:
-    """Keeps engines from logging each of their steps, and from showing the traceback of an error that the command reports in one line."""
-    from apache_beam.runners.worker import sdk_worker  # which the command has loaded; others that import this module have no Beam
+    """Suppresses engines' logs of their steps and the tracebacks of errors that the command reports in a line."""
+    from apache_beam.runners.worker import sdk_worker  # not at the top, because other importers may lack Beam
 
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # hides downloads and regular ends
     logging.getLogger("PrismRunner").setLevel(logging.WARNING)
-    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # that there are no credentials, which we tell
+    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # recordmill itself reports missing credentials
     for name in _LOGGERS_OF_ERRORS:
         logging.getLogger(name).addFilter(is_no_user_error)
-    sdk_worker.print = _print_no_user_error  # a worker in this process also prints its tracebacks
+    sdk_worker.print = _print_no_user_error  # a worker in this process also prints tracebacks
     threading.excepthook = _quiet_broken_streams
 
 
 def is_no_user_error(record: logging.LogRecord) -> bool:
-    """Whether a log record is shown: not an error that the command reports in one line, with its traceback in Python or Java.
-
-    Nor is an error that comes with the failure of the job.
-    """
-    # the second waits, that is all
+    """A log filter that hides errors that the command itself reports, and errors that accompany a failed job."""
+    # The warnings of subprocess_server only report waits.
     if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False
     return not _is_user_error(record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage()))
@@ -98,8 +95,8 @@ def _is_user_error(error: BaseException) -> bool:
 
 
 def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
-    """Passes over threads of Beam's that still read from an engine that has been stopped."""
-    import grpc  # which has long been loaded
+    """A `threading.excepthook` that ignores gRPC errors of Beam's threads, which still read from a stopped engine."""
+    import grpc  # imported here, because other importers of this module may lack gRPC
 
     if not isinstance(arguments.exc_value, grpc.RpcError):
         threading.__excepthook__(arguments)
@@ -107,11 +104,11 @@ def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
 
 @contextlib.contextmanager
 def filtered_logs(is_told: Callable[[logging.LogRecord], bool], *names: str | None) -> Iterator[None]:
-    """Keeps some records from being told within a block.
+    """Context manager that hides some log records.
 
     Args:
-        is_told: Says of a record whether it is told.
-        *names: The names of the loggers; None: the root, with its handlers.
+        is_told: A function that returns whether to show a record.
+        *names: The names of the loggers, or None for the root logger. The root logger's handlers are always included.
     """
     targets = [*map(logging.getLogger, names), *logging.getLogger().handlers]
     for target in targets:
