@@ -1,5 +1,4 @@
-"""From shards to a data set: sums, statistics, and the manifest last; and the directory in which all of it comes to be.
+"""Turns written shards into a published dataset: checks the counts, writes metadata and manifest, renames the output.
 
-What comes in are shards that are written; what goes out is a data set, whole, or nothing that looks like one. What a killed run has left
-is found here, and gone on from.
-"""
+The result is either a complete dataset or a directory that no reader accepts. This package also finds the output of
+an interrupted run and resumes it."""

@@ -1,4 +1,4 @@
-"""Everything is accounted for (promise 3): what was found must make a data set, and all of it must arrive."""
+"""Checks that every input of a run became an example, a dead letter or a dropped duplicate."""
 
 from typing import Iterator
 
@@ -9,22 +9,22 @@ from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.errors import DataError, RunError, UserError, printable
 from tf_input.dataset_format import LABEL
 
-# Of classes, in one line.
+# The maximum number of class names in one line.
 NUM_NAMES_SHOWN = 10
 
 
 def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) -> None:
-    """Checks, after the last shard and before any of it is a data set, that everything is accounted for.
+    """Checks that all inputs are accounted for, after the last shard is written and before the dataset is published.
 
     Args:
         images: The statistics of all shards.
-        listing: What is known of the inputs.
+        listing: The listing of the inputs.
         config: The job of the run.
 
     Raises:
-        UserError: The images do not make the data set that was asked for.
+        UserError: No example was written, or a split has no example.
         DataError: Too many inputs are dead letters.
-        RunError: An input is neither an example nor a dead letter, nor left out as a duplicate.
+        RunError: An input is neither an example nor a dead letter, and was not dropped as a duplicate.
     """
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
@@ -50,7 +50,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
-    """Finds what makes a data set all the same, and may not be what its user expects: a line each."""
+    """Returns warnings, one line each, about properties of a valid dataset that its user may not expect."""
     lines = []
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
@@ -78,7 +78,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
 
 
 def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields a warning for images of 16 bits that become 8, and for JPEGs about which libjpeg warns."""
+    """Yields a warning for 16-bit images that are read as 8 bits, and a warning for JPEGs about which libjpeg warns."""
     are_kept = any(feature.kind == "image" and feature.dtype == "uint16" for feature in listing.schema)
     if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
         yield (

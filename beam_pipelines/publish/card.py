@@ -1,8 +1,7 @@
-"""The card of a data set, `README.md`: what it is and how it is read, for people, and as the Hugging Face hub shows it.
+"""Writes `README.md`, the dataset card for people and for the Hugging Face Hub.
 
-It says what the manifest and the statistics say, so that equal runs give equal bytes. Who publishes a data set may go on writing in it.
-Names that inputs have given are shown as they are, whatever Markdown or HTML would make of them.
-"""
+The card follows from the manifest and the statistics, so that equal runs produce equal bytes. People who publish a
+dataset may extend the card. Names from the inputs are escaped, so that Markdown and HTML show them unchanged."""
 
 import html
 import json
@@ -23,11 +22,11 @@ from tf_input.dataset_format import (
 )
 
 _MAX_CLASSES, _MAX_CHARACTERS = 100, 80
-# What Markdown takes for its own; what only some of its kinds do, or make a link of; and what begins a list.
+# Special characters of all Markdown dialects, special characters of some dialects and of links, and list markers.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]#]")
 _SPECIAL_TO_SOME = re.compile(r"[|~@]|:(?=//)|(?<=www)\.")
 _BEGINNING = re.compile(r"^(\d*)([-+.)])")
-_TASKS = {  # kind of a target -> the hub's word for it
+_TASKS = {  # Kind of a target -> the task name of the hub.
     "class_label": "image-classification",
     "mask": "image-segmentation",
     "image": "image-to-image",
@@ -39,10 +38,10 @@ _ABOUT = {"source": "Source", "license": "License", "citation": "Citation"}
 
 
 def data_set_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
-    """Writes the card of a data set, the text of its `README.md`.
+    """Returns the text of a dataset's `README.md`.
 
     Args:
-        manifest: The manifest of the data set.
+        manifest: The manifest of the dataset.
         statistics: The contents of `statistics.json`.
     """
     blocks = (_overview, _features, _classes, _how_made, _beside, _how_read, _origin)
@@ -50,12 +49,12 @@ def data_set_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
 
 
 def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) -> str:
-    """Writes the card of an export, the text of its `README.md`.
+    """Returns the text of an export's `README.md`.
 
     Args:
-        manifest: The manifest of the data set.
-        statistics: The contents of the `statistics.json` of the data set.
-        code: The lines of Python, run beside the card, that read the export.
+        manifest: The manifest of the dataset.
+        statistics: The contents of the dataset's `statistics.json`.
+        code: Python code that reads the export from the directory of the card.
     """
     how_read = ("## How to read it", "", "Run beside this file:", "", "```python", code, "```", "")
     before = [line for block in (_overview, _features, _classes, _how_made) for line in block(manifest, statistics)]
@@ -63,7 +62,7 @@ def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) ->
 
 
 def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]:
-    """The card's front matter in YAML, as https://huggingface.co/docs/hub/datasets-cards has it; each text is in quotes."""
+    """Yields the YAML front matter of https://huggingface.co/docs/hub/datasets-cards. All texts are quoted."""
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     yield "---"
     yield f"pretty_name: {quote(manifest.name)}"
@@ -78,7 +77,7 @@ def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]
 
 
 def _tasks(manifest: Manifest) -> list[str]:
-    """The tasks that a model can learn from the data set, as far as the hub has a word."""
+    """Returns the tasks for which the dataset can train a model, as far as the hub has a name for them."""
     features = manifest.features
     if "image" not in features:
         return []
@@ -146,7 +145,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _beside(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """The lines on what else lies beside the card."""
+    """Yields lines about the files next to the card."""
     if manifest.num_dead_letters:
         yield f"- `{DEAD_LETTERS}` says which inputs were refused, and why."
     if any(info.catalog for infos in manifest.splits.values() for info in infos):
@@ -160,11 +159,11 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """The lines on how the data set is read, by code that is run in the directory of the card."""
+    """Yields instructions and code for reading the dataset. The code runs in the directory of the card."""
     splits = list(manifest.splits)
     try:
         train = training_split(splits)
-    except ValueError:  # folds, say
+    except ValueError:  # For example, the splits are folds.
         train = splits[0]
     others = sorted((split for split in splits if split != train), key=lambda split: split != "validation")
     yield "## How to read it"
@@ -226,7 +225,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def shown(text: str, max_characters: int | None = _MAX_CHARACTERS) -> str:
-    """Escapes a text such that Markdown and HTML show it as it is; what can't be seen is spelt out."""
+    """Escapes a text so that Markdown and HTML show it unchanged. Invisible characters are written as escape sequences."""
     if max_characters and len(text) > max_characters:
         text = f"{text[: max_characters - 1]}…"
     visible = "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
@@ -239,5 +238,5 @@ def _paragraph(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Quotes a text as YAML and Python read it, in double quotes."""
+    """Returns a text in double quotes, for YAML and Python."""
     return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in json.dumps(text, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""`croissant.json` describes a dataset for search engines and for loaders of datasets
+"""Writes `croissant.json`, a description of the dataset for search engines and dataset loaders
 (http://mlcommons.org/croissant/1.0).
 
 Loaders of this format do not read TFRecords. The shards are a set of files, and the records are the rows of the
@@ -51,7 +51,7 @@ _TYPES = {"text": "sc:Text", "integer": "sc:Integer", "float": "sc:Float"}
 
 
 def describe_data_set(manifest: Manifest) -> dict[str, Any]:
-    """The fields of `croissant.json`."""
+    """Returns the contents of `croissant.json` as a dictionary."""
     about = manifest.about
     num_examples = sum(map(manifest.num_examples, manifest.splits))
     has_catalog = any(info.catalog for infos in manifest.splits.values() for info in infos)
@@ -116,12 +116,11 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
 
 
 def _split_pattern(manifest: Manifest) -> str:
-    """Returns the pattern that takes the split of an example from the name of its catalog file.
+    """Returns a regular expression that extracts the split from the name of a catalog file.
 
-    Loaders replace the only group that captures by a split, and turn the pattern into a glob that selects the files of
-    that split. Of regular expressions they understand `.+`, brackets, and groups that do not capture and may be
-    missing. Those are here because the loader applies the pattern again to the split alone.
-    """
+    Loaders replace the only capturing group by a split name and turn the pattern into a glob. The glob selects the files
+    of that split. Loaders support only `.+`, brackets, and optional non-capturing groups. The optional groups are needed
+    because the loader also applies the pattern to the split name alone."""
     return f"^(?:{manifest.name}-)?({'|'.join(manifest.splits)})(?:-[0-9].+)?$"
 
 

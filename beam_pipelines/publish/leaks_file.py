@@ -1,4 +1,4 @@
-"""`leaks.json`, the certificate: what was found, what is there now, and how the classes are shared out."""
+"""Encodes `leaks.json`, the report about duplicates across splits and about the class balance of the splits."""
 
 from typing import Any, Iterable, Mapping
 
@@ -8,12 +8,12 @@ from tf_input.dataset_format import Feature, to_checked_json
 
 
 def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature], statistics: Mapping[str, Any]) -> str:
-    """The text of `leaks.json`.
+    """Returns the text of `leaks.json`.
 
     Args:
-        twins: The twins that were found before anything was written.
-        now: The leaks that are there now, as `find_leaks` gives them.
-        schema: The features of the data set.
+        twins: The near-duplicates that were found before the shards were written.
+        now: The leaks in the written dataset, as `find_leaks` returns them.
+        schema: The features of the dataset.
         statistics: The contents of `statistics.json`.
     """
     fields = {"found": twins.to_json(), "now": now, "classes": class_shares(schema, statistics)}
@@ -21,7 +21,9 @@ def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature]
 
 
 def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Feature -> class -> split -> the share of it that the split has; of classes without an example nothing."""
+    """Returns feature -> class -> split -> the share of the class's examples in the split.
+
+    Classes without examples are omitted."""
     shares = {}
     for feature in schema:
         if feature.kind == "class_label":

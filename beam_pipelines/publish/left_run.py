@@ -1,11 +1,10 @@
-"""What a run has left that was killed, or that failed once its plan was whole: `--resume` goes on from it, `--restart` removes it.
+"""Finds the state of an interrupted or failed run, which `--resume` continues and `--restart` removes.
 
-    there is                        the same command     with --resume
-    no whole plan                   begins anew          begins anew, and says so
-    a whole plan                    is refused           writes the shards that are missing
-    a manifest                      is refused           brings the data set, which is whole, to its place
-    OUT, made with these options    is refused           is done
-"""
+    state of the output                     the same command     with --resume
+    no complete plan                        starts over          starts over, and reports it
+    a complete plan                         fails                writes the missing shards
+    a manifest in the working directory     fails                moves the complete dataset to the output
+    a dataset made with the same options    fails                succeeds without writing"""
 
 import dataclasses
 import enum
@@ -27,7 +26,7 @@ from tf_input.dataset_format import MANIFEST, RUN
 
 
 class OnLeft(enum.Enum):
-    """What becomes of what an earlier run has left."""
+    """The policy for the output of an interrupted run."""
 
     REFUSE = "the command fails, if it is worth keeping"
     RESUME = "it is gone on from"
@@ -35,11 +34,11 @@ class OnLeft(enum.Enum):
 
 
 class LeftRun(NamedTuple):
-    """A run that a command goes on from.
+    """A run that a command resumes.
 
     Attributes:
         run_id: The id of the run.
-        plan: The plan of the run; None where all is written, and waits for the last rename.
+        plan: The plan of the run. None if all files are written and only the last rename is missing.
     """
 
     run_id: str
@@ -47,35 +46,37 @@ class LeftRun(NamedTuple):
 
 
 def of_left_run(config: OutputPaths) -> OutputPaths:
-    """Gives a configuration the paths of the run that has left something there, if one has."""
+    """Returns the configuration with the run id of the interrupted run in its scratch directory, or with an empty run id."""
     lease = read_lease(config.scratch_directory)
     return dataclasses.replace(config, run_id=lease.run_id if lease else "")
 
 
 def is_in_place(config: OutputPaths) -> bool:
-    """Whether the data set of this very run is there."""
+    """Returns whether the output has the dataset with the run id of this configuration."""
     files = files_at(config.output)
     if not files.exists(f"{config.output}/{config.last_file}"):
         return False
     try:
         return json.loads(files.read(f"{config.output}/{config.run_file}"))["run_id"] == config.run_id
-    except (FileNotFoundError, ValueError, KeyError, TypeError):  # another one's, or damaged
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # The file belongs to another program, or is corrupt.
         return False
 
 
 def is_whole(config: OutputPaths) -> bool:
-    """Whether all of a data set is in its working directory on a disk: its run was killed before it could rename that."""
+    """Returns whether a local working directory has a complete dataset.
+
+    This happens if the run was killed before the last rename."""
     directory = config.working_directory
     return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))
 
 
 def is_left(config: OutputPaths) -> bool:
-    """Whether there is something that such a run can go on from."""
+    """Returns whether there is an interrupted run that a command of this kind can resume."""
     return config.can_resume and (is_whole(config) or is_planned(config))
 
 
 def describe_left(config: OutputPaths) -> str:
-    """Says what is there of the run of a configuration to go on from, and how; an empty text if nothing is."""
+    """Returns a message about the interrupted run and how to resume it, or an empty string if there is none."""
     if not config.can_resume:
         return ""
     if is_whole(config):
@@ -92,10 +93,15 @@ def describe_left(config: OutputPaths) -> str:
 
 
 def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
-    """Fails where an earlier run has left what is worth keeping, and nobody has said what is to become of it.
+    """Raises UserError if an interrupted run has resumable work and the policy is `REFUSE`.
+
+    Args:
+        config: The paths of the run.
+        on_left: The policy.
+        whose: The option and path of the output, with which the message begins.
 
     Raises:
-        UserError: There is work of an earlier run; the message begins with `whose`, which is how the user names the output.
+        UserError: There is resumable work of an earlier run.
     """
     if on_left is not OnLeft.REFUSE:
         return
@@ -108,13 +114,13 @@ def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
 
 
 def find_left(config: PrepareJob) -> LeftRun | None:
-    """Finds what `--resume` goes on from; None where there is nothing.
+    """Returns the run that `--resume` continues, or None if there is none.
 
     Args:
-        config: The settled configuration of the run that is to go on.
+        config: The resolved configuration of the run to resume.
 
     Raises:
-        UserError: The earlier run was begun with other options, or by another version, or its plan is damaged.
+        UserError: The earlier run used other options or another version, or its plan is corrupt.
         DataError: A file of the input has changed since the earlier run listed it.
     """
     whose = f"{config.output_option}={printable(config.output)}"
@@ -139,10 +145,10 @@ def find_left(config: PrepareJob) -> LeftRun | None:
 
 
 def is_done(config: PrepareJob) -> bool:
-    """Whether what `--resume` asks for is there: a data set, and nothing beside it to go on from.
+    """Returns whether the requested dataset already exists and has no interrupted run beside it.
 
     Raises:
-        UserError: The data set was made with other options.
+        UserError: The dataset was made with other options.
     """
     store, whose = files_at(config.output), f"{config.output_option}={printable(config.output)}"
     if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
@@ -154,7 +160,7 @@ def is_done(config: PrepareJob) -> bool:
 
 
 def _written_options(directory: str, whose: str, expected: str = "--restart, which begins anew") -> Mapping[str, Any]:
-    """Reads the options of a run whose plan may be removed by now."""
+    """Reads the options of a run from its `run.json`, because its plan may already be removed."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -167,7 +173,7 @@ def _check_options(whose: str, there: Mapping[str, Any], config: PrepareJob) -> 
 
 
 def _check_place(whose: str, plan: Plan, config: PrepareJob) -> None:
-    """Checks that no data set has come to the output in a store since a run began that writes there in place."""
+    """Raises UserError if a dataset was published in an object store after the interrupted run began to write there."""
     if not is_remote(config.output) or not plan.config.is_output_new:
         return
     store = files_at(config.output)

@@ -1,4 +1,4 @@
-"""The contents of the metadata files, from the manifest and the statistics."""
+"""Computes the contents of the metadata files from the manifest and the statistics."""
 
 import dataclasses
 import time
@@ -34,7 +34,7 @@ _TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "S
 def make_manifest(
     config: PrepareJob, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
-    """Makes the manifest of a data set whose shards are written, each split's in order."""
+    """Returns the manifest of a dataset from its written shards, which are in order for each split."""
     return Manifest(
         name=config.name,
         seed=config.seed,
@@ -51,12 +51,12 @@ def make_manifest(
 def metadata_files(
     manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Makes the metadata files, name -> contents, except the manifest and the dead letters.
+    """Returns the metadata files as name -> contents, except the manifest and the dead letters.
 
     Args:
-        manifest: The manifest of the data set.
-        statistics: The contents of `statistics.json`, as `statistics` makes them.
-        run_info: The facts about the run that `run.json` has, beside its end.
+        manifest: The manifest of the dataset.
+        statistics: The contents of `statistics.json`, as `statistics` returns them.
+        run_info: The facts about the run for `run.json`, except its end time.
     """
     return {
         **derived_files(manifest, statistics),
@@ -67,7 +67,7 @@ def metadata_files(
 
 
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
-    """Makes the files, name -> contents, that follow from the manifest and the statistics, and that other programs read."""
+    """Returns the files for other programs, as name -> contents. They follow from the manifest and the statistics."""
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
         dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
@@ -79,7 +79,7 @@ def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str
 
 
 def dataset_info(manifest: Manifest) -> dict[str, Any]:
-    """The contents of `dataset_info.json` of TensorFlow Datasets, which refuses any key that it does not know."""
+    """Returns `dataset_info.json` for TensorFlow Datasets, which rejects unknown keys."""
     return {
         "name": manifest.name,
         "version": "1.0.0",
@@ -98,7 +98,9 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 
 
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
-    """(input, target), of several a dictionary of them, as `tf_input` has it; none where there is no target, or no input."""
+    """Returns the names of the inputs and targets for TensorFlow Datasets.
+
+    Several inputs or targets form a dictionary. Without inputs or targets, the result is empty."""
     inputs = input_names(manifest.features, manifest.targets)
     if not manifest.targets or not inputs:
         return {}
@@ -111,12 +113,12 @@ def _one_or_all(names: Sequence[str]) -> dict[str, Any]:
 
 
 def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[str, Any]:
-    """The contents of `features.json` of TensorFlow Datasets, where the features of objects are a sequence.
+    """Returns `features.json` for TensorFlow Datasets, in which the features of objects form a sequence.
 
     Args:
-        manifest: The manifest of the data set.
-        mask_bits: The number of bits of a mask's pixel, 8 or 16.
-        channels: The number of channels of images, if these are encoded.
+        manifest: The manifest of the dataset.
+        mask_bits: The number of bits per mask pixel, 8 or 16.
+        channels: The number of channels of encoded images.
     """
     plain = {feature.name: _tfds_feature(feature, mask_bits, channels) for feature in manifest.schema if not _is_of_objects(feature)}
     of_objects = {
@@ -130,7 +132,7 @@ def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[
 
 
 def label_files(manifest: Manifest) -> dict[str, str]:
-    """Makes the files with class names, name -> contents, one class a line."""
+    """Returns the files with class names as name -> contents, one class per line."""
     return {
         label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
         for feature in manifest.schema
@@ -188,7 +190,7 @@ def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any
 
 
 def schema_pbtxt(manifest: Manifest) -> str:
-    """Returns the schema of TensorFlow Metadata for a data set as text, which TFDV, TFT and TFX read."""
+    """Returns the TensorFlow Metadata schema of a dataset as text, which TFDV, TFT and TFX read."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -219,11 +221,10 @@ def schema_pbtxt(manifest: Manifest) -> str:
 def statistics(
     images: ImageStatistics, listing: Listing, qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
-    """The contents of `statistics.json`.
+    """Returns the contents of `statistics.json`.
 
-    Pixel values are 0..255, but of images that are tensors; statistics of pixels and of tensors are of a sample of the split's examples;
-    without images there are none of these.
-    """
+    Pixel values are 0 to 255, except in images that are stored as tensors. Pixel and tensor statistics are computed from
+    a sample of each split. Datasets without images have no pixel statistics."""
     facts: dict[str, Any] = images.to_json()
     if not listing.has_images:
         del facts["images"]
@@ -268,5 +269,5 @@ def _split_statistics(split: SplitStatistics, listing: Listing, qualities: Shuff
 
 
 def named_counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
-    """Counts of labels by the names of their classes; 0 for those that do not occur."""
+    """Returns class name -> count, which is 0 for classes that do not occur."""
     return {name: counts.get(position, 0) for position, name in enumerate(names)}

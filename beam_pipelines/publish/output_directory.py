@@ -1,5 +1,6 @@
-"""The output directory of a run: what may be written, whose it is, and what a failed run leaves: nothing, or what another goes on from.
-"""
+"""Manages the output directory of a run: checks the path, locks it, and cleans up after a failure.
+
+A failed run leaves no files, or it leaves the files that a later run needs to resume."""
 
 import contextlib
 import glob
@@ -36,12 +37,12 @@ _BUSY = "another run is writing to it (`recordmill status` tells of it)"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
-    """Fails where there is no input or the output must not be written."""
+    """Raises UserError if the input does not exist or the output must not be written."""
     check_input(config.input)
     resolved = PrepareJob.of(config, output=_resolve(config.output))
     if is_remote(config.output):
         _check_access(resolved.output_option, config.output)
-    if not _is_at_work(resolved):  # that is told under its lock
+    if not _is_at_work(resolved):  # A live run is reported later, when its lock is taken.
         check_left(resolved, on_left, f"{resolved.output_option}={printable(config.output)}")
     may_stay = on_left is OnLeft.RESUME and (not is_left(left := of_left_run(resolved)) or is_in_place(left))
     check_output(config.output, config.input, overwrite, resolved.output_option, on_left, may_stay)
@@ -56,16 +57,16 @@ def check_output(
     may_stay: bool = False,
     last_file: str = MANIFEST,
 ) -> None:
-    """Fails where the output must not be written.
+    """Raises UserError if the output must not be written.
 
     Args:
         path: The path of the output, local or a URL.
-        source: The path of what is read, which must lie neither in nor around the output.
-        overwrite: Whether the run may replace a data set.
-        option: The option by which the user names the output.
-        on_left: What becomes of what an earlier run has left there.
-        may_stay: Whether a data set may be there, which is then all that is asked for.
-        last_file: The name of the file by which what is whole is known: of a data set its manifest.
+        source: The path of the input. It must be neither inside nor around the output.
+        overwrite: Whether the run may replace a dataset.
+        option: The option that names the output on the command line.
+        on_left: Whether to reject, resume or remove the output of an interrupted run.
+        may_stay: Whether an existing dataset is accepted, because it can be the result of the run to resume.
+        last_file: The name of the file that is written last and marks a complete output. For a dataset it is the manifest.
 
     Raises:
         UserError: The output must not be written.
@@ -78,7 +79,7 @@ def check_output(
     _check_beside(output, shown, on_left)
     if not _exists(output):
         return
-    # With the mark and a manifest it is whole, and its run was killed before it had removed the mark.
+    # A marker next to a manifest means a complete dataset: the run was killed before it could remove the marker.
     is_half = is_remote(output) and _has(output, MARKER) and (on_left is OnLeft.RESUME or not _has(output, last_file))
     if is_half or (may_stay and not overwrite and _has(output, last_file)):
         return
@@ -90,7 +91,7 @@ def check_output(
 
 
 def _check_above(output: str, whose: str) -> None:
-    """Fails where the output would lie in a file."""
+    """Raises UserError if a parent of the output path is a file."""
     if is_remote(output):
         return
     above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))
@@ -99,7 +100,9 @@ def _check_above(output: str, whose: str) -> None:
 
 
 def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
-    """Fails where a run would have to remove what may not be ours: where it works, or where the old data set steps aside."""
+    """Raises UserError if a run would have to remove files beside the output that other programs may own.
+
+    The two paths are the scratch directory and the path to which the old dataset is moved."""
     if is_remote(output):
         _check_prefix(f"{output}{SCRATCH}", whose)
         return
@@ -114,14 +117,16 @@ def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
 
 
 def _check_prefix(prefix: str, whose: str) -> None:
-    """Fails where objects lie below a prefix that no run has put there."""
+    """Raises UserError if a prefix has objects but neither the marker nor the lease of a run."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
         told = f"{prefix}/, where the run would work, holds what no run has put there"
         raise UserError(f"{whose}: {told}; expected it moved away, or removed")
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
-    """Whether nothing whole, which `last_file` tells, is at the output that would have to stay until another is."""
+    """Returns whether the output has no complete dataset that must be kept until the new dataset is complete.
+
+    The file `last_file` marks a complete dataset."""
     return not _has(path, last_file)
 
 
@@ -194,10 +199,10 @@ def _is_at_work(config: OutputPaths) -> bool:
 
 
 def wait_for_others(config: OutputPaths) -> None:
-    """Waits, before `--resume` looks at what is there, for the lease of a command that was killed to run out in an object store.
+    """Waits for the lease of a killed command in an object store to expire, before `--resume` inspects the output.
 
     Raises:
-        BusyError: Another run is at work there: it was not killed.
+        BusyError: Another run still writes to the output.
     """
     whose = f"{config.output_option}={printable(config.output)}"
     if is_remote(config.output):
@@ -207,10 +212,9 @@ def wait_for_others(config: OutputPaths) -> None:
 
 
 def remove_leftovers(config: OutputPaths) -> None:
-    """Removes what a run has left beside its data set that was killed once this was in its place.
+    """Removes the scratch directory of a run that was killed after its dataset was published.
 
-    A run that is still at work removes it itself.
-    """
+    A run that is still active removes its scratch directory itself."""
     scratch, whose = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
         return
@@ -225,9 +229,9 @@ def remove_leftovers(config: OutputPaths) -> None:
 
 
 class Jobs:
-    """What is asked of an engine about jobs that nobody waits for any more.
+    """A null implementation of the engine's job control. Its jobs end with this process.
 
-    The jobs of this class end with this process: there are none.
+    Subclasses ask an engine about jobs whose command was killed.
 
     Attributes:
         name: The name of the engine.
@@ -237,44 +241,50 @@ class Jobs:
     name = job_name = ""
 
     def is_at_work(self, job: str, output: str) -> bool:
-        """Whether the job of such a name goes on."""
+        """Returns whether the job of this name is still running."""
         return False
 
     def end_others(self, output: str) -> None:
-        """Ends the jobs of killed commands that write to the same output."""
+        """Cancels the jobs of killed commands that write to the same output."""
 
 
 def working_directory(
     config: OutputPaths, on_left: OnLeft = OnLeft.REFUSE, jobs: Jobs = Jobs()
 ) -> contextlib.AbstractContextManager[Callable[[], None]]:
-    """Makes the working directory, this run's alone. Unless the block ends well, it is removed, or what is there is to be gone on from.
+    """Context manager that creates a working directory for one run.
+
+    After an error, the directory is removed unless a later run can resume from it.
 
     Args:
-        config: The run that is to work there.
-        on_left: What becomes of what an earlier run has left; `RESUME` where there is something: see `left_run`.
-        jobs: The jobs of the engine.
+        config: The run that uses the directory.
+        on_left: Whether to reject, resume or remove the output of an interrupted run. `RESUME` requires such output.
+        jobs: The job control of the engine.
 
     Yields:
-        A function to call where the job goes on without this process.
+        A function to call if the job continues after this process has ended.
 
     Raises:
-        BusyError: Another run is at work there.
+        BusyError: Another run is using the directory.
     """
     lease = make_lease(config.run_id, config.holder, jobs.name, jobs.job_name, config.command)
     return (_working_objects if is_remote(config.output) else _working_folder)(config, on_left, jobs, lease)
 
 
 def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
-    """Whether what is there stays after an error: where the plan is whole, unless the input or the options make no data set."""
+    """Returns whether the working directory is kept after an error.
+
+    It is kept if the plan is complete. For a new run, a UserError removes it, because the input or the options are wrong."""
     try:
         return (on_left is OnLeft.RESUME or not isinstance(error, UserError)) and is_left(config)
-    except OSError:  # a disk or a store that does not answer: nothing is known to be of no use
+    except OSError:  # A disk or store that fails to answer may still have useful files.
         return True
 
 
 @contextlib.contextmanager
 def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
-    """Makes the working directory in a store. The job may go on after the block: then its last step removes what is scratch."""
+    """Creates the working directory in an object store.
+
+    The job may continue after the block. Then the job's last step removes the scratch objects."""
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
     whose = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
@@ -297,7 +307,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
             held.detach()
             raise
         except BaseException as error:
-            if not _stays(config, error, on_left) and held.is_ours():  # else what is there is another run's
+            if not _stays(config, error, on_left) and held.is_ours():  # Otherwise another run owns the objects.
                 if working == config.output and is_new(config.output, config.last_file):
                     remove_marked(store, working)
                 remove_marked(store, scratch)
@@ -305,34 +315,36 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
 
 
 def _tell_lost() -> None:
-    """Ends this command, as if somebody had ended it: another one has taken what this one may not touch any more."""
+    """Ends this command with SIGTERM, because another command has taken over its output."""
     say("another run has taken over the output; this one ends")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _describe_objects(config: OutputPaths) -> str:
-    """Says whether objects that this run has begun to write are a data set by now; if not, what is there of it."""
+    """Returns a message about the output objects: a complete dataset, or the amount of resumable work."""
     try:
         if is_in_place(config):
             return f"{config.output} is written, whole"
         told = describe_left(config)
-        if told and not config.is_output_new and _has(config.output, MARKER):  # the new data set is all that there is
+        if told and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
             return f"{config.output} was being replaced, and is not whole; {told}"
         return told
-    except SilentStoreError:  # which was told before, or will be when a run goes on
+    except SilentStoreError:  # The silence was reported before, or will be when a run resumes.
         return f"what is in {config.output} could not be found out; --resume goes on from it"
     except OSError as error:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
 
 
 def _remove_objects(store: Files, directory: str, last_file: str = MANIFEST) -> None:
-    """Removes all but the mark and the lease."""
+    """Removes all objects except the marker and the lease."""
     store.remove(f"{directory}/{last_file}")
     store.remove_all(directory, but=(MARKER, LEASE))
 
 
 def remove_marked(store: Files, directory: str) -> None:
-    """Removes a directory that carries our mark. The mark goes last: who is killed meanwhile leaves what is still ours."""
+    """Removes a directory that has the marker of a run.
+
+    The marker is removed last. If the removal is interrupted, a later run can still recognize the directory as its own."""
     _remove_objects(store, directory)
     for name in (LEASE, MARKER):
         store.remove(f"{directory}/{name}")
@@ -357,23 +369,23 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
             find_whole = lambda: f"{printable(output)} is written, whole" if is_in_place(config) else ""
             interrupts.note(lambda: find_whole() or describe_left(config))
             remove_temporary_files(scratch)
-            shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # what a killed run has counted
+            shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # The progress counts of a killed run.
             try:
                 yield lambda: None
             except StillRunningError:
                 interrupts.note(lambda: find_whole() or f"the same command with --resume goes on from {printable(scratch)}")
                 raise
             except BaseException:
-                end_running_tasks()  # so that nobody writes into what is removed
+                end_running_tasks()  # Running tasks could write to the files that are removed next.
                 remove_temporary_files(scratch)
                 raise
     finally:
-        with contextlib.suppress(OSError):  # not empty: the output is in it
+        with contextlib.suppress(OSError):  # A parent that contains the output is not empty.
             for parent in missing:
                 parent.rmdir()
 
 
 def _check_still_left(config: OutputPaths, whose: str) -> None:
-    """Checks under the lock that what was left is there: a run that had it until now may have brought it to its end."""
+    """Checks under the lock that there still is a run to resume. Another run may have completed it meanwhile."""
     if not is_left(config):
         raise BusyError(f"{whose}: another run has gone on from what was there meanwhile")

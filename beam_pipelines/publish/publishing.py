@@ -1,7 +1,6 @@
-"""The last step of a run: metadata are written, and the complete dataset takes its final name (promise 4).
+"""Publishes a dataset: writes the metadata files and renames the complete directory to the output path.
 
-A runner may repeat the step after it has succeeded; the second run changes nothing.
-"""
+A runner may repeat this step after it has succeeded. The repetition changes nothing."""
 
 import dataclasses
 import os
@@ -22,14 +21,14 @@ from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, su
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
-    """Checks files before a manifest names them.
+    """Checks that files exist with their recorded sizes, before a manifest names them.
 
     Args:
         config: The paths of the run.
-        files: (path within the data set, size in bytes) of each file.
+        files: (path within the dataset, size in bytes) of each file.
 
     Raises:
-        RunError: A file is not there as it was written.
+        RunError: A file is missing or has another size.
     """
     directory = config.working_directory
     if is_remote(directory):
@@ -51,14 +50,14 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
 def publish_files(
     config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
 ) -> None:
-    """Writes the metadata of a dataset whose shards exist, and its page if possible, and publishes the dataset.
+    """Writes the metadata and the optional HTML report of a dataset whose shards exist, and publishes the dataset.
 
     Args:
         config: The paths of the run.
-        manifest: The manifest of the dataset, without the sums of the files that are written here.
+        manifest: The manifest of the dataset, without the checksums of the files that are written here.
         files: Name -> contents of the metadata files.
         lines: Name -> lines of the metadata files that are written line by line.
-        has_report: Whether the dataset gets its page.
+        has_report: Whether to write the HTML report.
     """
     if is_in_place(config):
         publish(config, b"")
@@ -69,12 +68,12 @@ def publish_files(
         write_pieces(f"{config.working_directory}/{name}", _summed(name, pieces, sums))
     if has_report:
         _write_report(config.working_directory, manifest, sums)
-    sums.pop(RUN, None)  # differs between runs, so it has a checksum of its own
+    sums.pop(RUN, None)  # This file differs between identical runs, so the manifest must not depend on it.
     publish(config, dataclasses.replace(manifest, files=sums).to_json().encode())
 
 
 def _summed(name: str, pieces: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
-    """Passes the pieces of a file on, and adds the sum of the file to `sums`."""
+    """Yields the chunks of a file, and then adds the checksum of the file to `sums`."""
     found = FileSum()
     for piece in pieces:
         found = found.extended(piece)
@@ -83,10 +82,9 @@ def _summed(name: str, pieces: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 
 
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
-    """Writes the page of a dataset, and adds its sum to `sums`.
+    """Writes the HTML report of a dataset, and adds its checksum to `sums`.
 
-    Raises what a changed file, a disk or a store causes, as for other files. Any other failure costs only the page, with a warning.
-    """
+    UserError and RunError are raised. After any other failure, a warning is logged and the report is missing."""
     try:
         sums[REPORT] = FileSum().extended(write_report(directory, manifest))
     except (UserError, RunError):
@@ -96,11 +94,11 @@ def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) 
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
-    """Writes the manifest, or whatever comes last, after all that it names, and brings the data set to its final name.
+    """Writes the last file, usually the manifest, and publishes the dataset under its final name.
 
     Raises:
-        RunError: Another run has taken over, or something came to that name meanwhile.
-        StorageError: A disk or a store refuses the data set.
+        RunError: Another run has taken over, or the output path came into use meanwhile.
+        StorageError: A file operation failed.
     """
     if not is_in_place(config):
         check_lease(config.scratch_directory, config.holder)
@@ -113,13 +111,13 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     """Publishes in an object store, which cannot rename.
 
-    A new data set is written in place; one that replaces another is copied there, and until it is there whole, all of it is where it was.
-    """
+    A new dataset is written directly to the output. A dataset that replaces another is written elsewhere and then copied
+    to the output, so that the complete copy exists until the output is complete."""
     store = files_at(config.output)
     if not is_in_place(config):
         write_file(f"{config.working_directory}/{config.last_file}", manifest)
         if config.working_directory != config.output:
-            write_file(f"{config.output}/{MARKER}", MARKER_TEXT)  # so that what is left of the old one is known to be nobody's
+            write_file(f"{config.output}/{MARKER}", MARKER_TEXT)  # The marker makes the rest of the old dataset removable.
             store.remove(f"{config.output}/{config.last_file}")
             store.remove_all(config.output, but=(MARKER,))
             store.copy_all(config.working_directory, config.output, last=config.last_file)
@@ -138,19 +136,19 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
         return
     if config.is_output_new:
         _check_still_new(pathlib.Path(config.output))
-    remove_temporary_files(config.working_directory)  # of an attempt that was killed
+    remove_temporary_files(config.working_directory)  # They can be left by a killed attempt.
     write_file(f"{config.working_directory}/{config.last_file}", manifest)
     _finish_folder(config)
 
 
 def finish_publishing(config: OutputPaths) -> bool:
-    """Brings to its place what an earlier attempt has written whole; False where none came so far.
+    """Publishes a dataset that an earlier attempt wrote completely. Returns False if there is no complete dataset.
 
     Raises:
-        RunError: A shard is not as it was written.
+        RunError: A shard or a metadata file has changed since it was written.
     """
     if is_in_place(config):
-        if is_remote(config.output):  # on a disk it goes with the run's lock
+        if is_remote(config.output):  # On a local disk, the owner of the lock removes the directory.
             _clear_objects(config)
         return True
     if not is_whole(config):
@@ -167,7 +165,7 @@ def finish_publishing(config: OutputPaths) -> bool:
 
 
 def _check_metadata(directory: str, manifest: Manifest) -> None:
-    """Checks the metadata files of a run that was stopped before its last step; raises RunError if one has changed since."""
+    """Checks the metadata files against the manifest. Raises RunError if a file is missing or has changed."""
     for name in manifest.files:
         try:
             with open_file(f"{directory}/{name}") as file:
@@ -179,10 +177,9 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """Puts a data set into its place on a disk.
+    """Moves a complete local dataset to the output path.
 
-    From the manifest on it is whole: what it was made from goes, then the name that says that it is not whole.
-    """
+    The intermediate files are removed first, because they are no longer needed once the manifest is written."""
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
     move_into_place(pathlib.Path(config.working_directory), pathlib.Path(config.output))
@@ -190,17 +187,16 @@ def _finish_folder(config: OutputPaths) -> None:
 
 
 def _check_still_new(output: pathlib.Path) -> None:
-    """Checks that nothing came to the output meanwhile: nobody has said that it may be replaced."""
+    """Raises RunError if files appeared at the output during the run, because the user did not allow to replace them."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
 
 
 def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
-    """Moves a directory to its place by one rename.
+    """Moves a directory to the output path by one rename.
 
-    With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last. Who is killed between the two
-    leaves both; nobody else removes either.
-    """
+    An old dataset is first moved to a path beside the output. It is moved back if the rename fails, and removed at the
+    end. If the process is killed in between, both datasets remain, and no later run removes either of them."""
     old = output.with_name(f"{output.name}{REPLACED}")
     steps_aside = output.exists()
     if steps_aside:
@@ -209,7 +205,7 @@ def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
         os.replace(output, old)
     try:
         os.replace(directory, output)
-    except BaseException:  # Ctrl-C too
+    except BaseException:  # KeyboardInterrupt too.
         if steps_aside and not output.exists():
             os.replace(old, output)
         raise

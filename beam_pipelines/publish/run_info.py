@@ -1,4 +1,6 @@
-"""What `run.json` says of a run: when and where, with which versions and options. It alone may differ between identical runs."""
+"""Collects the facts about a run for `run.json`: time, host, versions and options.
+
+Only this metadata file may differ between identical runs."""
 
 import json
 import os
@@ -16,12 +18,14 @@ from beam_pipelines.publish.versions import installed_versions, python_version
 
 _SECRET = re.compile("key|secret|token|password|credential")
 _HIDDEN = "(hidden)"
-_ASSIGNED = re.compile(r"([\w.-]+)=([^\s,;&]+)")  # as in experiments, headers and queries
+_ASSIGNED = re.compile(r"([\w.-]+)=([^\s,;&]+)")  # Matches experiments, headers and URL queries.
 _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 
 
 def hide_secrets(name: str, value: Any) -> Any:
-    """Returns a value without secrets: also inside of lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` and URLs."""
+    """Returns a value with its secrets replaced by a placeholder.
+
+    Secrets are also found in lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` texts and URLs."""
     if _SECRET.search(name.lower()):
         return _HIDDEN
     if isinstance(value, dict):
@@ -41,14 +45,14 @@ def hide_secrets(name: str, value: Any) -> Any:
 
 
 def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
-    """Collects what may differ between two runs that give the same data set.
+    """Collects the facts that may differ between two runs that produce the same dataset.
 
     Args:
         config: The configuration of the run, a dataclass.
         options: The options of the Beam pipeline.
-        run_id: The id by which the run knows its own data set.
+        run_id: The id that links the run and its dataset.
     """
-    system = os.uname()  # `platform` would start a program to find out no more
+    system = os.uname()  # The module `platform` would start a program to find the same facts.
     return {
         "run_id": run_id,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -57,7 +61,7 @@ def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[st
         "python": python_version(),
         "versions": installed_versions(),
         "options": plain_options(config),
-        # the same exactly, so that a shard can be made again
+        # The exact configuration, from which a shard can be rebuilt.
         **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareJob) else {}),
         "pipeline_options": {
             name: hide_secrets(name, plain(value))

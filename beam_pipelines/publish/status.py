@@ -1,7 +1,6 @@
-"""`recordmill status`: what a run to an output is doing, or has left, and an analysis within it.
+"""Implements `recordmill status`, which reports the dataset, runs and analyses of an output directory.
 
-It is found out from what lies there; nothing is changed.
-"""
+The status is read from the files in the directory. No file is changed."""
 
 import json
 import os
@@ -20,14 +19,14 @@ from beam_pipelines.storage.lease import Lease, read_lease
 from beam_pipelines.storage.marked_directory import is_in_use
 from tf_input.dataset_format import MANIFEST, decode_manifest
 
-_ANALYSIS = "transform_fn/transform.json"  # within a data set
+_ANALYSIS = "transform_fn/transform.json"  # The path within a dataset.
 
 
 def find_status(output: str) -> dict[str, Any]:
-    """Finds what is known of an output, as plain values; what is not there is None.
+    """Returns the state of an output as plain values, with None for missing parts.
 
     Raises:
-        UserError: Nothing of ours is at the output.
+        UserError: The output has neither a dataset nor an interrupted run.
     """
     output = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
     paths = of_left_run(PrepareJob(input="", output=output, name="status"))
@@ -62,7 +61,7 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
     is_prepare = lease.command == "prepare"
     try:
         plan = read_plan(paths) if is_prepare else None
-    except ValueError:  # damaged, or another version's
+    except ValueError:  # The plan is corrupt, or another version wrote it.
         plan = None
     counts = read_counts(directory)
     if is_whole(paths):
@@ -85,7 +84,7 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
 
 
 def _analysis(output: str) -> dict[str, Any] | None:
-    """Reads the analysis that is in its place."""
+    """Reads the published analysis."""
     files, path = files_at(output), f"{output}/{_ANALYSIS}"
     if not files.exists(path):
         return None
@@ -97,7 +96,7 @@ def _analysis(output: str) -> dict[str, Any] | None:
 
 
 def _analysis_run(output: str) -> dict[str, Any] | None:
-    """Describes the run that is making an analysis, or was."""
+    """Describes the run that is making an analysis or was interrupted."""
     scratch = f"{output}/{ANALYSIS_SCRATCH}"
     lease = read_lease(scratch)
     if lease is None:
@@ -111,7 +110,7 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
         stage = "analyze" if analyzed else "start"
     return {
         **_holder(lease, is_in_use(scratch)),
-        "command": "analyze",  # which a lease of an earlier version does not say
+        "command": "analyze",  # Leases of earlier versions do not name the command.
         "stage": stage,
         "analyzed": analyzed or None,
         "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{place}"),
@@ -140,7 +139,7 @@ def _time(seconds: float) -> str:
 
 
 def describe_status(status: Mapping[str, Any]) -> str:
-    """Describes in lines, for people, what is at an output; `status` is what `find_status` found."""
+    """Returns a readable description of the result of `find_status`."""
     data_set, run = status["data_set"], status["run"]
     lines = [f"output:   {printable(status['output'])}"]
     if data_set:

@@ -1,4 +1,4 @@
-"""What a run tells its user at the end: what came out, how good it is, and what to type next."""
+"""Describes a finished dataset in the terminal: its size, its quality and the next command."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tf_input import dataset_format
 
 _MAX_CLASSES = 12
 _NUMBER, _MAX_DIGITS = re.compile("[0-9]+"), 20
-_RUNS = {  # of examples in a row whose class is the same
+_RUNS = {  # Statistics of consecutive examples with the same class.
     "mean same-{} run": "mean_run_length",
     "  of a perfect shuffle": "expected_mean_run_length",
     "  sorted by class": "sorted_mean_run_length",
@@ -21,7 +21,7 @@ _RUNS = {  # of examples in a row whose class is the same
 
 
 def describe_data_set(directory: str) -> str:
-    """Returns a short page, for a terminal, about the finished data set in a directory."""
+    """Returns a short description of the finished dataset in a directory, for a terminal."""
     files = files_at(directory)
     manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
     statistics = read_object(directory, manifest, dataset_format.STATISTICS)
@@ -31,7 +31,9 @@ def describe_data_set(directory: str) -> str:
 
 
 def read_warnings(directory: str, *, has_report: bool) -> list[str]:
-    """Reads what a finished data set's user is to be warned of, a line each; also that it has no page, where it should have one."""
+    """Reads the warnings about a finished dataset, one per line.
+
+    If a requested HTML report is missing, this is also a warning."""
     found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
         found.append(
@@ -49,7 +51,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
     ]
     for name in sorted({name for split in splits for name in _shuffle(statistics, split)}):
-        found = [_shuffle(statistics, split).get(name) for split in splits]  # None of a split without examples
+        found = [_shuffle(statistics, split).get(name) for split in splits]  # A split without examples has None.
         for title, key in _RUNS.items():
             rows.append([title.format(name), *(f"{one[key]:.2f}" if one else "-" for one in found)])
     yield from _table(["", *splits], rows)
@@ -97,25 +99,25 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
 
 
 def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:
-    """The call of `batches` that reads a split, with what this data set needs."""
+    """Returns a `batches` call that reads a split, with the arguments that this dataset needs."""
     images = _images(manifest)
     size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
     inputs = tuple(name for name in images if name not in manifest.targets)
     inputs = f", inputs={inputs}" if len(inputs) > 1 else ""
-    # Lists that are no integers cannot be padded and weighed value by value.
+    # Lists of floats or texts cannot be padded and weighted value by value.
     targets = [feature for feature in manifest.schema if feature.name in manifest.targets]
     has_lists = any(feature.shape == (None,) and feature.kind in ("float", "text") for feature in targets)
     return f"batches({split!r}, batch_size=128{size}{inputs}{', ragged=' + repr('ragged') if has_lists else ''})"
 
 
 def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:
-    """Class name -> how often it occurs in a split, for a feature with class names."""
+    """Returns class name -> number of occurrences in a split, for a class label feature."""
     facts = statistics["splits"][split]
     return facts.get("other_label_counts", {}).get(feature) or facts["label_counts"]
 
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
-    """The lines on how near the splits came to what was asked for."""
+    """Yields lines that compare the split sizes with the requested shares."""
     told = [f"{division['num_kept']:,} inputs kept the split that they had"] if division["num_kept"] else []
     if "reached" in division:
         how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of each group"
@@ -132,7 +134,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
-    """The lines on images that are alike, what became of them, and what of them is apart now."""
+    """Yields lines about the near-duplicates: their number, their treatment, and the pairs that are in different splits."""
     found, now = leaks["found"], leaks["now"]
     became = {"keep": "kept", "group": "each cluster in one group", "drop": f"{found['num_dropped']:,} left out"}[found["duplicates"]]
     images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
@@ -151,7 +153,9 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 
 
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
-    """Tells of each feature the classes of which a split has the smallest and the largest share; of one split there is nothing to tell."""
+    """Yields, for each feature, the classes with the smallest and the largest share in each split.
+
+    A dataset with one split yields no lines."""
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
@@ -176,7 +180,7 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
 
 
 def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
-    """The line that maps class names to labels, if the names are numbers and a label is not the number in its name."""
+    """Yields the line that maps class names to labels, if the names are numbers that differ from their labels."""
     names = feature.label_names
     are_moved = any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names))
     if all(map(_NUMBER.fullmatch, names)) and are_moved:
@@ -187,7 +191,9 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
 
 
 def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
-    """`image`, and then other images by their names -> kind; none where there is no `image`, and nobody is told what to read."""
+    """Returns name -> kind for the feature `image` and then for other images.
+
+    The result is empty if the dataset has no feature `image`."""
     first = manifest.features.get(dataset_format.IMAGE)
     if first is None or first.kind not in ("image", "pixels", "tensor"):
         return {}
@@ -197,7 +203,7 @@ def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
 
 
 def _differ_in_size(image: str, statistics: Mapping[str, Any]) -> bool:
-    """Whether the images of a feature differ in size, so that they must be brought to one."""
+    """Returns whether the images of a feature differ in size and must be resized."""
     facts = statistics["images"] if image == dataset_format.IMAGE else statistics.get("other_images", {}).get(image, {})
     ranges = [facts.get(side) for side in ("height", "width")]
     return not all(values and values["min"] == values["max"] for values in ranges)
@@ -215,7 +221,7 @@ def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def format_size(num_bytes: int) -> str:
-    """Writes a number of bytes as a user reads it, such as `12.3 MiB`."""
+    """Formats a number of bytes for people, such as `12.3 MiB`."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

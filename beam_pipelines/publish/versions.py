@@ -1,4 +1,4 @@
-"""Versions of what data sets are made with."""
+"""Finds the versions of Python and of the packages that a dataset depends on."""
 
 import contextlib
 import functools
@@ -8,13 +8,13 @@ from typing import Mapping
 
 _PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "pyarrow", "tensorflow")
 
-# Those of them that no byte of a data set depends on.
+# Packages that do not influence the bytes of a dataset.
 _WITHOUT_INFLUENCE = ("apache-beam", "google-crc32c", "tensorflow")
 
 
 @functools.cache
 def installed_versions() -> Mapping[str, str]:
-    """Package -> its version, for those that are installed, as `run.json` has them."""
+    """Returns package -> version for `run.json`, without packages that are not installed."""
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -23,12 +23,12 @@ def installed_versions() -> Mapping[str, str]:
 
 
 def python_version() -> str:
-    """The version of this Python, such as `3.11.7`."""
+    """Returns the version of the running Python, such as `3.11.7`."""
     return sys.version.split()[0]
 
 
 def describe_others(python: str, versions: Mapping[str, str]) -> list[str]:
-    """Describes what `run.json` has in another version than is here, where the bytes of a data set may depend on it."""
+    """Describes the recorded versions that differ from the installed versions and may influence the bytes of a dataset."""
     here = {"python": python_version(), **installed_versions()}
     recorded = {"python": python, **{name: version for name, version in versions.items() if name not in _WITHOUT_INFLUENCE}}
     return [f"{name} {version} (here {here.get(name, 'none')})" for name, version in recorded.items() if here.get(name) != version]

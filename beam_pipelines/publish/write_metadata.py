@@ -1,4 +1,4 @@
-"""WriteMetadata: the data set's metadata files, the manifest last, and its publishing."""
+"""Defines the Beam step that writes the metadata files, then the manifest, and publishes the dataset."""
 
 import contextlib
 import dataclasses
@@ -27,23 +27,23 @@ from beam_pipelines.storage.pinned_files import check_versions
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo
 
-# From a run, its manifest and the duplicates that it has found to what `leaks.json` says of what is there now.
+# Maps the job, the manifest and the near-duplicates to the leaks in the written dataset, for `leaks.json`.
 FindLeaks = Callable[[PrepareJob, Manifest, Twins], Mapping[str, Any]]
 
-# Of dead letters that are merged, in all.
+# The memory for the read buffers that merge sorted dead letters, in bytes.
 _MERGE_BYTES = 64 << 20
 
 
 @dataclasses.dataclass
 class WriteMetadata(beam.PTransform):
-    """Writes the metadata and publishes: `ShardAddress`es -> the name of the data set, once it is in place.
+    """Beam transform from `ShardAddress`es to the name of the published dataset.
 
-    What is known of the shards lies beside them, since there is one data set, and it is published by one worker.
+    One worker publishes the dataset. It reads the facts about each shard from the files that the shard writers left.
 
     Attributes:
         config: The job of the run.
-        run_info: The facts about the run that `run.json` has.
-        find_leaks: The function that looks for duplicates in what was written: see `leaks`.
+        run_info: The facts about the run for `run.json`.
+        find_leaks: The function that finds duplicates across splits in the written dataset. See the package `leaks`.
     """
 
     config: PrepareJob
@@ -61,20 +61,20 @@ class WriteMetadata(beam.PTransform):
 def write_metadata(
     unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any], find_leaks: FindLeaks
 ) -> str:
-    """Writes the metadata of a data set whose shards are there, and publishes it.
+    """Writes the metadata of a dataset whose shards are written, and publishes the dataset.
 
     Raises:
-        UserError: The shards make no data set.
-        RunError: Something is missing, or too much was refused.
-        DataError: A file of the input has changed since it was listed.
+        UserError: No example was written, or a split has no example.
+        RunError: Files are missing, or shards were lost or repeated.
+        DataError: Too many inputs are dead letters, or a file of the input has changed since it was listed.
     """
-    if finish_publishing(config):  # an earlier attempt came so far, and nobody heard of it
+    if finish_publishing(config):  # An earlier attempt succeeded, but its result was lost.
         return config.name
     stopwatch = Stopwatch("publish")
     plan = read_plan(config)
     if plan is None:
         raise RunError("the plan of the run is gone")
-    check_versions(plan.listing.versions)  # all that is read of them has been read
+    check_versions(plan.listing.versions)  # No input is read after this check.
     shards = [shard.address for shard in plan.shards()]
     num_written = sum(1 for _ in written)
     if num_written != len(shards):
@@ -99,7 +99,7 @@ def write_metadata(
     if dead_letters.seen:
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     twins = plan.listing.twins
-    if twins and not is_in_place(config):  # where all is published already, nothing is to be written
+    if twins and not is_in_place(config):  # If the dataset is published, no file is written.
         files[LEAKS] = encode_leaks(twins, find_leaks(config, manifest, twins), manifest.schema, statistics)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
@@ -111,7 +111,7 @@ def write_metadata(
 
 
 def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
-    """Reads what is known of each shard, in order."""
+    """Reads the recorded facts about each shard, in order."""
 
     def read(address: ShardAddress) -> WrittenShard:
         done = read_done(config, address)
@@ -125,12 +125,12 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
 
 
 def _read_stretch(stretch: SpoolStretch, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """Reads the lines of a file in the spool."""
+    """Yields the lines of a byte range of a spool file."""
     return read_lines(lambda offset, num: spool.read(stretch.spool, stretch.offset + offset, num), stretch.num_bytes, block_bytes)
 
 
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
-    """Reads sorted runs of lines: those of the listing, and each shard's."""
+    """Returns one sorted iterator of dead-letter lines for each run of the listing and for each shard."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_stretch(stretch, spool, block_bytes) for stretch in plan.dead_letters]
     for address in shards:

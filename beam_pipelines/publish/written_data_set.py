@@ -1,4 +1,4 @@
-"""A data set that is there: what its manifest says, and the run that made it."""
+"""Reads a written dataset's manifest, and the record of the run that made it."""
 
 import json
 from typing import Mapping, NamedTuple
@@ -22,10 +22,10 @@ from tf_input.dataset_format import (
 
 
 class RecordedRun(NamedTuple):
-    """What `run.json` says of a run of `recordmill prepare`.
+    """The record of a `recordmill prepare` run in `run.json`.
 
     Attributes:
-        config: The options of the run, exactly.
+        config: The exact options of the run.
         python: The version of Python that the run used.
         versions: Package -> its version in that run.
     """
@@ -36,10 +36,10 @@ class RecordedRun(NamedTuple):
 
 
 def read_data_set(directory: str, command: str) -> Manifest:
-    """Reads the manifest of a data set on a mounted file system.
+    """Reads the manifest of a dataset on a mounted file system.
 
     Raises:
-        UserError: The directory is a URL, or no data set.
+        UserError: The directory is a URL, or is not a dataset.
     """
     if is_remote(directory):
         raise UserError(f"{directory}: `recordmill {command}` works on a mounted directory; expected a path")
@@ -51,11 +51,13 @@ def read_data_set(directory: str, command: str) -> Manifest:
 
 
 def open_data_set(directory: str) -> tuple[Manifest, bool]:
-    """Reads the manifest of a data set on a disk or in a store; the second value says whether its text is as it was written.
+    """Reads the manifest of a local or remote dataset.
+
+    The second value is whether the manifest file is byte for byte as it was written.
 
     Raises:
-        UserError: There is no data set, or it can't be read as one.
-        OSError: A store does not give the manifest.
+        UserError: There is no dataset, or its manifest is invalid.
+        OSError: A store does not return the manifest.
     """
     path = f"{directory}/{MANIFEST}"
     try:
@@ -64,19 +66,19 @@ def open_data_set(directory: str) -> tuple[Manifest, bool]:
         data = files_at(path).read(path)
         manifest = decode_manifest(data, path)
         return manifest, manifest.to_json().encode() == data
-    except UnicodeError as error:  # JSON may hold half of a pair of surrogates
+    except UnicodeError as error:  # JSON strings can contain unpaired surrogates.
         raise UserError(f"{printable(path)}: {error}") from None
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UserError(printable(str(error))) from None
 
 
 def check_names(directory: str, manifest: Manifest) -> None:
-    """Checks that a manifest names the files that are made of the names of its data set and splits.
+    """Checks that the file names in a manifest follow from the names of the dataset and its splits.
 
-    So a manifest that somebody wrote leads nowhere else.
+    A manipulated manifest therefore cannot refer to other files.
 
     Raises:
-        UserError: The manifest names another file, or no shard.
+        UserError: The manifest names another file, or has a split without shards.
     """
     for name in (manifest.name, *manifest.splits):
         if not NAME_PATTERN.fullmatch(name):
@@ -98,10 +100,10 @@ def check_names(directory: str, manifest: Manifest) -> None:
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
-    """Reads how `recordmill prepare` made a data set, and checks that it is of this data set's manifest.
+    """Reads the record of the run that made a dataset, and checks that it belongs to the manifest.
 
     Raises:
-        UserError: `run.json` can't be read, or is of another data set.
+        UserError: `run.json` can't be read, or belongs to another dataset.
     """
     path = f"{directory}/{RUN}"
     try:
@@ -122,10 +124,10 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
 
 
 def read_run(data: bytes) -> RecordedRun | None:
-    """Decodes a `run.json`; None where it is of another command.
+    """Decodes a `run.json`. Returns None if another command wrote it.
 
     Raises:
-        ValueError: The file is damaged, or another version's.
+        ValueError: The file is corrupt, or another version wrote it.
     """
     fields = json.loads(data)
     try:
