@@ -1,7 +1,8 @@
 """Writes `README.md`, the dataset card for people and for the Hugging Face Hub.
 
 The card follows from the manifest and the statistics, so that equal runs produce equal bytes. People who publish a
-dataset may extend the card. Names from the inputs are escaped, so that Markdown and HTML show them unchanged."""
+dataset may extend the card. Names from the inputs are escaped, so that Markdown and HTML show them unchanged.
+"""
 
 import html
 import json
@@ -225,7 +226,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def shown(text: str, max_characters: int | None = _MAX_CHARACTERS) -> str:
-    """Escapes a text so that Markdown and HTML show it unchanged. Invisible characters are written as escape sequences."""
+    """Escapes a text so that Markdown and HTML show it unchanged. Invisible characters become escape sequences."""
     if max_characters and len(text) > max_characters:
         text = f"{text[: max_characters - 1]}…"
     visible = "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)

@@ -118,9 +118,10 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
 def _split_pattern(manifest: Manifest) -> str:
     """Returns a regular expression that extracts the split from the name of a catalog file.
 
-    Loaders replace the only capturing group by a split name and turn the pattern into a glob. The glob selects the files
-    of that split. Loaders support only `.+`, brackets, and optional non-capturing groups. The optional groups are needed
-    because the loader also applies the pattern to the split name alone."""
+    Loaders replace the only capturing group by a split name and turn the pattern into a glob. The glob selects the
+    files of that split. Loaders support only `.+`, brackets, and optional non-capturing groups. The optional groups are
+    needed because the loader also applies the pattern to the split name alone.
+    """
     return f"^(?:{manifest.name}-)?({'|'.join(manifest.splits)})(?:-[0-9].+)?$"
 
 

@@ -23,7 +23,8 @@ def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature]
 def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
     """Returns feature -> class -> split -> the share of the class's examples in the split.
 
-    Classes without examples are omitted."""
+    Classes without examples are omitted.
+    """
     shares = {}
     for feature in schema:
         if feature.kind == "class_label":

@@ -4,7 +4,8 @@
     no complete plan                        starts over          starts over, and reports it
     a complete plan                         fails                writes the missing shards
     a manifest in the working directory     fails                moves the complete dataset to the output
-    a dataset made with the same options    fails                succeeds without writing"""
+    a dataset made with the same options    fails                succeeds without writing
+"""
 
 import dataclasses
 import enum
@@ -46,7 +47,7 @@ class LeftRun(NamedTuple):
 
 
 def of_left_run(config: OutputPaths) -> OutputPaths:
-    """Returns the configuration with the run id of the interrupted run in its scratch directory, or with an empty run id."""
+    """Returns the configuration with the run id of the interrupted run, or with an empty run id if there is none."""
     lease = read_lease(config.scratch_directory)
     return dataclasses.replace(config, run_id=lease.run_id if lease else "")
 
@@ -65,7 +66,8 @@ def is_in_place(config: OutputPaths) -> bool:
 def is_whole(config: OutputPaths) -> bool:
     """Returns whether a local working directory has a complete dataset.
 
-    This happens if the run was killed before the last rename."""
+    This happens if the run was killed before the last rename.
+    """
     directory = config.working_directory
     return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))
 

@@ -100,7 +100,8 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
     """Returns the names of the inputs and targets for TensorFlow Datasets.
 
-    Several inputs or targets form a dictionary. Without inputs or targets, the result is empty."""
+    Several inputs or targets form a dictionary. Without inputs or targets, the result is empty.
+    """
     inputs = input_names(manifest.features, manifest.targets)
     if not manifest.targets or not inputs:
         return {}
@@ -223,8 +224,9 @@ def statistics(
 ) -> dict[str, Any]:
     """Returns the contents of `statistics.json`.
 
-    Pixel values are 0 to 255, except in images that are stored as tensors. Pixel and tensor statistics are computed from
-    a sample of each split. Datasets without images have no pixel statistics."""
+    Pixel values are 0 to 255, except in images that are stored as tensors. Pixel and tensor statistics are computed
+    from a sample of each split. Datasets without images have no pixel statistics.
+    """
     facts: dict[str, Any] = images.to_json()
     if not listing.has_images:
         del facts["images"]

@@ -1,6 +1,7 @@
 """Manages the output directory of a run: checks the path, locks it, and cleans up after a failure.
 
-A failed run leaves no files, or it leaves the files that a later run needs to resume."""
+A failed run leaves no files, or it leaves the files that a later run needs to resume.
+"""
 
 import contextlib
 import glob
@@ -66,7 +67,8 @@ def check_output(
         option: The option that names the output on the command line.
         on_left: Whether to reject, resume or remove the output of an interrupted run.
         may_stay: Whether an existing dataset is accepted, because it can be the result of the run to resume.
-        last_file: The name of the file that is written last and marks a complete output. For a dataset it is the manifest.
+        last_file: The name of the file that is written last and marks a complete output. For a dataset it is the
+            manifest.
 
     Raises:
         UserError: The output must not be written.
@@ -102,7 +104,8 @@ def _check_above(output: str, whose: str) -> None:
 def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
     """Raises UserError if a run would have to remove files beside the output that other programs may own.
 
-    The two paths are the scratch directory and the path to which the old dataset is moved."""
+    The two paths are the scratch directory and the path to which the old dataset is moved.
+    """
     if is_remote(output):
         _check_prefix(f"{output}{SCRATCH}", whose)
         return
@@ -126,7 +129,8 @@ def _check_prefix(prefix: str, whose: str) -> None:
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
     """Returns whether the output has no complete dataset that must be kept until the new dataset is complete.
 
-    The file `last_file` marks a complete dataset."""
+    The file `last_file` marks a complete dataset.
+    """
     return not _has(path, last_file)
 
 
@@ -214,7 +218,8 @@ def wait_for_others(config: OutputPaths) -> None:
 def remove_leftovers(config: OutputPaths) -> None:
     """Removes the scratch directory of a run that was killed after its dataset was published.
 
-    A run that is still active removes its scratch directory itself."""
+    A run that is still active removes its scratch directory itself.
+    """
     scratch, whose = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
         return
@@ -273,7 +278,9 @@ def working_directory(
 def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
     """Returns whether the working directory is kept after an error.
 
-    It is kept if the plan is complete. For a new run, a UserError removes it, because the input or the options are wrong."""
+    It is kept if the plan is complete. For a new run, a UserError removes it, because the input or the options are
+    wrong.
+    """
     try:
         return (on_left is OnLeft.RESUME or not isinstance(error, UserError)) and is_left(config)
     except OSError:  # A disk or store that fails to answer may still have useful files.
@@ -284,7 +291,8 @@ def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
 def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     """Creates the working directory in an object store.
 
-    The job may continue after the block. Then the job's last step removes the scratch objects."""
+    The job may continue after the block. Then the job's last step removes the scratch objects.
+    """
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
     whose = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
@@ -344,7 +352,8 @@ def _remove_objects(store: Files, directory: str, last_file: str = MANIFEST) -> 
 def remove_marked(store: Files, directory: str) -> None:
     """Removes a directory that has the marker of a run.
 
-    The marker is removed last. If the removal is interrupted, a later run can still recognize the directory as its own."""
+    The marker is removed last. If the removal is interrupted, a later run can still recognize the directory as its own.
+    """
     _remove_objects(store, directory)
     for name in (LEASE, MARKER):
         store.remove(f"{directory}/{name}")
@@ -369,7 +378,7 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
             find_whole = lambda: f"{printable(output)} is written, whole" if is_in_place(config) else ""
             interrupts.note(lambda: find_whole() or describe_left(config))
             remove_temporary_files(scratch)
-            shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # The progress counts of a killed run.
+            shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # The counts of a killed run.
             try:
                 yield lambda: None
             except StillRunningError:

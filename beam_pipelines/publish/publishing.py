@@ -1,6 +1,7 @@
 """Publishes a dataset: writes the metadata files and renames the complete directory to the output path.
 
-A runner may repeat this step after it has succeeded. The repetition changes nothing."""
+A runner may repeat this step after it has succeeded. The repetition changes nothing.
+"""
 
 import dataclasses
 import os
@@ -84,7 +85,8 @@ def _summed(name: str, pieces: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
     """Writes the HTML report of a dataset, and adds its checksum to `sums`.
 
-    UserError and RunError are raised. After any other failure, a warning is logged and the report is missing."""
+    UserError and RunError are raised. After any other failure, a warning is logged and the report is missing.
+    """
     try:
         sums[REPORT] = FileSum().extended(write_report(directory, manifest))
     except (UserError, RunError):
@@ -111,13 +113,15 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     """Publishes in an object store, which cannot rename.
 
-    A new dataset is written directly to the output. A dataset that replaces another is written elsewhere and then copied
-    to the output, so that the complete copy exists until the output is complete."""
+    A new dataset is written directly to the output. A dataset that replaces another is written elsewhere and then
+    copied to the output, so that the complete copy exists until the output is complete.
+    """
     store = files_at(config.output)
     if not is_in_place(config):
         write_file(f"{config.working_directory}/{config.last_file}", manifest)
         if config.working_directory != config.output:
-            write_file(f"{config.output}/{MARKER}", MARKER_TEXT)  # The marker makes the rest of the old dataset removable.
+            # If the copy fails, the marker allows a later run to remove the rest of the old dataset.
+            write_file(f"{config.output}/{MARKER}", MARKER_TEXT)
             store.remove(f"{config.output}/{config.last_file}")
             store.remove_all(config.output, but=(MARKER,))
             store.copy_all(config.working_directory, config.output, last=config.last_file)
@@ -179,7 +183,8 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
 def _finish_folder(config: OutputPaths) -> None:
     """Moves a complete local dataset to the output path.
 
-    The intermediate files are removed first, because they are no longer needed once the manifest is written."""
+    The intermediate files are removed first, because they are no longer needed once the manifest is written.
+    """
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
     move_into_place(pathlib.Path(config.working_directory), pathlib.Path(config.output))
@@ -187,7 +192,7 @@ def _finish_folder(config: OutputPaths) -> None:
 
 
 def _check_still_new(output: pathlib.Path) -> None:
-    """Raises RunError if files appeared at the output during the run, because the user did not allow to replace them."""
+    """Raises RunError if files appeared at the output during the run, because the user did not allow overwriting."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
 
@@ -196,7 +201,8 @@ def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
     """Moves a directory to the output path by one rename.
 
     An old dataset is first moved to a path beside the output. It is moved back if the rename fails, and removed at the
-    end. If the process is killed in between, both datasets remain, and no later run removes either of them."""
+    end. If the process is killed in between, both datasets remain, and no later run removes either of them.
+    """
     old = output.with_name(f"{output.name}{REPLACED}")
     steps_aside = output.exists()
     if steps_aside:

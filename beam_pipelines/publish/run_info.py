@@ -1,6 +1,7 @@
 """Collects the facts about a run for `run.json`: time, host, versions and options.
 
-Only this metadata file may differ between identical runs."""
+Only this metadata file may differ between identical runs.
+"""
 
 import json
 import os
@@ -25,7 +26,8 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 def hide_secrets(name: str, value: Any) -> Any:
     """Returns a value with its secrets replaced by a placeholder.
 
-    Secrets are also found in lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` texts and URLs."""
+    Secrets are also found in lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` texts and URLs.
+    """
     if _SECRET.search(name.lower()):
         return _HIDDEN
     if isinstance(value, dict):

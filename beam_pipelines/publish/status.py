@@ -1,6 +1,7 @@
 """Implements `recordmill status`, which reports the dataset, runs and analyses of an output directory.
 
-The status is read from the files in the directory. No file is changed."""
+The status is read from the files in the directory. No file is changed.
+"""
 
 import json
 import os

@@ -33,7 +33,8 @@ def describe_data_set(directory: str) -> str:
 def read_warnings(directory: str, *, has_report: bool) -> list[str]:
     """Reads the warnings about a finished dataset, one per line.
 
-    If a requested HTML report is missing, this is also a warning."""
+    If a requested HTML report is missing, this is also a warning.
+    """
     found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
         found.append(
@@ -134,7 +135,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
-    """Yields lines about the near-duplicates: their number, their treatment, and the pairs that are in different splits."""
+    """Yields lines about the near-duplicates: their number, their treatment, and the pairs that span splits."""
     found, now = leaks["found"], leaks["now"]
     became = {"keep": "kept", "group": "each cluster in one group", "drop": f"{found['num_dropped']:,} left out"}[found["duplicates"]]
     images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
@@ -155,7 +156,8 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
     """Yields, for each feature, the classes with the smallest and the largest share in each split.
 
-    A dataset with one split yields no lines."""
+    A dataset with one split yields no lines.
+    """
     for feature, shares in classes.items():
         if shares and len(splits) > 1:
             ends = [[choose(shares, key=lambda name: shares[name][split]) for choose in (min, max)] for split in splits]
@@ -193,7 +195,8 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
 def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
     """Returns name -> kind for the feature `image` and then for other images.
 
-    The result is empty if the dataset has no feature `image`."""
+    The result is empty if the dataset has no feature `image`.
+    """
     first = manifest.features.get(dataset_format.IMAGE)
     if first is None or first.kind not in ("image", "pixels", "tensor"):
         return {}

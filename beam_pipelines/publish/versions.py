@@ -28,7 +28,7 @@ def python_version() -> str:
 
 
 def describe_others(python: str, versions: Mapping[str, str]) -> list[str]:
-    """Describes the recorded versions that differ from the installed versions and may influence the bytes of a dataset."""
+    """Describes the recorded versions that differ from the installed versions and may influence a dataset's bytes."""
     here = {"python": python_version(), **installed_versions()}
     recorded = {"python": python, **{name: version for name, version in versions.items() if name not in _WITHOUT_INFLUENCE}}
     return [f"{name} {version} (here {here.get(name, 'none')})" for name, version in recorded.items() if here.get(name) != version]

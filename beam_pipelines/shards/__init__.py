@@ -1,6 +1,6 @@
-"""One shard from its piece of the plan: a pure function of that and of the sources.
+"""Writes the shards of a dataset from the plan.
 
-What comes in are references in rank order; what goes out are a TFRecord file, an index, a catalog, and what is to be summed up of them.
-Each image is read once, here (and once before the plan, where images are compared: `hash_images`); what is wrong with one becomes a dead
-letter, and what is wrong with a disk fails the bundle.
+The input is references in rank order. The output of a shard is a TFRecord file, an index, a catalog and statistics. A
+shard depends only on its section of the plan and on the sources. Each image is read once, or twice if images are
+compared before the plan is made (`hash_images`). A bad image becomes a dead letter. A disk error fails the bundle.
 """

@@ -1,24 +1,24 @@
-"""The catalog: beside each shard a Parquet file with one row an example, in record order. It is what people query.
+"""Encodes the catalog, a Parquet file beside each shard for queries, with one row per example in record order.
 
     import duckdb
     duckdb.sql("select label, count(*), avg(num_bytes) from 'out/flowers/catalog/*.parquet' group by label")
 
 | column | |
 | --- | --- |
-| `key`, `path` | the example, and the file where its image or row lay |
-| `offset` | where the image lay in that file; none of a row, or where the file was the image, or is compressed |
-| `num_bytes`, `crc32c` | of the image as stored, else of the serialized example |
-| `height`, `width` | of the image as stored; none where nobody looked (`--check=none`) |
-| `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
-| `group`, `weight` | where they were given |
-| `content_hash` | with `--duplicates`: of the bytes at the source |
-| `perceptual_hash` | with `--duplicates`: of what is seen; none where nothing is to be seen, or with `--exact_only` |
-| `shard`, `record` | the file that it is in, within the data set, and its place there |
-| each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
-| each number and text of one value | as the record has it; `feature_NAME` where NAME is that of another column |
-| `NAME_path` | of each other image, the file where it lay; `image_NAME_path` where that is the name of another column |
+| `key`, `path` | the example, and the source file of its image or row |
+| `offset` | the offset of the image in that file; null for rows, whole files and compressed files |
+| `num_bytes`, `crc32c` | size and checksum of the stored image, or of the serialized example without an image |
+| `height`, `width` | of the stored image; null if the image was not checked (`--check=none`) |
+| `format`, `reencoded` | the format of the source's bytes; the reason why the stored bytes differ |
+| `group`, `weight` | if the source has them |
+| `content_hash` | with `--duplicates`: a hash of the source's bytes |
+| `perceptual_hash` | with `--duplicates`: a hash of the visible content; null for tensors or with `--exact_only` |
+| `shard`, `record` | the shard file within the dataset, and the index of the record in it |
+| each class label feature | the name, or a list of names; called `label_NAME` if NAME is already a column |
+| each scalar number or text | the value in the record; called `feature_NAME` if NAME is already a column |
+| `NAME_path` | the source file of each other image; called `image_NAME_path` if the name is already a column |
 
-The same rows give the same bytes.
+Equal rows produce equal bytes.
 """
 
 import io
@@ -35,7 +35,7 @@ from beam_pipelines.shards.shard_writer import WrittenPart
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import HASH_COLUMNS, Feature, catalog_features
 
-# None is left to the defaults of a version of pyarrow that other bytes would come of.
+# All options that change the bytes are set, because their defaults depend on the version of pyarrow.
 _WRITER: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -50,19 +50,20 @@ _WRITER: Mapping[str, Any] = {
 
 
 def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Feature]) -> bytes:
-    """The bytes of a shard's catalog.
+    """Returns the bytes of a shard's catalog.
 
     Args:
         parts: The parts of the shard, in order.
         shard: The name of the shard.
-        schema: The schema of the data set.
+        schema: The schema of the dataset.
     """
     references = References.concatenate([_kept(part) for part in parts])
     num = len(references)
     sizes = np.concatenate([part.sizes for part in parts])
     has_sizes = sizes[:, 0] > 0
     offsets = references.rows["offset"]
-    has_no_offset = (offsets < 0) | (references.rows["spool"] != 0)  # else it is one in a spool that is gone
+    # The spool is deleted, so offsets in it are useless.
+    has_no_offset = (offsets < 0) | (references.rows["spool"] != 0)
     columns: dict[str, Any] = {
         "key": (keys := _strings(references.keys)),
         "path": pc.coalesce(_strings(references.paths), keys) if references.paths.blob else keys,
@@ -100,17 +101,17 @@ def _kept(part: WrittenPart) -> References:
 
 
 def read_catalog(path: str) -> pa.Table:
-    """Reads the catalog of a shard from its path, one row an example in record order.
+    """Reads the catalog of a shard from its path, with one row per example in record order.
 
     Raises:
-        OSError: It can't be read.
-        ValueError: It is damaged.
+        OSError: The file can't be read.
+        ValueError: The file is corrupt.
     """
     return pq.ParquetFile(pa.BufferReader(files_at(path).read(path))).read()
 
 
 def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
-    """The columns, as Parquet names them, whose values come again and again."""
+    """Yields the Parquet names of the columns with many repeated values."""
     for name, column in columns.items():
         if pa.types.is_dictionary(column.type):
             yield name
@@ -119,7 +120,7 @@ def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
 
 
 def _strings(texts: Texts) -> pa.Array:
-    """Null where they are empty."""
+    """Returns the texts as a string array, with null for empty texts."""
     ends = np.cumsum(texts.lengths, dtype=np.int64)
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     present = np.packbits(texts.lengths > 0, bitorder="little")
@@ -128,7 +129,7 @@ def _strings(texts: Texts) -> pa.Array:
 
 
 def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
-    """The bytes of each row, from uint64 [num, num_words]; null where it is not valid."""
+    """Returns the bytes of each row of a uint64 array [num, num_words], with null for invalid rows."""
     present = np.packbits(is_valid, bitorder="little")
     return pa.Array.from_buffers(
         pa.binary(words.itemsize * words.shape[1]),
@@ -138,7 +139,7 @@ def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
 
 
 def _names(values: Sequence[str]) -> pa.Array:
-    """Null where they are empty."""
+    """Returns the values as a dictionary-encoded array, with null for empty values."""
     return pa.array([value or None for value in values], pa.string()).dictionary_encode()
 
 
@@ -148,15 +149,15 @@ def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
 
 
 def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
-    """The numbers or texts of each example, as its record has them."""
+    """Returns the scalar numbers or texts of all examples."""
     if feature.kind == "text":
-        # Large, since there may be gigabytes of them.
+        # The texts can exceed 2 GiB, which needs the large type.
         return pa.array([one for part in parts for one in part], pa.large_binary()).view(pa.large_string())
     return pa.array(np.concatenate([np.array(part, "<f4" if feature.kind == "float" else np.int64).reshape(-1) for part in parts]))
 
 
 def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:
-    """The class names of each example: one, or a list of them."""
+    """Returns the class name, or the list of class names, of each example."""
     if not feature.shape:
         return _label_names(np.array(values, np.int64).reshape(-1), feature)
     lengths = [len(those) for those in values]
@@ -167,7 +168,7 @@ def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:
 
 
 def _label_names(labels: np.ndarray, feature: Feature) -> pa.DictionaryArray:
-    """With the names that occur alone: there may be a million others."""
+    """Returns class names in a dictionary of only the names that occur, because a schema may have a million classes."""
     found, places = np.unique(labels, return_inverse=True)
     names = pa.array([feature.label_names[label] for label in found.tolist()], pa.string())
     return pa.DictionaryArray.from_arrays(places.astype(np.int32), names)

@@ -1,4 +1,7 @@
-"""The features of an example beside its image, its key, its size and its class, encoded once its image is known."""
+"""Encodes the features of an example other than its image, key, size and class.
+
+The features are encoded after the image, because some depend on the image's geometry.
+"""
 
 import contextlib
 from typing import Any, Iterator, Mapping, Sequence
@@ -25,7 +28,7 @@ from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, catalog_feat
 
 IMAGE_KINDS = ("image", "pixels")
 
-# Only what follows no image comes here then: there is none, or the array has one dimension.
+# This placeholder geometry is used if there is no image, or for one-dimensional arrays, which do not depend on it.
 _NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
 
 
@@ -33,15 +36,15 @@ class ExtrasEncoder:
     """Encodes the extra features of a schema.
 
     Args:
-        schema: The schema of the data set.
-        root: The root of the source, which paths are relative to.
-        source: The options that say what becomes of bad boxes, and on which image boxes and masks were drawn.
-        check: How far other images are checked: one of `config.CHECKS`.
-        images: The options that say how images are stored.
+        schema: The schema of the dataset.
+        root: The root of the source, to which paths are relative.
+        source: The options for the treatment of bad boxes, and for the image orientation of boxes and masks.
+        check: The level of checks for other images: one of `config.CHECKS`.
+        images: The options for the storage of images.
 
     Attributes:
-        features: The features that it encodes.
-        catalog_values: The names of the numbers and texts among them that the catalog has a column of.
+        features: The features that this object encodes.
+        catalog_values: The names of the number and text features that have a catalog column.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class ExtrasEncoder:
 
     @property
     def label_features(self) -> tuple[str, ...]:
-        """The names of the features that are class labels."""
+        """The names of the class label features."""
         return tuple(self._positions)
 
     @property
@@ -78,13 +81,13 @@ class ExtrasEncoder:
 
         Args:
             values: The values of the features, as `sources` describes them.
-            geometry: The geometry of the image, for what follows it; None where it was not looked into, or there is none.
-            files: The files where other images, masks and arrays lie.
-            spool: The spool, for those of them that the source can't give twice by range.
+            geometry: The geometry of the image. None if the image was not checked, or there is no image.
+            files: The store of other images, masks and arrays.
+            spool: The spool, for data that the source cannot read twice by range.
             is_sampled: Whether tensors go into the statistics.
 
         Raises:
-            Refusal: One of them does not fit.
+            Refusal: A value is invalid.
             OSError: A file could not be read.
         """
         encoded: dict[str, Any] = {}
@@ -116,7 +119,8 @@ class ExtrasEncoder:
             elif self._by_name[name].kind == "tensor":
                 with _file_named(name, value):
                     tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
-                encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}  # under one of its names
+                # The schema has `name`, or `name/value` with `name/shape` if the shape varies.
+                encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}
                 if is_sampled:
                     facts.setdefault("tensors", {})[name] = TensorSums.of(tensor.data, self._by_name[name].dtype)
             else:
@@ -165,13 +169,13 @@ class ExtrasEncoder:
             self._note_turn(value.image_size, geometry, facts)
 
     def _form_of_boxes(self, error: Refusal) -> str:
-        """Returns how boxes are read that may be of another form, for the message of a bad box."""
+        """Returns the box format for the message of a bad box, if the source allows several formats."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
 
     def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Notes whether it was guessed that annotations are rotated with their image, from the size that they state."""
+        """Records that the rotation of annotations was guessed from the image size that they state."""
         if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True
 
@@ -180,7 +184,7 @@ class ExtrasEncoder:
     ) -> np.ndarray:
         """Returns a mask as it was drawn.
 
-        Outlines are drawn on the image that `drawn_on` names, whatever size they state.
+        Outlines are drawn on the image that `drawn_on` names, independent of the image size that they state.
         """
         if isinstance(value, Regions):
             is_turned = follows_turn(value.image_size, geometry, "outlines were", self._source.drawn_on)
@@ -191,7 +195,10 @@ class ExtrasEncoder:
         return read_mask(self._read(value, files, spool))
 
     def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
-        """The bytes of another image as stored, and what is kept of it: it is checked, turned and resized as the example's own image is."""
+        """Returns the stored bytes of another image and its facts.
+
+        The image is checked, rotated and resized in the same way as the example's main image.
+        """
         data = self._read(part, files, spool)
         checked = self._check_image(part, data)
         if checked is None:
@@ -201,11 +208,14 @@ class ExtrasEncoder:
         return stored, OtherImage(part.path, len(stored), *kept)
 
     def _check_image(self, part: FilePart | ArrayPart, data: bytes) -> CheckedImage | None:
-        """None where nobody is to look; pixels, which a record holds as a PNG, are looked into in any case."""
+        """Returns the checked image, or None if checks are disabled.
+
+        Arrays are always checked, because a record stores them as PNG.
+        """
         is_npy = isinstance(part, FilePart) and data.startswith(NPY_MAGIC)
         if isinstance(part, ArrayPart) or is_npy:
             raw, pixels = npy_image(data) if is_npy else (layout_of(part.shape, part.dtype), data)
-            # Stored as pixels, another image has three channels, whatever its own.
+            # Other images that are stored as pixels always have three channels.
             return check_pixels(pixels, raw, self._images, is_file=is_npy or self._images.encoding == "raw")
         if self._check == "none":
             if not data:
@@ -230,7 +240,7 @@ class ExtrasEncoder:
 
 @contextlib.contextmanager
 def _file_named(name: str, value: Any) -> Iterator[None]:
-    """Adds the name of a feature and the path of its file to a Refusal, so that the example's image is not blamed."""
+    """Adds the feature's name and the path of its file to a Refusal, because the main image is not the cause."""
     try:
         yield
     except Refusal as error:

@@ -1,4 +1,4 @@
-"""HashImages: reads each image once before the plan is made, checks it where it has to be decoded, and hashes it."""
+"""Defines the Beam transform that reads, checks and hashes each image before the plan is made."""
 
 import contextlib
 import dataclasses
@@ -24,13 +24,13 @@ from beam_pipelines.shards.hash_some import HashedPart, hash_some
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
-# What a task of a light process hashes: as much as a part of a shard has at least.
+# The number of images per task of a worker process. It equals the minimum size of a part of a shard.
 _TASK_INPUTS = 256
 
 
 @dataclasses.dataclass
 class HashImages(beam.PTransform):
-    """`Run`s -> `HashedRun`s, and tagged `dead_letters`: sorted runs of them, a line each.
+    """Beam transform from `Run`s to `HashedRun`s, with a tagged output `dead_letters` of sorted dead-letter files.
 
     Attributes:
         config: The job of the run.
@@ -44,7 +44,7 @@ class HashImages(beam.PTransform):
         by_spool = runs | "KeyRuns" >> beam.Map(lambda run: (_name(run.spool), run))
         parts = (
             runs
-            | "CutRuns" >> beam.FlatMap(cut_run)  # ((spool, first), (Stretch, number of references))
+            | "CutRuns" >> beam.FlatMap(cut_run)  # ((spool, first), (byte range, number of references))
             | "SpreadHashing" >> beam.GroupByKey()
             | "Hash" >> beam.ParDo(_Hash(self.config), self.listing)  # (spool, HashedPart)
         )
@@ -56,12 +56,12 @@ class HashImages(beam.PTransform):
 
 
 def _name(spool: int) -> str:
-    """A spool as a key: Beam's integers have 64 bits with a sign."""
+    """Returns the number of a spool as text, because it can exceed Beam's signed 64-bit integers."""
     return f"{spool:016x}"
 
 
 def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolStretch, int]]]:
-    """A run -> its pieces."""
+    """Yields the chunks of a run of references."""
     for first, num, stretch in run.pieces():
         yield (_name(run.spool), first), (stretch, num)
 
@@ -93,10 +93,10 @@ class _Hash(ParallelMap):
 
 
 def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJob) -> Iterator[Any]:
-    """A run and the hashes of its parts -> the same with hashes, and without what was refused.
+    """Adds the hashes to a run of references, and removes the references of rejected images.
 
     Raises:
-        RunError: Some hashes were lost or repeated on the way.
+        RunError: Some hashes were lost or duplicated by the runner.
     """
     (run,), parts = (list(element[1][name]) for name in ("runs", "parts"))
     parts.sort(key=lambda part: part.first)

@@ -1,4 +1,4 @@
-"""Hashes the images of some references, in a light process: a plain function."""
+"""Computes content hashes and perceptual hashes of images in a worker process."""
 
 import contextlib
 from typing import NamedTuple
@@ -18,15 +18,15 @@ from beam_pipelines.storage.spool import SpoolReader
 
 
 class HashedPart(NamedTuple):
-    """The hashes of images that follow each other in a run.
+    """The hashes of consecutive images in a run of references.
 
     Attributes:
-        spool: The number of the spool that the run lies in.
-        first: The place in the run of the first image.
-        num_inputs: The number of the images.
-        rows: The bytes of rows of `HASH_ROW`, one for each image that was not refused.
-        refused: The places of the images that were refused, counted from the first.
-        dead_letters: The dead letters of the images that were refused.
+        spool: The number of the spool that contains the run.
+        first: The index of the first image in the run.
+        num_inputs: The number of images.
+        rows: The bytes of `HASH_ROW` rows, one row for each accepted image.
+        refused: The indices of the rejected images, relative to the first image.
+        dead_letters: The dead letters of the rejected images.
     """
 
     spool: int
@@ -41,11 +41,11 @@ def hash_some(shared_context: bytes, stretch: SpoolStretch, first: int, start: i
     """Reads and hashes images.
 
     Args:
-        shared_context: A `WriteContext`, as `share` gives it.
-        stretch: A piece of a run, which begins at its place `first`.
-        first: The place in the run where `stretch` begins.
-        start: The first reference of the piece to look at.
-        stop: The reference behind the last one to look at.
+        shared_context: A `WriteContext`, as returned by `share`.
+        stretch: The byte range of a chunk of the run.
+        first: The index in the run of the chunk's first reference.
+        start: The index in the chunk of the first reference to hash.
+        stop: The index in the chunk after the last reference to hash.
     """
     context: WriteContext = shared(shared_context)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
@@ -55,7 +55,7 @@ def hash_some(shared_context: bytes, stretch: SpoolStretch, first: int, start: i
 
 
 def hash_references(context: WriteContext, references: References, spool: SpoolReader) -> tuple[np.ndarray, list[int], list[DeadLetter]]:
-    """The `HASH_ROW`s of the images of some references, without those that are refused; the places of these, and their dead letters."""
+    """Returns the `HASH_ROW`s of the accepted images, the indices of the rejected images, and their dead letters."""
     contents, looks, refused, dead_letters = [], [], [], []
     for place, found in enumerate(InputReader(context, files_at(context.listing.root), spool).see_all(list_again(references, spool))):
         if type(found) is DeadLetter:

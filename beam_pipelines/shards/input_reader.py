@@ -1,4 +1,4 @@
-"""Makes of one input what is fit to be stored, an image with all that belongs to it or values alone, or a dead letter."""
+"""Reads one input and converts it to a storable image or example, or to a dead letter."""
 
 import base64
 import bisect
@@ -27,25 +27,25 @@ from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.pinned_files import PinnedFiles
 from beam_pipelines.storage.spool import SpoolReader, read_whole
 
-# A disk that is slow, a mount or a store, against a page in memory: how long most of some reads take beside the copying.
+# A medium is slow if most of several reads take longer than a read from the page cache plus the time to copy the bytes.
 _NUM_WAITS = 16
 _SLOW_SECONDS = 400e-6
 _SECONDS_OF_A_BYTE = 1e-9
 
 
 class ReadImage(NamedTuple):
-    """One input that is fit: what its record holds, and what is kept of it besides.
+    """A checked input that is ready to be stored, with the facts that are kept about it.
 
     Attributes:
-        data: The bytes of the image to store; without an image the whole serialized example.
-        extras: The other features; None where there are none.
-        format: The format of the bytes at the source; empty where nobody looked.
-        reencoded: The reason why the bytes are not the source's own; empty where they are.
-        pixels: The sums of the pixels, where the image is of the sample; of a tensor the sums of its numbers.
-        height: The height of the image as stored, in pixels; 0 where nobody looked.
-        width: The width of the image as stored, in pixels; 0 where nobody looked.
-        num_channels: The number of channels, as `CheckedImage` has it; 0 where nobody looked.
-        is_deep, is_odd: Whether the source has 16 bits a channel, and whether libjpeg warns about it, as `CheckedImage` has it.
+        data: The bytes of the image to store. Without an image, the whole serialized example.
+        extras: The other features. None if there are none.
+        format: The format of the bytes at the source. Empty if the image was not checked.
+        reencoded: The reason why the stored bytes differ from the source's bytes. Empty if they are equal.
+        pixels: The sums of the pixels of a sampled image, or the sums of the values of a sampled tensor.
+        height: The height of the stored image in pixels. 0 if the image was not checked.
+        width: The width of the stored image in pixels. 0 if the image was not checked.
+        num_channels: The number of channels, as in `CheckedImage`. 0 if the image was not checked.
+        is_deep, is_odd: Whether the source has 16 bits per channel, and whether libjpeg warns about it.
     """
 
     data: bytes
@@ -61,17 +61,17 @@ class ReadImage(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """The size of all images of the input as stored, in bytes."""
+        """The size of all stored images of the input in bytes."""
         others = self.extras.images.values() if self.extras else ()
         return len(self.data) + sum(image.num_bytes for image in others)
 
 
 class SeenImage(NamedTuple):
-    """What the hashes of an image are made of.
+    """The values from which the hashes of an image are computed.
 
     Attributes:
-        content: A digest of its bytes: 16 of them.
-        look: The look of the image, as `look_at` gives it; None where nobody looked.
+        content: A digest of the image's bytes, 16 bytes long.
+        look: The visual descriptor of the image, as `look_at` returns it. None if it was not computed.
     """
 
     content: bytes
@@ -79,21 +79,24 @@ class SeenImage(NamedTuple):
 
 
 class InputReader:
-    """Makes of one input what is fit, or a dead letter. For any number of threads."""
+    """Reads inputs and converts each to a storable image or example, or to a dead letter. It is thread-safe."""
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context
         self._files = PinnedFiles(files, context.listing.versions)
         self._spool = spool
         self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
-        self._seen: dict[str, list[str]] = {}  # reason -> the first dead letters, by name, that have a thumbnail
+        self._seen: dict[str, list[str]] = {}  # reason -> the names of the first dead letters with a thumbnail
 
     def read_all(self, images: Iterable[LabeledImage], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
-        """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
+        """Yields the result of `read` for each input, in order.
+
+        Inputs are read ahead if they are on a remote store or on a slow disk.
+        """
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
     def see_all(self, images: Iterable[LabeledImage]) -> Iterator[SeenImage | DeadLetter]:
-        """What `see` makes of each input, in order, and ahead likewise."""
+        """Yields the result of `see` for each input, in order, with the same read-ahead as `read_all`."""
         return self._read_in_order(self.see, zip(images), ())
 
     def _read_in_order(self, read: Callable[..., Any], items: Iterator[tuple[Any, ...]], others: tuple[str, ...]) -> Iterator[Any]:
@@ -106,22 +109,22 @@ class InputReader:
         yield from read_ahead(lambda item: read(*item), ((item, image_bytes(item[0], others)) for item in items), _size_of)
 
     def is_slow(self) -> bool:
-        """Whether nearly all of the last reads waited for their medium, while others could have been under way.
+        """Returns whether nearly all of the recent reads waited for the medium, so that parallel reads would help.
 
-        On a machine whose cores are busy many reads take long too, but never nearly all of them.
+        On a machine with busy cores many reads are slow too, but never nearly all of them.
         """
         return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 
     def read(self, image: LabeledImage, is_sampled: bool) -> ReadImage | DeadLetter:
-        """Reads, checks and encodes one input; a fact about the input that does not fit makes it a dead letter.
+        """Reads, checks and encodes one input. An invalid input becomes a dead letter.
 
         Args:
             image: The reference of the input.
             is_sampled: Whether its pixels go into the statistics.
 
         Raises:
-            StorageError: A disk or a store did not give its bytes, which says nothing about the input.
-            DataError: The file that it is a part of has changed since it was listed.
+            StorageError: A disk or a store did not return the bytes, which says nothing about the input.
+            DataError: The file that contains the input has changed since it was listed.
         """
         context, data = self._context, b""
         try:
@@ -137,7 +140,7 @@ class InputReader:
             extras = self._encode_extras(image, checked, is_sampled)
         except (OSError, Refusal) as error:
             return self._refuse(image, data, error)
-        # Summed here and now: the pixels of a batch of photographs would be gigabytes.
+        # Pixels are summed immediately, because the pixels of a batch of photographs would need gigabytes.
         stored = data if checked.encoded is None else checked.encoded
         if is_sampled and context.tensor is not None:
             pixels = TensorSums.of(stored, context.tensor.dtype, context.tensor.shape[-1])
@@ -147,10 +150,10 @@ class InputReader:
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
     def see(self, image: LabeledImage) -> SeenImage | DeadLetter:
-        """Reads one image, and checks it where it is decoded: for its hashes.
+        """Reads one image for its hashes. The image is checked if its visual descriptor is computed.
 
         Raises:
-            StorageError: A disk or a store did not give its bytes, which says nothing about the image.
+            StorageError: A disk or a store did not return the bytes, which says nothing about the image.
         """
         data = b""
         try:
@@ -161,16 +164,14 @@ class InputReader:
         return SeenImage(digest_content(data), look)
 
     def _look_at(self, image: LabeledImage, data: bytes) -> np.ndarray | None:
-        """None of a tensor, which shows nothing to anybody."""
+        """Returns the visual descriptor of an image, or None for a tensor, which cannot be displayed."""
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
         return look_at(data, self._context.config.check) if raw is None else look_at_pixels(pixels, raw)
 
     def _read_bytes(self, image: LabeledImage) -> bytes:
-        """The bytes of an image; of one that lies as a `.npy` file within another file the bytes of its numbers, as any other array has
-        them.
-        """
+        """Returns the bytes of an image. For a `.npy` file inside another file, they do not include its header."""
         data = self._read_part(image)
         is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data
@@ -191,14 +192,17 @@ class InputReader:
         return data
 
     def _read_spool(self, image: LabeledImage) -> bytes:
-        """What we wrote ourselves: that it is not there says nothing about the image."""
+        """Reads from a spool. A missing spool file is a RunError, because the run itself wrote it."""
         try:
             return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
         except RunError as error:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
     def _refuse(self, image: LabeledImage, data: bytes, error: OSError | Refusal) -> DeadLetter:
-        """An input whose bytes, as far as they were read, are not what they should be; RunError where the error says nothing about them."""
+        """Returns a dead letter for an input with invalid bytes.
+
+        Raises RunError if the error does not depend on the bytes.
+        """
         if isinstance(error, OSError):
             return self._refuse_file(image, error)
         if isinstance(error, _UnreadableError):
@@ -206,7 +210,10 @@ class InputReader:
         return self._refuse_content(image, data, error)
 
     def _refuse_file(self, image: LabeledImage, error: OSError) -> DeadLetter:
-        """RunError where the error says nothing about the image, or a file that belongs to it."""
+        """Returns a dead letter for an unreadable file of an input.
+
+        Raises RunError if the error does not depend on the file.
+        """
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
         found = describe_fact(error, path)
@@ -214,7 +221,11 @@ class InputReader:
         return DeadLetter.of(_name_of(image), _UnreadableError(of_another + found), "read")
 
     def _refuse_content(self, image: LabeledImage, data: bytes, error: Refusal) -> DeadLetter:
-        """With a thumbnail, where it may be among the first of its reason: so there are few, and the same ones however inputs are dealt."""
+        """Returns a dead letter for an input with invalid content.
+
+        It has a thumbnail only if it can be among the first by name for its reason. The thumbnails are therefore few,
+        and do not depend on the order of the inputs.
+        """
         letter = DeadLetter.of(_name_of(image), error, "check")
         seen = self._seen.setdefault(letter.reason, [])
         if len(seen) >= NUM_THUMBNAILS and letter.path > seen[-1]:
@@ -222,7 +233,8 @@ class InputReader:
         thumbnail = make_thumbnail_of_refused(data, image.raw)
         if thumbnail is None:
             return letter
-        bisect.insort(seen, letter.path)  # whatever threads come between: only a name goes that has so many before it
+        # Safe with several threads: only a name behind NUM_THUMBNAILS others is deleted.
+        bisect.insort(seen, letter.path)
         del seen[NUM_THUMBNAILS:]
         return letter._replace(thumbnail=base64.b64encode(thumbnail.encoded).decode())
 
@@ -235,7 +247,7 @@ class InputReader:
         if raw is not None:
             checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled, is_file=image.raw is None)
         else:
-            is_checked = context.config.hashes_looks  # when it was hashed
+            is_checked = context.config.hashes_looks  # The image was checked when it was hashed.
             checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images, is_checked=is_checked)
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)
@@ -254,13 +266,13 @@ def _size_of(result: ReadImage | DeadLetter) -> int:
 
 
 class _UnreadableError(Refusal):
-    """There are not the bytes that an image should have."""
+    """The bytes of an image are missing or incomplete."""
 
     def __init__(self, message: str) -> None:
         super().__init__("unreadable", message)
 
 
 def _name_of(image: LabeledImage) -> str:
-    """The name of an input for people: its file, or where a file has many images its key too."""
+    """Returns the readable name of an input: its file, and also its key if the file contains several images."""
     is_file = image.offset == WHOLE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

@@ -1,4 +1,4 @@
-"""Inputs as they would be stored: how large each is, or why it would be refused."""
+"""Measures the stored size of inputs, or finds the reason why they would be rejected."""
 
 import contextlib
 import itertools
@@ -15,12 +15,15 @@ from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.spool import SpoolReader
 
-# What a task of a light process looks at.
+# The number of inputs per task of a worker process.
 _TASK_INPUTS = 8
 
 
 def measure_inputs(references: References, listing: Listing, config: PrepareJob) -> Iterator[int | DeadLetter]:
-    """The size of each input's images as they would be stored, or of an example without one, or why it would not be stored."""
+    """Yields the stored size of each input in bytes, or its dead letter.
+
+    The size is the total size of the input's images, or the size of the example if it has no image.
+    """
     tasks = TaskWindow(config.num_processes)
     context = share(WriteContext(config, listing))
     step = _TASK_INPUTS if config.num_processes else len(references)
@@ -33,11 +36,11 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
 
 
 def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
-    """Measures some inputs in a light process: their sizes as they would be stored in bytes, or their dead letters.
+    """Measures inputs in a worker process: returns their stored sizes in bytes, or their dead letters.
 
     Args:
-        shared_context: A `WriteContext`, as `share` gives it.
-        pieces: The references of the inputs, packed.
+        shared_context: A `WriteContext`, as returned by `share`.
+        pieces: The packed references of the inputs.
     """
     context: WriteContext = shared(shared_context)
     references = unpack_pieces(pieces)

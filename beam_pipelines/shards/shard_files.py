@@ -1,4 +1,4 @@
-"""All files of one shard: its records from one part or several, its index and its catalog; at last, that it is done."""
+"""Completes a shard: joins the parts of its record file, and writes its index, catalog and completion record."""
 
 import os
 from typing import Any, BinaryIO, Sequence
@@ -21,13 +21,13 @@ _COPY_BYTES = 1 << 20
 
 
 def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
-    """What an earlier attempt has brought to its end, if it is still so."""
+    """Returns the record of a shard that an earlier attempt completed. Returns None if files are missing or have changed."""
     done = read_done(context.config, shard.address)
     return None if done is None or damage(context.config.working_directory, done.info) else done
 
 
 def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
-    """Brings a shard to its end whose parts are written."""
+    """Completes a shard whose parts are written, and returns its record."""
     config, address = context.config, shard.address
     name = shard_name(config.name, *address, config.output_layout)
     crc32c = parts[0].crc32c if len(parts) == 1 else _join(context, shard, parts)
@@ -53,7 +53,7 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
 
 
 def _plain(values: Sequence[Any]) -> np.ndarray:
-    """One label for each example, also where a feature has several: then each is a list."""
+    """Returns one label per example as an int64 array. A list of labels is reduced to one label."""
     return np.array(list(map(one_label, values)) if values and isinstance(values[0], list) else values, np.int64)
 
 
@@ -63,7 +63,7 @@ def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int
 
 
 def _join(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> int:
-    """Puts the files of the parts one behind the other, which makes one TFRecord file of them. Returns its CRC-32C."""
+    """Concatenates the files of the parts into one TFRecord file, and returns its CRC-32C."""
     path = part_path(context, shard.address, ShardPart())
     crc = 0
     try:

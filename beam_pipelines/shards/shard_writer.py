@@ -1,7 +1,7 @@
-"""Writes one shard, or a part of one: references in rank order in, a TFRecord file out.
+"""Writes the records of one shard, or of one part of a shard, from references in rank order.
 
-A shard is a pure function of its piece of the plan and the sources: each image is read once, checked, re-encoded where needed, and its
-record written, or it is a dead letter. An example without an image is encoded as it is read, and takes the image's place.
+Each input is read once, checked, re-encoded if needed, and written as a record, or it becomes a dead letter. An
+example without an image is encoded when it is read, and takes the place of the image.
 """
 
 import contextlib
@@ -37,19 +37,19 @@ from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT, s
 _INDEX = np.dtype([("record", "<u8"), ("image", "<u8"), ("length", "<u4"), ("label", "<i4")])
 assert _INDEX.itemsize == INDEX_ROW.size
 
-# What is kept of a record: its row of the index, and what `WrittenPart` has as `crcs` and `sizes`.
+# The kept facts about a record: its index row, and its values in `crcs` and `sizes` of `WrittenPart`.
 _KEPT = np.dtype([*_INDEX.descr, ("crc", "<u4"), ("height", "<i4"), ("width", "<i4")])
 
-# Inputs after which the progress bar moves, and what is kept of them is packed.
+# After this many inputs, the progress bar is updated and the kept facts are packed into an array.
 _COUNTED_INPUTS = 256
 _LISTED_AT_ONCE = 1024
 
-# Dead letters of one shard with which a run fails at once; with fewer it is told of all of them at its end.
+# A run fails at once if one shard has more dead letters. With fewer dead letters, the run reports all at its end.
 _MANY = 1000
 
 
 class ShardPart(NamedTuple):
-    """A part of a shard's inputs: part `number` of `num_parts` of about equal size."""
+    """A part of a shard's inputs: part `number` of `num_parts` parts of about equal size."""
 
     number: int = 0
     num_parts: int = 1
@@ -57,28 +57,28 @@ class ShardPart(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenPart:
-    """A file of records that lies in place, or waits to be joined with others, and what is known of its records, in their order.
+    """A written file of records, which is a whole shard or a part to be joined, and facts about its records in order.
 
     Attributes:
-        shard: The shard that it is a part of.
-        part: The part of the shard that it is.
+        shard: The shard to which the part belongs.
+        part: The number of the part in the shard.
         path: The path of the file.
         num_bytes: The size of the file, in bytes.
         crc32c: The CRC-32C of the whole file.
         fingerprint: The stored data checksums of the first and the last record of the file; (0, 0) without records.
         index: The rows of the part in the shard's index, [num_records].
-        crcs: The CRC-32C of each image as stored, or of the serialized example where it has none, uint32 [num_records].
-        sizes: The height and width of each image in pixels, int32 [num_records, 2]; 0 where it is not known, or there is none.
+        crcs: The CRC-32C of each stored image, or of the serialized example without an image, uint32 [num_records].
+        sizes: The height and width of each image in pixels, int32 [num_records, 2]; 0 if unknown or without an image.
         formats: The format of each image at its source.
-        reencoded: The reason why each image's bytes are others than at its source; empty where they are not.
+        reencoded: The reason why each image's bytes differ from its source; empty if they are equal.
         references: The references of all inputs of the part.
-        kept: The places among `references` of those that became examples, ascending.
-        labels: Feature with class names -> of each example its label, or a list of them.
-        values: Other feature that the catalog has a column of -> of each example its number, or its text in UTF-8.
-        paths: Other image -> of each example the file where it lay.
-        weights: The weight of each example; None where examples have no weights.
-        statistics: The statistics of all examples, and of the dead letters.
-        dead_letters: The dead letters of the inputs that became no examples.
+        kept: The indices among `references` of the inputs that became examples, ascending.
+        labels: Class label feature -> the label, or list of labels, of each example.
+        values: Other feature with a catalog column -> the number, or the text in UTF-8, of each example.
+        paths: Other image -> its source file for each example.
+        weights: The weight of each example; None if examples have no weights.
+        statistics: The statistics of all examples and dead letters.
+        dead_letters: The dead letters of the rejected inputs.
     """
 
     shard: PlannedShard
@@ -103,10 +103,10 @@ class WrittenPart:
 
 
 def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> WrittenPart:
-    """Reads what the references of a shard, or of a part of it, point to, and writes their records.
+    """Reads the inputs of a shard, or of a part of it, and writes their records.
 
     Raises:
-        RunError: Something could not be read, for no fault of an input, or not be written.
+        RunError: A file could not be read, through no fault of an input, or could not be written.
     """
     context: WriteContext = shared(shared_context)
     start, stop = (shard.num_inputs * number // part.num_parts for number in (part.number, part.number + 1))
@@ -118,7 +118,7 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
             contextlib.closing(SpoolReader(context.config.spool_directory)) as spool,
         ):
             written = _Part(context, shard, references, file, spool).write(part, path)
-            if is_remote(path):  # where it takes its place as the block ends
+            if is_remote(path):  # A remote file is published at the end of the block, so the lease must still be valid.
                 check_lease(context.config.scratch_directory, context.config.holder)
             return written
     except OSError as error:
@@ -126,7 +126,10 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
 
 
 def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
-    """Where the records of a part of a shard are written: in place, if it is the only one, else beside."""
+    """Returns the path of a part's file.
+
+    A single part is written to the shard's final path. Several parts are written to temporary files beside it.
+    """
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)
     path = make_place(config.working_directory, name)
@@ -137,7 +140,7 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
 
 
 class _Part:
-    """The writing of one part."""
+    """Writes one part."""
 
     def __init__(
         self, context: WriteContext, shard: PlannedShard, references: References, file: BinaryIO, spool: SpoolReader
@@ -149,9 +152,9 @@ class _Part:
         self._reader = InputReader(context, files_at(context.listing.root), spool)
         self._writer = RecordWriter(file)
         self._dead_letters: list[DeadLetter] = []
-        self._kept: list[int] = []  # places of what came through, of which all that follows is
+        self._kept: list[int] = []  # The indices of accepted inputs; the following lists have one value for each.
         self._rows: list[tuple] = []
-        self._packed: list[np.ndarray] = []  # rows before these
+        self._packed: list[np.ndarray] = []  # Earlier rows.
         self._formats: list[str] = []
         self._reencoded: list[str] = []
         self._extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
@@ -164,7 +167,7 @@ class _Part:
 
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
-        before = after = b""  # of examples without an image
+        before = after = b""  # An example without an image is complete in itself.
         channels, num_deep, num_odd = [], 0, 0
         for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
@@ -254,7 +257,8 @@ class _Part:
 
     def _refuse(self, dead_letter: DeadLetter) -> None:
         self._dead_letters.append(dead_letter)
-        if len(self._dead_letters) > max(self._context.max_dead_letters, _MANY):  # no other shard can make up for it
+        # More dead letters than the whole run may have.
+        if len(self._dead_letters) > max(self._context.max_dead_letters, _MANY):
             count = ImageStatistics()
             count.dead_letters.add(self._dead_letters)
             raise DataError(
@@ -270,7 +274,7 @@ class _Part:
         return [values[position].get(WEIGHT) for position in self._kept]
 
     def _count(self) -> None:
-        """Moves the progress bar."""
+        """Updates the progress bar."""
         counts = len(self._kept) + len(self._dead_letters), len(self._dead_letters), self._writer.num_bytes
         written, refused, num_bytes = (now - before for now, before in zip(counts, self._counted))
         reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._dead_letters[self._counted[1] :])
@@ -280,7 +284,7 @@ class _Part:
 
 
 def list_again(references: References, spool: SpoolReader) -> Iterator[LabeledImage]:
-    """Each input as its source has listed it, but for its split and its group, which are settled."""
+    """Yields each input as its source listed it, without its split and its group, which are already resolved."""
     raws = (None, *references.raws)
     rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
     columns = itertools.chain.from_iterable(

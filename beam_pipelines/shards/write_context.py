@@ -1,4 +1,4 @@
-"""What every shard of a run shares: its options, and what is known of its inputs."""
+"""Defines the context that all shard writers of a run share: the options and the facts about the inputs."""
 
 import dataclasses
 import functools
@@ -17,7 +17,10 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 @dataclasses.dataclass(frozen=True)
 class WriteContext:
-    """What the writers of a run's shards share. It travels pickled, and what follows from it is made where it is needed."""
+    """The context that all shard writers of a run share.
+
+    Only the job and the listing are pickled. Workers compute the other values when they need them.
+    """
 
     config: PrepareJob
     listing: Listing
@@ -32,56 +35,58 @@ class WriteContext:
 
     @functools.cached_property
     def has_labels(self) -> bool:
-        """Whether an example has one class, which the index then speaks of."""
+        """Whether examples have a single class label, which is then also stored in the index."""
         return LABEL in self.features and is_core(self.features[LABEL])
 
     @functools.cached_property
     def labels(self) -> dict[bytes, int]:
-        """Class name of `label` -> its position; an image without that feature has the name "" and the position 0."""
+        """Class name of `label` -> its integer label. Without class labels, every image has the name "" and the label 0."""
         names = self.features[LABEL].label_names if self.has_labels else ("",)
         return {name.encode(): position for position, name in enumerate(names)}
 
     @functools.cached_property
     def pixel_bytes(self) -> int | None:
-        """The bytes of each image's pixels, where images are stored without a format; None where they have one, or there are none."""
+        """The size of each image in bytes if images are stored as raw pixels, otherwise None."""
         feature = self.features.get(IMAGE)
         return int(np.prod(feature.shape)) if feature is not None and feature.kind == "pixels" else None
 
     @functools.cached_property
     def tensor(self) -> Feature | None:
-        """The feature of images that are tensors; None where they are of uint8."""
+        """The feature of the images if they are stored as tensors, otherwise None."""
         feature = self.features.get(IMAGE)
         return feature if feature is not None and feature.kind == "tensor" else None
 
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:
-        """What encodes an example's values beside its image."""
+        """The encoder of an example's features other than its image."""
         config = self.config
         return ExtrasEncoder(self.listing.schema, self.listing.root, config.source, config.check, config.images)
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:
-        """What makes records of values."""
+        """The encoder of serialized examples."""
         return ExampleEncoder(self.listing.schema)
 
     def encode(self, example: LabeledImage, extras: Extras | None) -> bytes:
-        """The serialized example of an input without an image."""
+        """Returns the serialized example of an input without an image."""
         values = {"key": example.key.encode(), LABEL: self.labels[example.label.encode()]}
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
-        """The images that lend their pixels to the statistics: about `NUM_PIXEL_SAMPLES`, always the same ones, and as many of each shard.
+        """Selects images for the pixel statistics: about `NUM_PIXEL_SAMPLES` in total.
+
+        The selection is deterministic, and all shards have the same share of it.
 
         Args:
             orders: The shuffle keys of the images, uint64 [num_images].
 
         Returns:
-            Whether each image is one of them, bool [num_images].
+            Whether each image is selected, bool [num_images].
         """
         below = min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(self.listing.num_inputs, 1))
-        return orders << np.uint64(32) < np.uint64(below)  # the bits that decide about shards the least
+        return orders << np.uint64(32) < np.uint64(below)  # The low bits, which influence the shard the least.
 
     @functools.cached_property
     def max_dead_letters(self) -> int:
-        """How many inputs of the run may be dead letters: with more of them it fails."""
+        """The maximum number of dead letters. A run with more dead letters fails."""
         return int(self.config.max_bad_fraction * self.listing.num_inputs)

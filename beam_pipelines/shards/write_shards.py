@@ -1,4 +1,4 @@
-"""WriteShards: a TFRecord file, an index and a catalog for each shard."""
+"""Defines the Beam transform that writes a TFRecord file, an index and a catalog for each shard."""
 
 import dataclasses
 from typing import Iterable, Iterator
@@ -15,13 +15,15 @@ from beam_pipelines.shards.shard_files import finish_shard, finished
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
 
-# Inputs of a part of a shard, at least: starting one costs as much as some of them.
+# The minimum number of inputs in a part of a shard. Starting a part costs as much as reading several inputs.
 _PART_INPUTS = 256
 
 
 @dataclasses.dataclass
 class WriteShards(beam.PTransform):
-    """(name, `PlannedShard`)s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is.
+    """Beam transform from (name, `PlannedShard`) pairs to the `ShardAddress`es of written shards.
+
+    A shard that is already complete is not written again.
 
     Attributes:
         config: The job of the run.
@@ -32,7 +34,7 @@ class WriteShards(beam.PTransform):
     listing: beam.pvalue.AsSingleton
 
     def expand(self, planned: beam.PCollection) -> beam.PCollection:
-        # Its own shuffle: else a runner may let whoever has planned some shards write them, one after the other.
+        # Without a shuffle, a runner may let the worker that planned several shards write all of them sequentially.
         return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self.config), self.listing)
 
 
@@ -62,7 +64,7 @@ class _Write(ParallelMap):
             yield from self.run(write_part, self._shared, shard, part)
 
     def take(self, result: WrittenPart) -> Iterator[ShardAddress]:
-        """They come in order, so those of a shard follow each other."""
+        """Collects the parts of a shard, which arrive in order, and completes the shard after its last part."""
         self._parts.append(result)
         if len(self._parts) == result.part.num_parts:
             parts, self._parts = self._parts, []
@@ -70,7 +72,10 @@ class _Write(ParallelMap):
 
 
 def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:
-    """Parts of a shard, which different processes write: one, unless there are too few shards to keep them at work."""
+    """Returns the number of parts of a shard, which different processes write.
+
+    The result is 1 unless there are too few shards to keep all processes busy.
+    """
     num_shards = shard.address.num_shards
     if num_shards >= 4 * num_processes or num_shards % max(num_processes, 1) == 0:
         return 1
