@@ -1,6 +1,6 @@
-"""Images: what they are, whether a decoder takes them, turned upright, made smaller, and what follows them.
+"""Image processing: identifies, checks, rotates, resizes and encodes images, and transforms their annotations.
 
-What comes in are encoded bytes, or pixels without a format, and what lies over the image: boxes, masks, arrays; what goes out are the
-bytes that are stored, and the same boxes, masks and arrays over these. An image is decoded once at most, at a fraction of its scale
-where that is enough.
+The input is encoded bytes or raw pixels, with boxes, masks and arrays that belong to the image. The output is the bytes
+to store, and the boxes, masks and arrays of the stored image. An image is decoded at most once, and at reduced scale if
+that is sufficient.
 """

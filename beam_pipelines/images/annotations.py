@@ -1,18 +1,19 @@
-"""Boxes, and how they follow an image through EXIF rotation and resizing. For masks see `class_masks`, for arrays
-`array_values`.
+"""Transforms boxes with their image through EXIF rotation and resizing.
 
-Boxes were drawn on the image as its file stores it, or on the upright image. `SourceConfig.drawn_on` decides. Without
-it, the size that the source states decides:
+Masks are in `class_masks`, and arrays in `array_values`.
 
-    stated size                              boxes
-    the upright image's, not the file's      stay as they are
-    the file's, or none, or 0 x 0            are rotated with the image, and the image is counted: tools state the
-                                             file's size although they show the upright image
-    another                                  are rejected, `size_mismatch`, with `drawn_on` too
+Boxes were drawn on the image as it is in the file, or on the upright image. `SourceConfig.drawn_on` decides. Without
+this option, the image size that the source states decides:
 
-Resizing changes nothing, because boxes are stored relative to the image. A side up to one pixel outside is moved to
-the edge without a warning: some tools count pixels from 1, or to the last pixel inclusive. Boxes further outside are
-rejected, or clipped with `bad_boxes`.
+    stated size                            boxes
+    the size of the upright image only     are not changed
+    the size in the file, none, or 0 x 0   are rotated with the image, and the image is counted, because some tools
+                                           state the file's size although they show the upright image
+    any other size                         are rejected with `size_mismatch`, also with `drawn_on`
+
+Resizing does not change boxes, because they are stored relative to the image. A side up to one pixel outside is moved
+to the edge without a warning, because some tools count pixels from 1, or include the last pixel. Boxes further outside
+are rejected, or clipped with `bad_boxes`.
 """
 
 from typing import Any, Mapping, NamedTuple
@@ -24,14 +25,14 @@ from beam_pipelines.images.resize import Geometry
 
 
 class Objects(NamedTuple):
-    """The objects in one image, as a source states them.
+    """The objects in one image, as the source states them.
 
     Attributes:
-        boxes: (ymin, xmin, ymax, xmax) of each object, in pixels, or in 0..1 where they are relative.
+        boxes: (ymin, xmin, ymax, xmax) of each object, in pixels, or in 0..1 if `is_relative`.
         labels: The class name of each object.
-        flags: Name of a feature behind `objects/`, such as `is_crowd` -> an integer for each object.
-        image_size: (height, width) in pixels of the image that the boxes were drawn on; None: it is not stated.
-        is_relative: Whether boxes are in 0..1; else they are in pixels.
+        flags: Feature name after `objects/`, such as `is_crowd` -> an integer for each object.
+        image_size: (height, width) in pixels of the image that the boxes were drawn on; None if not stated.
+        is_relative: Whether boxes are in 0..1 instead of pixels.
     """
 
     boxes: tuple[tuple[float, float, float, float], ...]
@@ -42,11 +43,12 @@ class Objects(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """A mask that has to be drawn: outlines and run lengths, as COCO has them.
+    """A mask that has to be drawn, from COCO's outlines and run-length encodings.
 
     Attributes:
-        labels: The class name of each region; later ones lie over earlier ones.
-        regions: The outline of each region, a list of polygons, [x, y, x, y, …] in pixels, or a run-length encoding, {"size", "counts"}.
+        labels: The class name of each region. Later regions are drawn over earlier regions.
+        regions: Each region: a list of polygons, [x, y, x, y, …] in pixels, or a run-length encoding, {"size",
+            "counts"}.
         image_size: (height, width) in pixels of the image that the regions were drawn on.
     """
 
@@ -59,9 +61,9 @@ class PlacedObjects(NamedTuple):
     """The objects of an image as it is stored.
 
     Attributes:
-        boxes: The boxes that are kept, float32 [num_objects, 4]: ymin, xmin, ymax, xmax, in 0..1.
-        kept: The positions of the kept objects among the source's objects, ascending.
-        num_clipped: The number of kept objects that were clipped, by more than a pixel.
+        boxes: The kept boxes: float32 [num_objects, 4] of ymin, xmin, ymax, xmax in 0..1.
+        kept: The indexes of the kept objects among the source's objects, ascending.
+        num_clipped: The number of kept objects that were clipped by more than a pixel.
         num_dropped: The number of objects that are not kept.
     """
 
@@ -72,13 +74,13 @@ class PlacedObjects(NamedTuple):
 
 
 def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on: str | None = None) -> PlacedObjects:
-    """Places the boxes of an image in the image as it is stored.
+    """Transforms the boxes of an image to boxes in the stored image.
 
     Args:
-        objects: The objects, any number of them, also none.
-        geometry: How the image became what is stored.
-        bad_boxes: What becomes of a box that has no area, or is not inside the image. `refuse`: it is an error; `clip`: it is cut to what
-            is inside, and the object dropped if that has no area.
+        objects: The objects, which may be empty.
+        geometry: The rotation and resizing of the image.
+        bad_boxes: How to handle a box that has no area or is not inside the image. `refuse` raises an error. `clip`
+            clips the box, and drops the object if no area is left.
         drawn_on: The image that the boxes were drawn on, as in `SourceConfig`.
 
     Raises:
@@ -94,7 +96,7 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
     inside = np.clip(found, 0, 1)
     boxes = (_turn_boxes(inside, geometry.orientation) if is_turned else inside).astype(np.float32)
     has_area = np.isfinite(found).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
-    # A pixel, and what rounding may add to it.
+    # One pixel, plus a margin for rounding.
     is_clipped = (np.abs(found - inside) > (1 + 1e-6) / sides).any(axis=1)
     if bad_boxes == "refuse" and not (has_area & ~is_clipped).all():
         index = int(np.argmin(has_area & ~is_clipped))
@@ -106,27 +108,26 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Whether EXIF rotates an image whose annotations were not certainly drawn on the upright image.
+    """Returns whether EXIF rotates an image, and the stated size does not show that its annotations are upright.
 
     Args:
-        size: The stated (height, width) of the image that they were drawn on; None: it is not stated.
+        size: The stated (height, width) of the image that the annotations were drawn on; None if not stated.
         geometry: The geometry of the image.
     """
     return geometry.orientation != 1 and not _is_upright_size(size, geometry)
 
 
 def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, drawn_on: str | None = None) -> bool:
-    """Whether annotations are rotated with their image. Otherwise they are upright already.
+    """Returns whether annotations have to be rotated with their image. Otherwise they are already upright.
 
     Args:
-        size: (height, width) in pixels of the image that they were drawn on, as the source states it; None: it states
-            none.
+        size: The stated (height, width) in pixels of the image that the annotations were drawn on; None if not stated.
         geometry: The geometry of the image.
-        what: The name of the annotations, with a verb, for the message.
-        drawn_on: The image that they were drawn on, as in `SourceConfig`. It wins over the stated size.
+        what: The name of the annotations with a verb, for the message.
+        drawn_on: The image that the annotations were drawn on, as in `SourceConfig`. Overrides the stated size.
 
     Raises:
-        Refusal: `size_mismatch`: the stated size is that of another image.
+        Refusal: `size_mismatch`: the stated size is the size of another image.
     """
     if size is not None and 0 not in size and tuple(size) not in (geometry.found, geometry.upright):
         raise Refusal("size_mismatch", f"{what} drawn on {_size(size)} pixels; the image has {_size(geometry.found)}")
@@ -134,13 +135,13 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, dr
 
 
 def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Whether a stated (height, width) is that of the upright image, and not also that of the file's."""
+    """Returns whether a stated (height, width) is the size of the upright image, but not of the image in the file."""
     return size is not None and geometry.found != tuple(size) == geometry.upright
 
 
 def _turn_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:
-    """Boxes in 0..1, as the EXIF orientation turns the image below them."""
-    if orientation >= 5:  # rows become columns
+    """Rotates and flips boxes in 0..1 by the EXIF orientation of their image."""
+    if orientation >= 5:  # rows and columns are swapped
         boxes = boxes[:, [1, 0, 3, 2]]
     if orientation in (3, 4, 7, 8):
         boxes = np.stack([1 - boxes[:, 2], boxes[:, 1], 1 - boxes[:, 0], boxes[:, 3]], axis=1)

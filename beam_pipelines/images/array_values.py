@@ -1,4 +1,4 @@
-"""Arrays of numbers that belong to an image: in `.npy` files, and as lists of lists."""
+"""Reads numeric arrays that belong to an image, from `.npy` files and from nested lists."""
 
 import math
 
@@ -8,27 +8,27 @@ from beam_pipelines.errors import Refusal
 from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
 from beam_pipelines.images.resize import Geometry
 
-_MAX_ARRAY_VALUES = 2**28  # a GiB of float32: a serialized example must be smaller than two
-_MAX_EXACT = 2**24  # up to here float32 has every integer
+_MAX_ARRAY_VALUES = 2**28  # 1 GiB of float32: a serialized example must be smaller than 2 GiB
+_MAX_EXACT = 2**24  # the largest integer below which float32 is exact
 
 
 def array_shape(data: bytes) -> tuple[int, ...]:
-    """The shape of the array in a `.npy` file, by the file's first bytes alone: 64 KiB are always enough.
+    """Returns the shape of the array in a `.npy` file, from the first bytes of the file. 64 KiB are always sufficient.
 
     Raises:
-        Refusal: `bad_array`: the file holds no array, or not one of numbers.
+        Refusal: `bad_array`: the file does not contain an array of numbers.
     """
     return _read_header(data).shape
 
 
 def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
-    """Reads the numbers in a `.npy` file: float32 of that shape, in C order. Nothing is unpickled.
+    """Reads the numbers in a `.npy` file as float32 of the given shape, in C order. Pickles are never loaded.
 
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
     Raises:
-        Refusal: `bad_array`: it is no such file, or of another shape, or not all of its numbers are finite;
-            `size_mismatch`: it lies on an image that is turned upright, and nothing says whether to turn it too.
+        Refusal: `bad_array`: the file is invalid, has another shape, or has numbers that are not finite;
+            `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
     """
     dtype, found, is_fortran, start = _read_header(data)
     if found != tuple(shape):
@@ -41,10 +41,10 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
-    """Checks that an array of that shape lies on its image.
+    """Checks that an array can belong to its image without a rotation.
 
     Raises:
-        Refusal: `size_mismatch`: the image is turned upright, and nothing says whether to turn the array too.
+        Refusal: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
     """
     if len(shape) >= 2 and geometry.orientation != 1:
         turned = f"an array of shape {shape} on an image that its EXIF orientation, {geometry.orientation}, turns"
@@ -52,12 +52,12 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
-    """Converts numbers to float32 in C order; numbers of 64 bits with a fraction are rounded.
+    """Converts numbers to float32 in C order. 64-bit floats are rounded.
 
     Raises:
-        Refusal: `bad_array`: the numbers are not all finite in 32 bits, or one is an integer that becomes another.
+        Refusal: `bad_array`: a number is not finite in 32 bits, or an integer cannot be represented exactly.
     """
-    with np.errstate(over="ignore"):  # it becomes infinite, and is refused for that
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which is rejected below
         converted = values.astype(np.float32, order="C")
     if not np.isfinite(converted).all():
         raise Refusal("bad_array", "NaN, infinite or too large for float32; expected finite numbers")
@@ -72,19 +72,19 @@ def _holds(converted: np.ndarray, integers: np.ndarray) -> bool:
 
 
 def nested_shape(cell: list) -> tuple[int, ...]:
-    """The shape of numbers in lists of lists.
+    """Returns the shape of numbers in nested lists.
 
     Raises:
-        Refusal: `bad_array`: the cell has no numbers, or lists beside each other differ in length.
+        Refusal: `bad_array`: the cell has no numbers, or its inner lists differ in length.
     """
     return _nested(cell).shape
 
 
 def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """Reads numbers in lists of lists, or in one list, row by row: float32 of that shape.
+    """Reads numbers from nested lists, or from one flat list in row order, as float32 of the given shape.
 
     Raises:
-        Refusal: `bad_array`: the numbers are not of that shape, or one is not finite.
+        Refusal: `bad_array`: the numbers do not have that shape, or are not all finite.
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):

@@ -1,17 +1,17 @@
-"""Masks: the class of each pixel, read exactly, drawn from outlines, and moved along with their image.
+"""Reads, draws, rotates and resizes masks, which contain the class id of each pixel.
 
-A class id is the number that a file holds, not the colour that it shows:
+A class id is the number that is stored in a file, not the displayed colour:
 
     file                                      ids
-    PNG, BMP, GIF with a palette              positions in the palette
-    PNG, grey, of 1, 2, 4, 8 or 16 bits       the values, not stretched to 0..255
-    BMP, 1 bit, of black and white            0 and 1
+    PNG, BMP, GIF with a palette              indexes into the palette
+    PNG, grey, of 1, 2, 4, 8 or 16 bits       the values, not scaled to 0..255
+    BMP, 1 bit, black and white               0 and 1
     `.npy`, integers [H,W] or [H,W,1]         the values
-    in RGB, or with alpha; JPEG; WebP         refused: its numbers are no ids, or not exact
+    RGB, alpha, JPEG or WebP                  rejected, because the numbers are not ids, or not exact
 
-A mask has the size of the image as its file stores it, and is then rotated with the image, or the size of the upright
-image. If both sizes are equal, `SourceConfig.drawn_on` decides. In a resized mask each pixel has the id of the nearest
-pixel; ids are never blended.
+The size of a mask is the size of the image in the file, or the size of the upright image. In the first case, the mask
+is rotated with the image. If both sizes are equal, `SourceConfig.drawn_on` decides. In a resized mask, each pixel has
+the id of the nearest pixel. Ids are never blended.
 """
 
 from typing import Any, Sequence
@@ -32,7 +32,7 @@ from beam_pipelines.images.png_files import read_png
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
-# What pycocotools takes for an outline of as many pixels: 100 MB.
+# The maximum length of an outline, for which pycocotools needs 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
 _EXPECTED = "expected a PNG, BMP or GIF with a palette or in grey, whose values are class ids"
 
@@ -41,7 +41,7 @@ def read_mask(data: bytes) -> np.ndarray:
     """Reads the class ids in a mask file: uint8 or uint16 [height, width].
 
     Raises:
-        Refusal: `bad_mask`: the file is damaged, or its numbers are no class ids.
+        Refusal: `bad_mask`: the file is corrupt, or its numbers are not class ids.
     """
     image_format = identify(data)
     try:
@@ -77,16 +77,16 @@ def _read_png(data: bytes) -> np.ndarray:
     if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
         raise Refusal("bad_image", "PNG: a mask with an EXIF orientation of its own; expected none")
     ids = np.asarray(decode_with_pillow("png", png.to_stored()))
-    if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow stretches them to 0..255
+    if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow scales these values to 0..255
         ids = ids // (85 if png.num_bits == 2 else 17)
     return ids.astype(np.uint16 if png.num_bits == 16 else np.uint8)
 
 
 def check_ids(ids: np.ndarray) -> np.ndarray:
-    """Checks class ids that are an array of integers, [height, width] or with one channel: uint8 or uint16 [height, width].
+    """Converts integer class ids, [height, width] or with one channel, to uint8 or uint16 [height, width].
 
     Raises:
-        Refusal: `bad_mask`: one of them is negative, or does not fit into 16 bits.
+        Refusal: `bad_mask`: an id is negative, or does not fit into 16 bits.
     """
     if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 16:
         raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; expected 0 to {(1 << 16) - 1}")
@@ -94,20 +94,20 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
 
 
 def has_classes(mask: np.ndarray) -> bool | None:
-    """Whether a mask has another value than 0 and 255; None if it is 0 alone, which tells nothing."""
+    """Returns whether a mask has other values than 0 and 255; None (unknown) if all values are 0."""
     if not mask.any():
         return None
     return bool(mask.max() != 255 or np.count_nonzero(mask) != np.count_nonzero(mask == 255))
 
 
 def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None) -> np.ndarray:
-    """Rotates and resizes a mask with its image. Returns the mask of the image as it is stored.
+    """Rotates and resizes a mask with its image, and returns the mask of the stored image.
 
     Args:
         mask: The class ids, [height, width].
         geometry: The geometry of the image.
-        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. It counts if the mask fits both: the
-            number of a mask's rows is a fact, unlike a stated size.
+        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. It is used only if the image's size in the
+            file and its upright size are equal, because the size of a mask is reliable, unlike a stated size.
 
     Raises:
         Refusal: `size_mismatch`: the mask has the size of another image.
@@ -118,7 +118,7 @@ def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None
         mask = _turn_mask(mask, geometry.orientation)
     if mask.shape == geometry.stored:
         return mask
-    # The id below the middle of each pixel.
+    # The id at the centre of each pixel.
     rows, columns = (
         (2 * np.arange(wanted) + 1) * have // (2 * wanted) for have, wanted in zip(mask.shape, geometry.stored)
     )
@@ -126,7 +126,7 @@ def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None
 
 
 def _turn_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
-    if orientation >= 5:  # rows become columns
+    if orientation >= 5:  # rows and columns are swapped
         mask = mask.T
     if orientation in (3, 4, 7, 8):
         mask = mask[::-1]
@@ -134,14 +134,14 @@ def _turn_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """Encodes a mask as a grey PNG of as many bits as it has, 8 or 16: so those of one source are alike, whatever ids are in them."""
+    """Encodes a mask as a grey PNG of 8 or 16 bits. The bit depth depends only on the dtype, not on the ids."""
     return encode_grey(mask)
 
 
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
-    """Draws a mask: uint8 or uint16 [height, width], a label's position in `label_names`, plus 1; 0 where there is no region.
+    """Draws a mask, uint8 or uint16 [height, width]: 0 is the background, other values are class indexes plus 1.
 
-    Polygons are filled as COCO's own tools do it.
+    Polygons are filled as in COCO's own tools.
 
     Raises:
         Refusal: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not among the names.
@@ -171,7 +171,7 @@ def _bad_mask(message: str) -> Refusal:
 
 
 def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
-    """Draws polygons: bool [height, width]."""
+    """Draws polygons as bool [height, width]."""
     from pycocotools import mask as coco_masks
 
     if not isinstance(polygons, (list, tuple)) or not polygons:
@@ -182,7 +182,7 @@ def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
 
 
 def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
-    """Reads the points of a polygon: float64 [num_points, 2] of (x, y)."""
+    """Reads the points of a polygon as float64 [num_points, 2] of (x, y)."""
     try:
         values = np.asarray(polygon, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -191,7 +191,7 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
         raise _bad_mask(f"a polygon of shape {values.shape}; expected x, y of at least 3 points")
     points = values.reshape(-1, 2)
     reach = max(height, width)
-    if not (np.abs(points) <= 2 * reach).all():  # not NaN either
+    if not (np.abs(points) <= 2 * reach).all():  # also rejects NaN
         raise _bad_mask(f"a polygon that reaches far outside {width} x {height} pixels")
     if np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1).sum() > _MAX_OUTLINE_PIXELS:
         raise _bad_mask(f"an outline longer than {_MAX_OUTLINE_PIXELS} pixels")
@@ -199,7 +199,7 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
 
 
 def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
-    """Draws runs down the columns, of 0 and 1 in turns: bool [height, width]."""
+    """Draws runs of alternating 0 and 1 in column order as bool [height, width]."""
     counts = region.get("counts")
     if region.get("size") not in ([height, width], (height, width)):
         raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; expected [{height}, {width}]")
@@ -216,7 +216,11 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
 
 
 def _decompress_counts(text: bytes) -> list[int]:
-    """Decompresses COCO's run lengths: 5 bits a character, the sign in the last; from the fourth on, less the last but one."""
+    """Decompresses COCO's run lengths.
+
+    Each character has 5 bits. The last character of a number has the sign. From the fourth number on, each number is
+    the difference from the number two positions before.
+    """
     counts, value, shift = [], 0, 0
     for character in text:
         bits = character - 48

@@ -1,4 +1,4 @@
-"""Decodes, turns and encodes images, by simplejpeg and Pillow."""
+"""Decodes, rotates and encodes images with simplejpeg and Pillow."""
 
 import contextlib
 import io
@@ -13,16 +13,16 @@ from beam_pipelines.errors import Refusal
 from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size, read_jpeg_header
 from beam_pipelines.images.jpeg_oddities import cut_left_over, tidy_header
 
-# Pillow is imported where it is needed: it costs a process 80 ms and 6 MB, and clean JPEGs never need it.
+# Pillow is imported on use: it costs a process 80 ms and 6 MB, and clean JPEGs never need it.
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
 
-# What undoes the EXIF orientations from 2 to 8, by Pillow's names.
+# Pillow's operations that undo the EXIF orientations 2 to 8.
 _TURNS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
-_RARE_CHROMA = "subsampling level"  # in what simplejpeg says of a chroma subsampling that it does not know
-_MAX_CUTS = 4  # libjpeg reports some bytes too few: it may have read ahead of them
-_MISSING = re.compile("premature end", re.IGNORECASE)  # in what libjpeg says where pixels are missing
-_MAX_SIDES = {"jpeg": 65_500, "webp": 16_383}  # what libjpeg and libwebp write
+_RARE_CHROMA = "subsampling level"  # part of simplejpeg's message about an unsupported chroma subsampling
+_MAX_CUTS = 4  # libjpeg may report too few bytes, because it reads ahead
+_MISSING = re.compile("premature end", re.IGNORECASE)  # part of libjpeg's message about missing pixels
+_MAX_SIDES = {"jpeg": 65_500, "webp": 16_383}  # limits of libjpeg and libwebp
 
 
 class DecodedJpeg(NamedTuple):
@@ -42,13 +42,13 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
 
     Args:
         data: The bytes of the file.
-        header: Its header.
+        header: The header of the file.
         colorspace: `RGB` or `GRAY`.
-        strict: Whether corrupt pixels are rejected; missing pixels are in any case.
-        reduction: The sides are decoded at 1, 1/2, 1/4 or 1/8 of their length, rounded up.
+        strict: Whether to reject corrupt pixels. Missing pixels are always rejected.
+        reduction: Decodes the sides at 1, 1/2, 1/4 or 1/8 of their length, rounded up.
 
     Raises:
-        Refusal: Pixels are missing, or corrupt, or the file is no JPEG that libjpeg decodes.
+        Refusal: Pixels are missing or corrupt, or libjpeg cannot decode the file.
     """
     try:
         return DecodedJpeg(_decode_strictly(data, header, colorspace, reduction))
@@ -65,7 +65,7 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
 
 
 class _JpegError(Exception):
-    """What libjpeg says of a JPEG that it does not decode, or with a warning."""
+    """An error or warning of libjpeg about a JPEG."""
 
 
 def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
@@ -81,7 +81,7 @@ def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction: int, warning: str) -> np.ndarray:
-    """Decodes a JPEG without what libjpeg warns of and no pixel depends on."""
+    """Decodes a JPEG after removing parts that libjpeg warns about and that do not affect pixels."""
     tidy = tidy_header(data, header)
     header = read_jpeg_header(tidy)
     for _ in range(_MAX_CUTS):
@@ -96,13 +96,13 @@ def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
-    """Decodes a JPEG with corrupt pixels, or with a rare chroma subsampling, which only Pillow knows."""
-    if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow does not always mind; tf.io does
+    """Decodes a JPEG with corrupt pixels, or with a rare chroma subsampling, which only Pillow supports."""
+    if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow accepts some of these files, but tf.io does not
         raise Refusal("bad_image", "JPEG: truncated: no end-of-image marker")
-    # Without its EXIF, in which Pillow looks for a resolution, warning about what it does not understand.
+    # Without EXIF, because Pillow reads the resolution from it and warns about unknown content.
     plain = data[: header.num_bytes].replace(EXIF, bytes(len(EXIF))) + data[header.num_bytes :]
     image = decode_with_pillow("jpeg", plain, reduction)
-    if image.mode == "CMYK":  # in which Pillow inverts the inks of each JPEG
+    if image.mode == "CMYK":  # Pillow inverts the inks of all CMYK JPEGs
         pixels = _cmyk_to_rgb(255 - np.asarray(image), header.has_adobe)
     else:
         pixels = np.asarray(image.convert("L" if colorspace == "GRAY" else "RGB"))
@@ -110,7 +110,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
 
 
 def _takes_it(data: bytes, header: JpegHeader, reduction: int) -> str:
-    """Advice for a JPEG with corrupt pixels; empty if `decode` rejects it too."""
+    """Returns advice for a JPEG with corrupt pixels; empty if `--check decode` rejects it too."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
     except Refusal:
@@ -119,14 +119,14 @@ def _takes_it(data: bytes, header: JpegHeader, reduction: int) -> str:
 
 
 def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "Image.Image":
-    """Decodes an image with its pixels, in the mode that Pillow has for it; `reduction` is for JPEGs."""
+    """Decodes an image in Pillow's mode for it. `reduction` applies only to JPEGs."""
     image = open_with_pillow(image_format, data)
     load(image_format, image, reduction)
     return image
 
 
 def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
-    """Opens an image with its header alone, which is checked; `load` adds the pixels."""
+    """Opens an image and checks its header. Call `load` to decode the pixels."""
     from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
     opener = {
@@ -137,7 +137,7 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
         "webp": WebPImagePlugin.WebPImageFile,
     }[image_format]
     with bad_data_refused(image_format):
-        # Not Image.open: it warns of large images, which is not thread-safe to silence, and hides why it refuses one.
+        # Not Image.open: its warning about large images cannot be silenced thread-safely, and it hides error details.
         image = opener(io.BytesIO(data))
         check_size(image_format, image.height, image.width)
         if image_format == "webp":
@@ -146,7 +146,7 @@ def open_with_pillow(image_format: str, data: bytes) -> "ImageFile.ImageFile":
 
 
 def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) -> None:
-    """Decodes the pixels of an image into it."""
+    """Decodes the pixels of an opened image."""
     with bad_data_refused(image_format):
         if reduction > 1:
             image.draft(None, (max(1, image.width // reduction), max(1, image.height // reduction)))
@@ -155,7 +155,7 @@ def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) ->
 
 @contextlib.contextmanager
 def bad_data_refused(image_format: str) -> Iterator[None]:
-    """Turns the errors that image libraries raise for corrupt bytes, when they decode and when they convert, into Refusals."""
+    """Context manager that turns the errors of image libraries about corrupt bytes into Refusals."""
     try:
         yield
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:
@@ -163,7 +163,7 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
 
 
 def expand(image: "Image.Image") -> "Image.Image":
-    """Converts an image to 8 bits a channel: a palette becomes colours, or greys if it has no others; of 16 bits 8 stay; alpha stays."""
+    """Converts an image to 8 bits per channel. Palettes become RGB or grey, and alpha is kept."""
     if image.mode[0] == "I":
         return to_image(_cut_to_8_bits(image)[..., np.newaxis])
     palette = image.getpalette() if image.mode == "P" else None
@@ -173,28 +173,31 @@ def expand(image: "Image.Image") -> "Image.Image":
 
 
 def turn(image: "Image.Image", orientation: int) -> "Image.Image":
-    """Turns an image upright, by the orientation that EXIF gives."""
+    """Rotates and flips an image upright by its EXIF orientation."""
     from PIL import Image
 
     return image if orientation == 1 else image.transpose(Image.Transpose[_TURNS[orientation - 2]])
 
 
 def rgb(image: "Image.Image") -> np.ndarray:
-    """The pixels of an image, uint8 [height, width, 3], as tf.io.decode_image(channels=3) gives them: alpha dropped, 16 bits cut to 8."""
+    """Returns the pixels of an image as uint8 [height, width, 3], as in tf.io.decode_image(channels=3).
+
+    Alpha is dropped, and 16-bit values are cut to 8 bits.
+    """
     if image.mode[0] == "I":
         return np.repeat(_cut_to_8_bits(image)[..., np.newaxis], 3, axis=-1)
     if image.has_transparency_data:
         image = image.convert("RGBA")
-    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))  # `convert` copies in any case
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))  # `convert` always copies
 
 
 def drop_alpha(image: "Image.Image") -> "Image.Image":
-    """Drops alpha: the colours stay as they are, also where nothing was to be seen of them."""
+    """Drops the alpha channel. Colours do not change, even in transparent pixels."""
     return image.convert(image.mode[:-1]) if image.mode in ("LA", "RGBA") else image
 
 
 def lay_on(image: "Image.Image", grey: int | None) -> "Image.Image":
-    """What is seen of an image before a plain ground of that grey value, without alpha; None, or without alpha: the image."""
+    """Composites an image over plain grey. Returns the image itself if `grey` is None or it has no alpha."""
     from PIL import Image
 
     if grey is None or image.mode[0] == "I" or not image.has_transparency_data:
@@ -204,14 +207,14 @@ def lay_on(image: "Image.Image", grey: int | None) -> "Image.Image":
 
 
 def to_image(pixels: np.ndarray) -> "Image.Image":
-    """Makes an image of pixels, uint8 [height, width, 1, 3 or 4]."""
+    """Converts pixels, uint8 [height, width, 1, 3 or 4], to an image."""
     from PIL import Image
 
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
 def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
-    """Encodes an image as a JPEG, PNG or WebP, without any metadata; the same bytes for the same pixels.
+    """Encodes an image as a JPEG, PNG or WebP without metadata. Equal pixels give equal bytes.
 
     Raises:
         Refusal: The image is too large for the format.
@@ -231,7 +234,7 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
 
 
 def encode_grey(values: np.ndarray) -> bytes:
-    """Encodes a PNG with one channel, from uint8 or uint16 [height, width]."""
+    """Encodes uint8 or uint16 [height, width] as a PNG with one channel."""
     from PIL import Image
 
     encoded = io.BytesIO()
@@ -244,7 +247,7 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
 
 
 def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
-    """Converts the inks of a JPEG as TensorFlow and browsers do: with a marker from Adobe they are inverted."""
+    """Converts the inks of a JPEG as TensorFlow and browsers do. With an Adobe marker, the inks are inverted."""
     from PIL import Image
 
     height, width, _ = pixels.shape

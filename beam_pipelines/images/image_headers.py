@@ -1,7 +1,7 @@
-"""Reads the headers of images: format, size, frames, orientation, without decoding a pixel.
+"""Reads image headers, with format, size, number of frames and orientation, without decoding pixels.
 
-Why not a library: Pillow warns about sizes and metadata that it goes on to read, and takes 40 µs where walking a JPEG's segments
-takes 1; simplejpeg's header function raises KeyError on some valid files. The chunks of a PNG are read by `png_files`.
+Libraries are not used for this. Pillow warns about sizes and metadata that it then reads, and takes 40 µs for a JPEG
+instead of 1 µs. simplejpeg's header function raises KeyError for some valid files. PNG chunks are read in `png_files`.
 """
 
 import re
@@ -11,20 +11,20 @@ from typing import NamedTuple
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.errors import Refusal
 
-MAX_IMAGE_SIDE = 1_000_000  # libpng's limit, hence tf.io's
+MAX_IMAGE_SIDE = 1_000_000  # libpng's limit, and therefore tf.io's
 
 JPEG_MAGIC, PNG_MAGIC, GIF_MAGIC = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", (b"GIF87a", b"GIF89a")
-# The kinds of JPEG that tf.io decodes: Huffman or arithmetic codes, sequential or progressive; no lossless ones.
+# The kinds of JPEG that tf.io decodes: Huffman or arithmetic coding, sequential or progressive, but not lossless.
 _FRAME_MARKERS = frozenset({0xFFC0, 0xFFC1, 0xFFC2, 0xFFC9, 0xFFCA})
 _PROGRESSIVE_MARKERS = frozenset({0xFFC2, 0xFFCA})
-# Tables, APPn, comments: what else libjpeg takes before the first scan.
+# Tables, APPn and comments, which libjpeg also accepts before the first scan.
 _OTHER_MARKERS = frozenset({0xFFC4, 0xFFCC, 0xFFDB, 0xFFDC, 0xFFDD, *range(0xFFE0, 0xFFF0), 0xFFFE})
 _LONE_MARKERS = frozenset({0xFF01, *range(0xFFD0, 0xFFD8)})  # without a length; libjpeg skips them
 _NEXT_MARKER = re.compile(rb"\xff+[^\x00\xff]")
 _unpack_segment, _unpack_frame = struct.Struct(">HH").unpack_from, struct.Struct(">BHHB").unpack_from
 EXIF = b"Exif\0\0"
-_END_OF_IMAGE = b"\xff\xd9"  # as a scan, it can't stand among what is coded: a byte of 255 has a 0 behind it there
-_START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 100  # encoders write 10 to 20; each makes a decoder go through all pixels once more
+_END_OF_IMAGE = b"\xff\xd9"  # never occurs in coded pixels, where a 0 follows each byte of 255
+_START_OF_SCAN, _MAX_SCANS = b"\xff\xda", 100  # encoders write 10 to 20; decoding time grows with each scan
 _FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer", b"II*": "a TIFF", b"MM\0*": "a TIFF"}
 
 
@@ -32,14 +32,14 @@ class JpegHeader(NamedTuple):
     """The header of a JPEG.
 
     Attributes:
-        height: The height of the image as found, in pixels.
-        width: The width of the image as found, in pixels.
-        num_components: The number of components. 1: grey, 3: in colour, 4: CMYK or YCCK.
-        exif: The EXIF block; empty: there is none.
+        height: The height of the image in the file, in pixels.
+        width: The width of the image in the file, in pixels.
+        num_components: The number of components. 1: grey, 3: colour, 4: CMYK or YCCK.
+        exif: The EXIF block; empty if there is no EXIF block.
         num_bytes: The number of bytes before the first scan.
         marker: The marker of the frame, such as 0xFFC0 for a baseline JPEG.
-        has_adobe: Whether there is a marker from Adobe, which inverts the inks of a JPEG in CMYK.
-        gaps: (start, stop) of bytes between segments that belong to none of them; libjpeg skips them with a warning.
+        has_adobe: Whether there is an Adobe marker, which inverts the inks of a CMYK JPEG.
+        gaps: (start, stop) of bytes that belong to no segment. libjpeg skips them with a warning.
     """
 
     height: int
@@ -53,7 +53,7 @@ class JpegHeader(NamedTuple):
 
 
 def identify(data: bytes) -> str | None:
-    """The format that the first bytes show; None if it is none that a record can hold or that is converted."""
+    """Returns the format of an image from its first bytes; None if the format is not supported."""
     if data.startswith(JPEG_MAGIC):
         return "jpeg"
     if data.startswith(PNG_MAGIC):
@@ -66,9 +66,10 @@ def identify(data: bytes) -> str | None:
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
-    """Walks the marker segments before the first scan as libjpeg does: 1 µs, where a search for EXIF takes 50 µs on a photograph.
+    """Reads the marker segments before the first scan, as libjpeg does.
 
-    simplejpeg's own header function is no faster, does not tell a lossless JPEG, and raises KeyError on 4:4:1 chroma.
+    This takes 1 µs, compared with 50 µs for a search for EXIF in a photograph. simplejpeg's header function is no
+    faster, does not detect lossless JPEGs, and raises KeyError for 4:4:1 chroma.
     """
     position, frame, frame_marker, exif, has_adobe, gaps = 2, (0, 0, 0, 0), 0, b"", False, []
     try:
@@ -101,19 +102,19 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
     precision, height, width, num_components = frame
     if precision != 8 or num_components not in (1, 3, 4):
         raise Refusal("bad_image", f"JPEG: {num_components} components of {precision} bits; expected 1, 3 or 4 of 8 bits")
-    if frame_marker in _PROGRESSIVE_MARKERS or data[position + 4 : position + 5] != bytes((num_components,)):  # else there is one scan
+    if frame_marker in _PROGRESSIVE_MARKERS or data[position + 4 : position + 5] != bytes((num_components,)):
         _check_num_scans(data, position)
     return JpegHeader(height, width, num_components, exif, position, frame_marker, has_adobe, tuple(gaps))
 
 
 def _skip_gap(data: bytes, position: int) -> int:
-    """Returns the position of the next marker behind bytes that belong to no segment."""
+    """Returns the position of the next marker after bytes that belong to no segment."""
     found = _NEXT_MARKER.search(data, position)
     return found.start() if found else len(data)
 
 
 def _check_sampling(components: bytes, num_components: int) -> None:
-    """Checks that a JPEG's chroma can be scaled up: by whole factors, in libjpeg and therefore in TensorFlow."""
+    """Checks that a JPEG's chroma can be upsampled by whole factors, as libjpeg and TensorFlow require."""
     across, down = [one >> 4 for one in components[1::3]], [one & 15 for one in components[1::3]]
     for factors in (across, down):
         if len(factors) != num_components or not all(0 < one <= 4 and max(factors) % one == 0 for one in factors):
@@ -121,14 +122,14 @@ def _check_sampling(components: bytes, num_components: int) -> None:
 
 
 def _check_num_scans(data: bytes, first: int) -> None:
-    """Checks the number of scans: some hundred bytes of scans without an end would keep a decoder at work for minutes."""
+    """Limits the number of scans, because some hundred bytes of scans could keep a decoder busy for minutes."""
     end = data.find(_END_OF_IMAGE, first)
     if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:
         raise Refusal("bad_image", f"JPEG: {num_scans} scans; expected at most {_MAX_SCANS}")
 
 
 def exif_orientation(tiff: bytes) -> int:
-    """The orientation in an EXIF block's first directory (TIFF 6.0, Exif 2.32); 1 if there is none, or no valid one."""
+    """Returns the orientation in the first directory of an EXIF block (Exif 2.32); 1 if missing or invalid."""
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
     if order:
         try:
@@ -139,19 +140,19 @@ def exif_orientation(tiff: bytes) -> int:
                 if tag == 0x0112:
                     return value if (kind, count) == (3, 1) and 1 <= value <= 8 else 1
         except struct.error:
-            pass  # cut off: cameras' software does that, and the picture is none the worse
+            pass  # cameras write truncated blocks for valid images
     return 1
 
 
 def check_gif_header(data: bytes) -> None:
-    """Raises Refusal `bad_image` for a GIF that is too large, or animated."""
+    """Raises Refusal `bad_image` for a GIF that is too large or animated."""
     check_num_frames("gif", check_gif_size(data))
 
 
 def check_gif_size(data: bytes) -> int:
-    """Walks the blocks of a GIF and returns the number of its frames.
+    """Reads the blocks of a GIF, checks its size, and returns the number of its frames.
 
-    Pillow warns about a size that it only refuses at twice the limit.
+    Pillow is not used for this, because it only warns about sizes between its limit and twice the limit.
     """
     num_frames, position = 0, 13
     try:
@@ -173,7 +174,7 @@ def check_gif_size(data: bytes) -> int:
                 position += 1 + data[position]
             position += 1
     except (IndexError, struct.error):
-        pass  # cut off: Pillow says so, if it needs what is missing
+        pass  # truncated: Pillow reports missing data if it needs them
     if num_frames:
         check_size("gif", height, width)
     return num_frames
@@ -184,7 +185,7 @@ def _color_table_bytes(flags: int) -> int:
 
 
 def describe_bytes(data: bytes) -> str:
-    """What bytes that are no image look like."""
+    """Describes bytes that are not a supported image, for a message."""
     if not data:
         return "0 bytes"
     looks = [f", {kind}" for start, kind in _FOREIGN.items() if data[:64].lstrip().startswith(start)]
@@ -193,7 +194,7 @@ def describe_bytes(data: bytes) -> str:
 
 
 def check_size(image_format: str, height: int, width: int) -> None:
-    """Raises Refusal `bad_image` for an image that has no pixels, or too many of them."""
+    """Raises Refusal `bad_image` for an image that has no pixels, or too many pixels."""
     if not 0 < height * width <= MAX_IMAGE_PIXELS or height > MAX_IMAGE_SIDE or width > MAX_IMAGE_SIDE:
         raise Refusal(
             "bad_image",
@@ -203,6 +204,6 @@ def check_size(image_format: str, height: int, width: int) -> None:
 
 
 def check_num_frames(image_format: str, num_frames: int) -> None:
-    """Raises Refusal `bad_image` for an image that is animated."""
+    """Raises Refusal `bad_image` for an animated image."""
     if num_frames > 1:
         raise Refusal("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; expected 1")

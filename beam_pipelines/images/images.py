@@ -1,39 +1,38 @@
-"""Identifies, checks, turns upright, resizes and re-encodes the bytes of images: plain functions, no Beam, no TensorFlow.
+"""Identifies, checks, rotates, resizes and re-encodes images: plain functions without Beam or TensorFlow.
 
-A record holds a JPEG or a PNG and nothing else, unless WebP is asked for, so that every reader (tf.io, TensorFlow Datasets)
-decodes every record:
+A record contains only JPEG or PNG, unless WebP is requested. All readers (tf.io, TensorFlow Datasets) can decode these:
 
     source                                             stored as              `reencoded`
-    JPEG; PNG of any kind (palette, alpha, 16 bit)     the bytes that it has  ""
+    JPEG; PNG of any kind (palette, alpha, 16 bit)     the original bytes     ""
     JPEG or PNG with an EXIF orientation other than 1  upright, same format   "exif_orientation"
-    JPEG in CMYK or YCCK                               RGB JPEG               "cmyk", if it need not be turned
+    JPEG in CMYK or YCCK                               RGB JPEG               "cmyk", unless it is rotated
     GIF, BMP, WebP                                     PNG                    "gif", "bmp", "webp"
-    pixels without a format                            PNG                    "raw"
+    raw pixels                                         PNG                    "raw"
     pixels in a `.npy` file                            PNG                    "npy"
-    numbers of another type, or in other channels      the numbers            "", "raw" if they lay otherwise, "npy"
-    of another size than `ImageConfig.size` asks for   resized                "resized", whatever else is changed
-    of another format than `.format` asks for          converted              "format", if it need not be resized
-    any, if `.encoding` is `raw`                       its pixels             "format", if it need not be resized
-    more than one frame (GIF, WebP, APNG)              refused
-    over 89,478,485 pixels, or none                    refused, before anything is decoded; so if it would become so large
-    anything else, whatever its name says              refused
+    numbers of another dtype or channel count          the numbers            "", or "raw" if reordered, or "npy"
+    a size other than `ImageConfig.size`               resized                "resized", in any case
+    a format other than `ImageConfig.format`           converted              "format", unless it is resized
+    any image if `ImageConfig.encoding` is `raw`       its pixels             "format", unless it is resized
+    more than one frame (GIF, WebP, APNG)              rejected
+    over 89,478,485 pixels (also after resizing), or 0 rejected before decoding
+    anything else, whatever its name                   rejected
 
-What is as it is asked for passes through byte for byte; so does a WebP, if WebP is asked for.
+Images that already match the options are copied byte for byte. This includes WebP, if WebP is requested.
 
-A re-encoded JPEG has full chroma (4:4:4) from quality 95 on, which is the default, and a quarter of it (4:2:0) below, as most
-software writes it: a fifth smaller and faster to decode. (Photographs of 256 pixels at quality 90: 31 KB and 36.0 dB PSNR,
-against 38 KB and 38.0 dB.) A re-encoded WebP is lossy. A re-encoded PNG is lossless (but 16-bit colour that has to be turned
-becomes 8-bit): grey stays grey, alpha stays, the palette of a GIF or BMP becomes RGB. What is resized or converted has 8 bits and
-no palette; for a JPEG and for pixels its alpha is dropped. Metadata does not survive. Of several pictures in one JPEG file
-(MPO) the first counts.
+A re-encoded JPEG has full chroma resolution (4:4:4) from quality 95 on, which is the default. Below, it has a quarter
+of it (4:2:0), as most software does, because such files are a fifth smaller and faster to decode. (Photographs of 256
+pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38 KB and 38.0 dB.) A re-encoded WebP is lossy. A re-encoded
+PNG is lossless, except that rotated 16-bit colour becomes 8-bit. Grey and alpha are kept, and the palette of a GIF or
+BMP becomes RGB. Resized or converted images have 8 bits and no palette. For JPEG and raw pixels, their alpha is
+dropped. Metadata is removed. Of several pictures in one JPEG file (MPO), only the first is used.
 
-How far an image is checked:
+The checks of an image:
 
-    header   its header is complete and gives its size; pixels are decoded only if it has to be re-encoded
-    decode   all pixels are there, and TensorFlow decodes the file: a PNG has all its rows (see `png_files`), and libjpeg-turbo reports no
-             premature end of a JPEG, which is decoded at 1/8 scale; full scale finds no more
-    strict   no pixel is known to be corrupt: beyond `decode`, libjpeg-turbo reports nothing about a JPEG that could cost a pixel (see
-             `jpeg_oddities`)
+    header   the header is complete and has the size; pixels are decoded only to re-encode the image
+    decode   all pixels exist, and TensorFlow can decode the file: a PNG has all its rows (see `png_files`), and
+             libjpeg-turbo reports no premature end of a JPEG, which is decoded at 1/8 scale. Full scale finds no more.
+    strict   no pixel is known to be corrupt: in addition to `decode`, libjpeg-turbo reports nothing about a JPEG that
+             could affect a pixel (see `jpeg_oddities`)
 """
 
 from types import MappingProxyType
@@ -77,7 +76,7 @@ from tf_input.dataset_format import Feature
 if TYPE_CHECKING:
     from PIL import Image
 
-# Extension -> the usual format; a file's format is found by its bytes. Phones name JPEGs .heic, too.
+# Extension -> the usual format. The actual format is read from the bytes. Phones also use .heic for JPEGs.
 IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".heic", ".heif"), "jpeg"),
@@ -87,22 +86,23 @@ IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
 
 
 class CheckedImage(NamedTuple):
-    """What a record is to hold of an image.
+    """The checked image and the bytes to store.
 
     Attributes:
-        format: The format of the source's bytes, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or `raw`.
-        height: The height of the image as stored, in pixels.
-        width: The width of the image as stored, in pixels.
-        encoded: The bytes to store; None: the source's own.
-        reencoded: Why the stored bytes are not the source's own: `resized`, `format`, `exif_orientation`, `cmyk`, `gif`, `bmp`, `webp`,
-            `npy`, `raw`; else empty.
-        pixels: The pixels, if they were asked for: uint8 [height, width, 3], RGB at full scale and without alpha. Where a JPEG or WebP is
-            re-encoded, from before that: nothing is decoded twice.
-        geometry: How the image came to be stored as it is.
-        num_channels: The number of channels of the image as stored: 1 for grey, 3 for colours, one more with alpha; 0: nobody counts those
-            of a tensor.
-        is_deep: Whether the source is a PNG of 16 bits a channel.
-        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt; False if it was not decoded.
+        format: The format of the source's bytes, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or
+            `raw`.
+        height: The height of the stored image, in pixels.
+        width: The width of the stored image, in pixels.
+        encoded: The bytes to store; None to store the source's bytes.
+        reencoded: Why the stored bytes differ from the source's: `resized`, `format`, `exif_orientation`, `cmyk`,
+            `gif`, `bmp`, `webp`, `npy`, `raw`; empty if they do not differ.
+        pixels: The pixels, if requested: uint8 [height, width, 3], RGB at full scale without alpha. For a re-encoded
+            JPEG or WebP, these are the pixels before encoding, so that no image is decoded twice.
+        geometry: The rotation and resizing of the image.
+        num_channels: The number of channels of the stored image: 1 for grey, 3 for colour, plus 1 for alpha; 0 for a
+            tensor.
+        is_deep: Whether the source is a PNG with 16 bits per channel.
+        is_odd: Whether libjpeg warns about the source, although no pixel is missing or corrupt; False if not decoded.
     """
 
     format: str
@@ -120,17 +120,17 @@ class CheckedImage(NamedTuple):
 def check_image(
     data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig(), is_checked: bool = False
 ) -> CheckedImage:
-    """Checks one image, and re-encodes it where a record can't hold it as it is, or where it is wanted otherwise.
+    """Checks one image, and re-encodes it if a record cannot store it or if the options request another form.
 
     Args:
         data: The bytes of an image file.
-        check: How far the image is checked: `strict`, `decode` or `header`.
-        full_scale: Whether to decode at full scale and return the pixels; `header` returns none.
-        images: The size, the format and the encoding that the image is wanted in. Pixels (`raw`) are uint8 [height, width, 3], row by row.
-        is_checked: Whether the image was checked so far already: then it is decoded only where that is needed.
+        check: The level of checks: `strict`, `decode` or `header`.
+        full_scale: Whether to decode at full scale and return the pixels. With `header`, no pixels are returned.
+        images: The requested size, format and encoding. Raw pixels (`raw`) are uint8 [height, width, 3] in row order.
+        is_checked: Whether the image has already been checked at this level. It is then decoded only if necessary.
 
     Raises:
-        Refusal: The bytes are no image, a damaged one, or one that a record can't hold.
+        Refusal: The bytes are not an image, are corrupt, or cannot be stored in a record.
     """
     if check not in ("strict", "decode", "header"):
         raise ValueError(f"check={check!r}; expected strict, decode or header")
@@ -149,13 +149,13 @@ def check_image(
 def check_pixels(
     data: bytes, raw: RawImage, images: ImageConfig = ImageConfig(), *, full_scale: bool = False, is_file: bool = False
 ) -> CheckedImage:
-    """Checks an image of pixels that have no format, as `check_image` does with a file.
+    """Checks an image of raw pixels, like `check_image` for a file.
 
-    Grey pixels stay grey, and alpha stays: where the encoding is `raw`, they are stored as [height, width, 1 or 4]. Those that come from
-    a `.npy` file of their own, which may be of several kinds, are stored as any file's are: [height, width, 3].
+    Grey and alpha are kept. With the encoding `raw`, such images are stored as [height, width, 1 or 4]. Pixels from
+    `.npy` files, which may be of several kinds, are stored like other files: [height, width, 3].
 
     Raises:
-        Refusal: There are more or fewer bytes than the layout says, or too many pixels.
+        Refusal: The number of bytes differs from the layout, or there are too many pixels.
     """
     (height, width, num_channels), image_format = raw[:3], "npy" if is_file else "raw"
     check_size(image_format, height, width)
@@ -178,16 +178,16 @@ def check_pixels(
 
 
 def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file: bool) -> CheckedImage:
-    """Checks an image that is stored as its numbers, exactly: whatever they are, also NaN.
+    """Checks an image that is stored as exact numbers, which may include NaN.
 
     Args:
         data: The bytes of the numbers, without a header.
-        raw: How the numbers lie; None: the bytes are no array.
-        feature: The tensor that it is to be.
+        raw: The layout of the numbers; None if the bytes are not an array.
+        feature: The tensor feature of the image.
         is_file: Whether the numbers come from a `.npy` file.
 
     Raises:
-        Refusal: The bytes are no array, or one of another type, or with other channels.
+        Refusal: The bytes are not an array, or have another dtype or number of channels.
     """
     if raw is None:
         found = (identify(data) or "").upper() or describe_bytes(data)
@@ -200,7 +200,7 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
 
 
 def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a JPEG; `decodes`, here and below, is whether an image is decoded that can be stored as it is."""
+    """Checks a JPEG. `decodes`, here and below, means to decode images even if their original bytes are stored."""
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     strict, decoded, is_grey = check == "strict", DecodedJpeg(None), header.num_components == 1
@@ -234,12 +234,12 @@ def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images:
 
 
 def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConfig, wants_pixels: bool) -> CheckedImage:
-    """Decodes a PNG: for its pixels alone, or to store it otherwise."""
+    """Decodes a PNG to return its pixels or to re-encode it."""
     geometry, is_deep = kept.geometry, kept.is_deep
     image = decode_with_pillow("png", png.to_stored())
     if fits:
         return kept._replace(pixels=rgb(image))
-    if images.keep_depth and is_deep and png.color_type:  # Pillow has no such image
+    if images.keep_depth and is_deep and png.color_type:  # Pillow does not support such images
         raise Refusal(
             "bad_image",
             f"PNG: 16 bits in {png.num_channels} channels and EXIF orientation {geometry.orientation}; "
@@ -249,7 +249,7 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a GIF, BMP or WebP, which a record does not hold, unless WebP is wanted."""
+    """Checks a GIF, BMP or WebP. These formats are re-encoded, except for WebP if it is requested."""
     if image_format == "gif":
         check_gif_header(data)
     image = open_with_pillow(image_format, data)
@@ -271,12 +271,12 @@ def _plan(found: tuple[int, int], orientation: int, images: ImageConfig) -> Geom
 
 
 def _kept_format(image_format: str) -> str:
-    """The format that an image is stored in where no other one is wanted."""
+    """Returns the format in which an image is stored if no other format is requested."""
     return "jpeg" if image_format == "jpeg" else "png"
 
 
 def _fits(image_format: str, geometry: Geometry, images: ImageConfig) -> bool:
-    """Whether the image can be stored as it is."""
+    """Returns whether the image can be stored without changes."""
     wanted = _kept_format(image_format) if images.format == "keep" else images.format
     is_wanted = images.encoding == "file" and image_format == wanted
     return is_wanted and geometry.orientation == 1 and geometry.stored == geometry.found
@@ -291,11 +291,16 @@ def _store(
     wants_pixels: bool,
     reduction: int = 1,
 ) -> CheckedImage:
-    """Resizes, turns and encodes an image, as far as that is wanted.
+    """Resizes, rotates and encodes an image, as far as necessary.
 
     Args:
-        reason: Why it can't stay as it is, if it need be neither resized nor converted.
-        reduction: The part of its scale that `image` has.
+        image_format: The format of the source.
+        image: The decoded image.
+        geometry: The rotation and resizing.
+        reason: The reason for re-encoding, if the image is neither resized nor converted.
+        images: The requested size, format and encoding.
+        wants_pixels: Whether to return the pixels.
+        reduction: The factor by which `image` was reduced during decoding.
     """
     kept_format, is_raw = _kept_format(image_format), images.encoding == "raw"
     stored_format = kept_format if images.format == "keep" else images.format

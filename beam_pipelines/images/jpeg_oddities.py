@@ -1,13 +1,14 @@
-"""Oddities of JPEG files that cost no pixel: libjpeg, and therefore TensorFlow, reads such files with a warning.
+"""Removes JPEG oddities that affect no pixel, but make libjpeg, and therefore TensorFlow, log a warning.
 
-    oddity                                                       why it is no damage
+    oddity                                                       why it is harmless
     bytes between segments of the header                         libjpeg skips them
-    an unknown version of JFIF, or transform of Adobe            it changes nothing that is decoded
-    limits of a scan that a sequential JPEG does not have        likewise
-    bytes between the last pixel and the end-of-image marker     one byte repeated, or not decodable as blocks of the image
+    an unknown version of JFIF, or transform of Adobe            it does not affect decoding
+    scan limits that a sequential JPEG does not have             they do not affect decoding
+    bytes between the last pixel and the end-of-image marker     one repeated byte, or not decodable as blocks
 
-The last row matters most: when bytes of a JPEG are corrupt, its decoder usually gets out of step, and a part of the compressed pixels is left
-over at the end. These bytes still decode as blocks of 8 x 8 coefficients, up to the last bit. Padding and the trailers of cameras do not.
+The last row is the most important. If bytes of a JPEG are corrupt, the decoder usually loses synchronization, and a
+part of the compressed pixels remains at the end. These bytes can still be decoded as blocks of 8 x 8 coefficients, up
+to the last bit. Padding and camera trailers cannot.
 """
 
 import itertools
@@ -19,27 +20,27 @@ from beam_pipelines.images.image_headers import JpegHeader
 _LEFT_OVER = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
 _SEQUENTIAL_MARKERS = (0xFFC0, 0xFFC1)
 _END_OF_IMAGE = b"\xff\xd9"
-_BUFFER_BYTES = 8  # that libjpeg may have read ahead of what it reports
+_BUFFER_BYTES = 8  # bytes that libjpeg may have read beyond its report
 _MAX_SEARCHED_BITS = 1024  # longer than a block
-_MAX_PARSED_BYTES = 2048  # at the end of what is left over
+_MAX_PARSED_BYTES = 2048  # parsed at the end of the extra bytes
 
 
 class _Block(NamedTuple):
-    """The Huffman tables of a block in an MCU: code as text of 0 and 1 -> symbol."""
+    """The Huffman tables of a block in an MCU, which map a code, as text of 0 and 1, to a symbol."""
 
     dc: Mapping[str, int]
     ac: Mapping[str, int]
 
 
 def tidy_header(data: bytes, header: JpegHeader) -> bytes:
-    """Returns a JPEG without the oddities of its header, for a decoder that is to warn of damage alone."""
+    """Returns a JPEG without the oddities of its header, so that a decoder warns only about corrupt data."""
     starts = [0, *(stop for _, stop in header.gaps)]
     stops = [*(start for start, _ in header.gaps), header.num_bytes]
     head = bytearray(b"".join(data[start:stop] for start, stop in zip(starts, stops)))
     if (jfif := head.find(b"JFIF\0")) >= 0:
         head[jfif + 5] = 1
     if header.has_adobe and head[(transform := head.index(b"Adobe") + 11)] > 2:
-        head[transform] = 2 if header.num_components == 4 else 1  # what libjpeg assumes
+        head[transform] = 2 if header.num_components == 4 else 1  # the default of libjpeg
     scan = bytearray(data[header.num_bytes :])
     if header.marker in _SEQUENTIAL_MARKERS:
         end = 2 + int.from_bytes(scan[2:4])
@@ -48,12 +49,12 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Returns a JPEG without the bytes behind its last pixel; None if they may be pixels, or the warning is another one.
+    """Returns a JPEG without the bytes after its last pixel; None if they may be pixels, or for another warning.
 
     Args:
-        data: The bytes of the JPEG, its header tidied.
+        data: The bytes of the JPEG after `tidy_header`.
         header: The header of these bytes.
-        warning: The warning that libjpeg gives about them.
+        warning: libjpeg's warning about these bytes.
     """
     found, end = _LEFT_OVER.search(warning), data.find(_END_OF_IMAGE, header.num_bytes)
     if not found or end < 0:
@@ -65,9 +66,9 @@ def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None
 
 
 def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> bool:
-    """Whether bytes at the end of the scan can be decoded as blocks of the image."""
+    """Returns whether bytes at the end of the scan can be decoded as blocks of the image."""
     blocks = _read_blocks(data, header)
-    if not blocks:  # nobody knows
+    if not blocks:  # unknown
         return True
     num_searched = 8 * _BUFFER_BYTES + min(4 * (end - start), _MAX_SEARCHED_BITS)
     coded = data[max(header.num_bytes, start - _BUFFER_BYTES, end - _MAX_PARSED_BYTES) : end].replace(b"\xff\0", b"\xff")
@@ -78,7 +79,7 @@ def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> boo
 
 
 def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_Block], seen: set[tuple[int, int]]) -> bool:
-    """Whether bits from a position on are whole MCUs and a padding of ones; `block` of an MCU comes first."""
+    """Returns whether the bits from `position` on are complete MCUs, from block `block` on, and padding."""
     while (position, block) not in seen:
         seen.add((position, block))
         position, block = _skip_block(bits, position, blocks[block]), (block + 1) % len(blocks)
@@ -90,7 +91,7 @@ def _decodes_to_the_end(bits: str, position: int, block: int, blocks: Sequence[_
 
 
 def _skip_block(bits: str, position: int, block: _Block) -> int | None:
-    """Returns the position behind a block; None if the bits are no block."""
+    """Returns the position after a block; None if the bits are not a valid block."""
     table, index = block.dc, 0
     while index < 64:
         length = next((length for length in range(1, 17) if bits[position : position + length] in table), 0)
@@ -109,7 +110,10 @@ def _skip_block(bits: str, position: int, block: _Block) -> int | None:
 
 
 def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
-    """Reads the tables of each block of an MCU; empty if the JPEG is not sequential with one scan and its own Huffman tables."""
+    """Returns the tables of each block of an MCU.
+
+    Returns an empty list if the JPEG is not sequential, has several scans, or lacks Huffman tables.
+    """
     scan = data[header.num_bytes + 4 :]
     if header.marker not in _SEQUENTIAL_MARKERS or scan[0] != header.num_components:
         return []
@@ -130,7 +134,7 @@ def _read_blocks(data: bytes, header: JpegHeader) -> list[_Block]:
 
 
 def _segments(data: bytes, header: JpegHeader) -> Iterator[tuple[int, bytes]]:
-    """Yields the marker and the body of each segment of a tidied header."""
+    """Yields the marker and the body of each segment of a header from `tidy_header`."""
     position = 2
     while position < header.num_bytes:
         marker, length = int.from_bytes(data[position : position + 2]), int.from_bytes(data[position + 2 : position + 4])

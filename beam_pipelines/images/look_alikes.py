@@ -1,10 +1,11 @@
-"""Which of many images are alike: by their bytes, or by perceptual hashes of which few bits differ, also mirrored.
+"""Finds images that are near-duplicates: equal bytes, or perceptual hashes that differ in few bits, also if flipped.
 
-Images whose lowest frequencies are near are looked at a second time: those above them have to be near too. It costs nothing, and tells
-small pictures of one kind of thing before a plain ground from each other.
+If the lowest frequencies of two images are near, the higher frequencies have to be near too. This second comparison
+costs almost nothing, and distinguishes small pictures of similar things on a plain background.
 
-Images are first put together to *looks*: those with the same hash, and of those without one (nobody decoded them, or they show nothing)
-those with the same bytes. What is near is then looked for among looks, of which there are fewer; a million blank pages are one look.
+First, images are grouped into *looks*. Images with the same hash are one look. Images without a hash (not decoded, or
+blank) are one look if they have the same bytes. Then near looks are searched. There are fewer looks than images: a
+million blank pages are one look.
 """
 
 import hashlib
@@ -16,21 +17,21 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs, order_by_band
 from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
-# Far more than a data set has that is fit to train with, and few enough to hold: where ten thousand images look like each other, each pair
-# is one.
+# The maximum number of pairs in memory. Datasets that are fit for training have far fewer near-duplicates, but ten
+# thousand similar images have a pair for every two images.
 _MAX_EDGES = 1 << 24
-# What is compared a second time, in one part of a search: some minutes.
+# The maximum number of second comparisons in one part of a search, which takes some minutes.
 _MAX_COMPARED = 1 << 32
-# Where there are more edges, a look stands for those like it, if they are so many: as few as it takes. None: no look does.
+# If there are too many pairs, one look represents groups of at least this size. Larger sizes are tried first.
 _CROWDS = (None, 1024, 64, 4)
-# Looks of one band that may come to stand for others.
+# The maximum number of representative looks in one band.
 _MAX_LEADERS = 1024
 
-# Of the 192 bits above the lowest so many may differ: at random it would be half of them, and 64 or less once in 400,000 times.
+# The maximum difference in the 192 higher bits. Random images differ in half of them, and rarely (1 in 400,000) in 64.
 _MAX_FINE_BITS = 64
 _FINE_MIRROR = np.array([0, MIRROR, 2**64 - 1], np.uint64)
 
-# What is known of one image: a hash of its bytes, and its perceptual hash where it shows something.
+# Of each image: a hash of its bytes, and its perceptual hash unless the image is blank.
 HASH_ROW = np.dtype([("content", "<u8", (2,)), ("look", "<u8", (HASH_WORDS,)), ("has_look", "?")])
 
 
@@ -38,9 +39,10 @@ class Edges(NamedTuple):
     """Pairs of looks that are near.
 
     Attributes:
-        pairs: The pairs, uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the lower.
-        are_all: Whether all pairs are there. Where too many look like each other, each is near one that stands for them, and their other
-            pairs are left out.
+        pairs: The pairs, uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the
+            lower.
+        are_all: Whether all pairs are included. If too many looks are similar, each look has a pair with a
+            representative, and its other pairs are left out.
     """
 
     pairs: np.ndarray
@@ -51,7 +53,8 @@ class Looks(NamedTuple):
     """The looks of many images.
 
     Attributes:
-        hashes: The hashes of the looks that have one, which come first; ascending: uint64 [num_hashed, HASH_WORDS].
+        hashes: The hashes of looks in ascending order: uint64 [num_hashed, HASH_WORDS]. Looks without a hash come
+            after.
         of_images: The look of each image: int64 [num_images].
         num: The number of all looks.
     """
@@ -62,16 +65,19 @@ class Looks(NamedTuple):
 
 
 def digest_content(data: bytes) -> bytes:
-    """The first 16 bytes of the SHA-256 of an image's bytes, for which processors have instructions: BLAKE2b takes two to three times as long."""
+    """Returns the first 16 bytes of the SHA-256 of an image's bytes.
+
+    Processors have instructions for SHA-256. BLAKE2b takes two to three times as long.
+    """
     return hashlib.sha256(data).digest()[:16]
 
 
 def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Makes the hashes of images: `HASH_ROW` [num_images].
+    """Returns the hashes of images: `HASH_ROW` [num_images].
 
     Args:
-        contents: The digest of each image's bytes, as `digest_content` gives it.
-        images: Each image in grey, as `look_at` gives it; None: nobody looked.
+        contents: The digest of each image's bytes, from `digest_content`.
+        images: Each image in grey, from `look_at`; None if it was not decoded.
     """
     rows = np.zeros(len(contents), HASH_ROW)
     rows["content"] = np.frombuffer(b"".join(contents), "<u8").reshape(-1, 2)
@@ -83,7 +89,7 @@ def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) ->
 
 
 def find_looks(rows: np.ndarray) -> Looks:
-    """Puts images together that have the same hash or, where they have none, the same bytes; from `HASH_ROW` [num_images]."""
+    """Groups images, `HASH_ROW` [num_images], by equal hash, or by equal bytes if they have no hash."""
     has_look = rows["has_look"]
     hashes, of_hashed = _unique(rows["look"][has_look])
     contents, of_others = _unique(rows["content"][~has_look])
@@ -94,12 +100,12 @@ def find_looks(rows: np.ndarray) -> Looks:
 
 
 def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct rows, uint64 [num, num_words], ascending, and the place of each row among them."""
+    """Returns the distinct rows, uint64 [num, num_words], ascending, and the index of each input row among them."""
     order = np.argsort(rows[:, 0])
     first = rows[order, 0]
     is_tied = np.zeros(len(rows) + 1, bool)
     is_tied[1:-1] = first[1:] == first[:-1]
-    tied = np.flatnonzero(is_tied[1:] | is_tied[:-1])  # few, as a rule: to look at the other words of all takes many times as long
+    tied = np.flatnonzero(is_tied[1:] | is_tied[:-1])  # usually few: sorting all takes longer
     order[tied] = order[tied[np.lexsort(rows[order[tied]].T[::-1])]]
     ordered = rows[order]
     is_new = np.ones(len(rows), bool)
@@ -110,20 +116,20 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Finds pairs of looks that are near, as they are or one of them mirrored, as far as one part of the search finds them.
+    """Finds pairs of looks that are near, also if one is flipped, in one part of the search.
 
-    Where there are more than can be held, as of frames of one camera, fewer are looked for: see `Edges`. Which ones follows from the
-    hashes alone.
+    If there are more pairs than fit in memory, for example for frames of one camera, fewer pairs are searched (see
+    `Edges`). The result depends only on the hashes.
 
     Args:
-        hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], as `Looks` has them.
+        hashes: The hashes of the looks, uint64 [num_hashed, HASH_WORDS], from `Looks`.
         distance: The number of bits of the first word that may differ.
-        part: The part of the search, one of `search_parts(len(hashes))`.
+        part: The part of the search, from `search_parts(len(hashes))`.
 
     Raises:
-        UserError: There are too many pairs all the same.
+        UserError: There are too many pairs even with representatives.
     """
-    limit = _MAX_EDGES // part.num_parts  # a pair is found in its first band, which is the same one for most pairs
+    limit = _MAX_EDGES // part.num_parts  # pairs belong to their first band, usually the same one
     for crowd in _CROWDS:
         stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
         if crowd is not None:
@@ -147,10 +153,10 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Leaves out looks that another one stands for: one with the same value of a band that has so many near it.
+    """Removes looks that a representative look stands for: a look with the same band value and enough near looks.
 
     Returns:
-        Whether each look is left, bool [num_looks]; and packed edges of the others, those that are of this part.
+        Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
     """
     stands, found = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
     band = order_by_band(hashes[:, 0], part)
@@ -172,7 +178,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
 
 
 def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
-    """Sorts packed edges and leaves out repeated ones; many times as fast as NumPy's own function, which hashes."""
+    """Sorts packed edges and removes duplicates. This is many times as fast as NumPy's hash-based function."""
     ordered = np.sort(np.concatenate(packed))
     return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
@@ -182,26 +188,26 @@ def _pack(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
-    """Whether pairs whose first words are near are near in the other words too, from their exclusive or: bool [num_pairs]."""
+    """Returns whether pairs, given as exclusive or, are near in all words but the first: bool [num_pairs]."""
     is_mirrored = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
     fine = differing[:, 1:] ^ is_mirrored[:, None] * _FINE_MIRROR
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
 def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
-    """Joins the edges of several parts of a search, each once, in ascending order: int64 [num_edges, 2]; and whether they are all."""
+    """Returns the unique edges of several parts, int64 [num_edges, 2], ascending; and whether they are complete."""
     parts = list(parts)
     edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
 
 
 def components(num: int, edges: np.ndarray) -> np.ndarray:
-    """The smallest place that edges connect each place with: int64 [num]."""
+    """Returns the smallest index in each index's connected component: int64 [num]."""
     labels = np.arange(num)
     while len(edges):
         ends = labels[edges]
         lower = ends.min(axis=1)
-        np.minimum.at(labels, ends.max(axis=1), lower)  # the label, not only the place, so that a long chain takes few rounds
+        np.minimum.at(labels, ends.max(axis=1), lower)  # the labels too: few rounds for long chains
         while (labels[labels] != labels).any():
             labels = labels[labels]
         ends = labels[edges]
@@ -210,7 +216,7 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def look_distance(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The number of bits of the first word in which looks differ, as they are or one of them mirrored.
+    """Returns the number of differing bits in the first words of looks, also if one of them is flipped.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

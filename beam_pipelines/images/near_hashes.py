@@ -1,11 +1,12 @@
-"""Pairs of 64-bit hashes of which few bits differ, as they are or one of them mirrored, without a look at all pairs.
+"""Finds pairs of 64-bit hashes that differ in few bits, also if one is flipped, without comparing all pairs.
 
-Multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231): of two hashes that differ in at most 8 bits, one of
-three bands differs in at most two. So hashes are put into the order of a band, and each is compared with those whose band is the same but
-for none, one or two bits; each pair comes once. Bands of a hash and of the same mirrored are one, so that a pair of which one is mirrored
-meets there too.
+Uses multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). If two hashes differ in at
+most 8 bits, they differ in at most two bits of one of three bands. Therefore hashes are sorted by a band, and each hash
+is compared with the hashes whose band differs in zero, one or two bits. Each pair is found once. The band of a flipped
+hash is normalized to the same value, so that flipped pairs are found too.
 
-What is compared grows with the square of the number of hashes, and stays below what all else takes until there are some millions.
+The number of comparisons grows with the square of the number of hashes. Up to some millions of hashes, it takes less
+time than all other steps.
 """
 
 import itertools
@@ -15,15 +16,15 @@ import numpy as np
 
 MAX_DISTANCE = 8
 
-# The bits that are the opposite ones in a mirrored image: the upper half.
+# The bits that are inverted in a horizontally flipped image: the upper half.
 MIRROR = 0xFFFFFFFF_00000000
 
 _BAND_BITS = 21
-_BANDS = (1, 22, 43)  # the first bit of each; that before them is the same in all hashes
-# Of few hashes fewer bits of a band tell enough of them apart, and make shorter tables; but two bits are never taken for a mirrored band.
+_BANDS = (1, 22, 43)  # the first bit of each band; bit 0 is equal in all hashes
+# Few hashes need fewer bits, for smaller tables. At least 14, so that two changed bits never look like a flipped band.
 _MIN_BITS, _SPARE_BITS = 14, 3
 
-# Hashes that a part of a search begins with, and those of them that are looked up at a time: as much as a processor's cache holds.
+# Hashes per part of a search, and hashes per lookup block, which fits into a processor's cache.
 _PART_HASHES = 1 << 21
 _BLOCK_HASHES = 1 << 16
 _FEW_HASHES = 1 << 12
@@ -33,10 +34,10 @@ class SearchPart(NamedTuple):
     """A part of a search, for one process.
 
     Attributes:
-        band: The position of the band among the bands.
-        part: The part of the hashes that it begins with: those whose value of the band leaves this rest.
-        num_parts: The number of parts that there are, and so of rests.
-        bits: The number of the band's bits that are used, the highest ones.
+        band: The index of the band.
+        part: The part of the hashes to start from: hashes whose band value modulo `num_parts` equals this number.
+        num_parts: The number of parts.
+        bits: The number of bits of the band to use, from the highest bit.
     """
 
     band: int
@@ -46,13 +47,14 @@ class SearchPart(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Hashes in the order of a band.
+    """Hashes sorted by a band.
 
     Attributes:
         values: The band's value in each hash, ascending: int64 [num_hashes].
-        places: The place that each hash had as they came in, ascending where values are equal: int64 [num_hashes].
-        mirror: The bits in which a mirrored value differs; 0: none does.
-        is_mirrored: Whether each hash is entered as its mirror image, so that the highest bit is not set: bool [num_hashes].
+        places: The original index of each hash, ascending for equal values: int64 [num_hashes].
+        mirror: The bits that differ in a flipped value; 0 if flipping does not affect the band.
+        is_mirrored: Whether each hash is stored as its flipped version, so that the highest bit is not set: bool
+            [num_hashes].
     """
 
     values: np.ndarray
@@ -62,39 +64,39 @@ class Band(NamedTuple):
 
 
 def search_parts(num_hashes: int) -> list[SearchPart]:
-    """The parts of a search among so many hashes. Each pair is found in one of them."""
+    """Returns the parts of a search among `num_hashes` hashes. Each pair is found in exactly one part."""
     num_parts = -(-num_hashes // _PART_HASHES) or 1
     bits = min(_BAND_BITS, max(_MIN_BITS, num_hashes.bit_length() + _SPARE_BITS))
     return [SearchPart(band, part, num_parts, bits) for band in range(len(_BANDS)) for part in range(num_parts)]
 
 
 def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
-    """Sorts hashes, uint64 [num_hashes] and fewer than 2**32, by the band of a part of a search."""
+    """Sorts hashes, uint64 [num_hashes] with fewer than 2**32 hashes, by the band of a part of a search."""
     first = _BANDS[part.band] + _BAND_BITS - part.bits
     mirror = MIRROR >> first & (1 << part.bits) - 1
     values = (hashes >> np.uint64(first)).astype(np.uint32) & np.uint32((1 << part.bits) - 1)
     is_mirrored = (values >> np.uint32(part.bits - 1)).astype(bool) & bool(mirror)
     values ^= is_mirrored * np.uint32(mirror)
-    # Values and places as one number each: many times as fast as an order of them.
+    # Values and indexes packed into one number sort many times as fast as an argsort.
     ordered = np.sort(values.astype(np.uint64) << np.uint64(32) | np.arange(len(hashes), dtype=np.uint64))
     places = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
     return Band((ordered >> np.uint64(32)).astype(np.int64), places, mirror, is_mirrored[places])
 
 
 def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Finds the pairs of hashes that are near, in one part of a search.
+    """Yields the pairs of hashes that are near, in one part of a search.
 
     Args:
         hashes: The hashes, uint64 [num_hashes], fewer than 2**32.
-        distance: The number of bits that may differ, `MAX_DISTANCE` at most.
-        part: The part of the search, one of `search_parts(num_hashes)`.
+        distance: The number of bits that may differ, at most `MAX_DISTANCE`.
+        part: The part of the search, from `search_parts(num_hashes)`.
 
     Yields:
-        Places in the hashes of pairs that are near, int64 [k] each: of the one and of the other, the smaller first; no pair comes twice,
-        in whatever part.
+        Indexes of both hashes of some pairs, two arrays of int64 [k] with the smaller index first. No pair is repeated,
+        also not in other parts.
 
     Raises:
-        ValueError: The distance is negative, or too large.
+        ValueError: The distance is negative or too large.
     """
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"distance={distance}; expected 0 to {MAX_DISTANCE}")
@@ -109,7 +111,7 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
 
 
 def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Joins pairs to blocks of many."""
+    """Concatenates pairs to larger blocks."""
     waiting, num = [], 0
     for pair in pairs:
         waiting.append(pair)
@@ -122,17 +124,17 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """The number of bits that two hashes differ in, as they are or one of them mirrored: uint8 [...].
+    """Returns the number of bits in which two hashes differ, also if one of them is flipped: uint8 [...].
 
     Args:
-        differing: The exclusive or of the two, uint64 [...].
+        differing: The exclusive or of the two hashes, uint64 [...].
     """
     counts = np.bitwise_count(differing.astype("<u8", copy=False).view("<u4")).reshape(*differing.shape, 2)
     return counts[..., 0] + np.minimum(counts[..., 1], 32 - counts[..., 1])
 
 
 def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places in a band of pairs that may be near, some at a time; hashes are in its order."""
+    """Yields indexes in a band of pairs that may be near. `hashes` has the order of the band."""
     keys, mirror_key, may_be_near = _make_keys(band, hashes, distance)
     values = band.values
     starts = np.zeros((1 << part.bits) + 1, np.intp)
@@ -157,15 +159,15 @@ def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> It
 def _find_there(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, mirror: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """Finds other values of the band that hashes of a block meet and that some hash has, many at a time.
+    """Finds existing band values that differ from a block's values in one or two bits.
 
     Yields:
-        (whether one of two is mirrored, places of the block, other values that these meet).
+        (whether one of the two is flipped, indexes in the block, existing values that they match).
     """
     waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
     num = {False: 0, True: 0}
     for highest, masks in _masks(bits, mirror):
-        # The greater of two values is the one that has the highest bit in which they differ.
+        # The greater of two values has the highest differing bit.
         ones = block[values[block] >> highest & 1 == 0]
         of_ones = values[ones]
         others, is_met = np.empty_like(of_ones), np.empty(len(ones), bool)
@@ -183,9 +185,9 @@ def _find_there(
 
 
 def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """The differences of values of a band that meet, by the highest bit of each; and whether one of the two is then mirrored."""
+    """Yields the differences of matching values by highest bit, each with whether one of the two values is flipped."""
     flips = [1 << bit for bit in range(bits)]
-    flips[-1] ^= mirror  # which is no bit of a value then: to flip it mirrors all others
+    flips[-1] ^= mirror  # the highest bit is always 0, so that its flip stands for a flipped value
     of_highest: dict[int, list[tuple[int, bool]]] = {}
     for number, flip in enumerate(flips):
         for mask in (flip, *(flip ^ other for other in flips[:number])):
@@ -194,8 +196,8 @@ def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """The keys of hashes that meet, the bits in which mirrored ones differ, and what says of their exclusive or whether two may be near."""
-    if not band.mirror:  # nobody knows which are mirrored: in the upper half few bits differ, or nearly all
+    """Returns keys to compare hashes, the bits that flipping inverts, and a test of whether two keys may be near."""
+    if not band.mirror:  # flips are unknown: in the upper half, few bits differ or nearly all
         step = np.uint8(distance)
         return (
             (hashes >> np.uint64(32)).astype(np.uint32),
@@ -213,8 +215,8 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each of some places in a band with those from another one up to an end."""
-    while len(ones) > _FEW_HASHES:  # all of them with their first, then with their second
+    """Compares each entry in `ones` with the entries from `others` up to `ends`."""
+    while len(ones) > _FEW_HASHES:  # vectorized over all: first with their first entry, then with the next
         is_left = others < ends
         if np.count_nonzero(is_left) < 0.75 * len(is_left):
             left = np.flatnonzero(is_left)
@@ -223,7 +225,7 @@ def _compare(
         if is_near.any():
             yield ones[is_near], others[is_near]
         others = others + 1
-    behind = np.cumsum(np.maximum(ends - others, 0))  # the rest, pair by pair
+    behind = np.cumsum(np.maximum(ends - others, 0))  # the remaining pairs
     firsts = np.flatnonzero(np.diff(behind // _BLOCK_HASHES, prepend=-1)).tolist()
     for first, stop in itertools.pairwise([*firsts, len(behind)]):
         nums = np.diff(behind[first:stop], prepend=behind[first - 1] if first else 0)
@@ -235,7 +237,7 @@ def _compare(
 
 
 def _first_band(differing: np.ndarray) -> np.ndarray:
-    """The first band in which so few bits differ that the pair, which is near, meets there."""
+    """Returns the first band in which a near pair differs in few enough bits to be found."""
     is_mirrored = np.bitwise_count(differing >> np.uint64(32)) > 16
     differing = differing ^ is_mirrored * np.uint64(MIRROR)
     found = np.full(len(differing), len(_BANDS), np.int8)

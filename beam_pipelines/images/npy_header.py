@@ -1,4 +1,4 @@
-"""The header of a `.npy` file (numpy.org/doc/stable/reference/generated/numpy.lib.format.html), of which nothing is unpickled."""
+"""Reads `.npy` headers (numpy.org/doc/stable/reference/generated/numpy.lib.format.html) without unpickling anything."""
 
 import io
 import tokenize
@@ -13,13 +13,13 @@ MAX_HEADER_BYTES = 1 << 14
 
 
 class NpyHeader(NamedTuple):
-    """What the header of a `.npy` file says of the array behind it.
+    """The header of a `.npy` file.
 
     Attributes:
-        dtype: The type of the array's values.
+        dtype: The dtype of the array.
         shape: The shape of the array.
-        is_fortran: Whether the values lie in Fortran's order.
-        num_bytes: The length of the header in bytes: where the values begin.
+        is_fortran: Whether the array is in Fortran order.
+        num_bytes: The length of the header in bytes, which is the offset of the values.
     """
 
     dtype: np.dtype
@@ -32,19 +32,19 @@ def read_npy_header(data: bytes) -> NpyHeader:
     """Reads the header of an array in a `.npy` file.
 
     Args:
-        data: The first bytes of the file: `MAX_HEADER_BYTES` are enough.
+        data: The first bytes of the file. `MAX_HEADER_BYTES` are sufficient.
 
     Raises:
-        ValueError: The bytes are no such header; one line that says why.
+        ValueError: The bytes are not a valid header. The message is one line.
     """
     file = io.BytesIO(data[:MAX_HEADER_BYTES])
     try:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"format version {version}; expected (1, 0), (2, 0) or (3, 0)")
-        # Version 3 differs from 2 in the names of fields alone, which an array of numbers or text has not.
+        # Version 3 differs from 2 only in field names, which arrays of numbers or text do not have.
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote it
+        with warnings.catch_warnings(action="ignore"):  # a warning about files from Python 2
             shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
         reason = (printable(str(error)).splitlines() or [type(error).__name__])[0]

@@ -1,8 +1,8 @@
-"""Reads PNG files as libpng, and therefore TensorFlow, does: the chunks that pixels depend on, and the rows of pixels.
+"""Reads the chunks and pixel rows of PNG files as libpng, and therefore TensorFlow, does.
 
-Pillow is more lenient than libpng: it decodes a PNG whose rows end early (the rest is black), which has a chunk before its header, a second
-header, two palettes, or pixels in two places. The checks here reject each PNG that libpng rejects. Chunks that libpng ignores, such as a
-transparency (`tRNS`) of a wrong length, are ignored here too.
+Pillow is more lenient than libpng. It decodes a PNG whose rows end early (the rest is black), which has a chunk before
+its header, a second header, two palettes, or pixels in two places. The checks here reject each PNG that libpng rejects.
+Chunks that libpng ignores, such as a transparency (`tRNS`) of a wrong length, are ignored here too.
 """
 
 import struct
@@ -13,7 +13,7 @@ from beam_pipelines.errors import Refusal
 from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
 from beam_pipelines.images.turns import LARGE_PIXELS
 
-# Color type -> number of channels of the image, and of a stored pixel; the bit depths that it may have.
+# Color type -> channels of the image, channels of a stored pixel, valid bit depths.
 _COLOR_TYPES = {
     0: (1, 1, (1, 2, 4, 8, 16)),
     2: (3, 3, (8, 16)),
@@ -36,8 +36,8 @@ class PngFile(NamedTuple):
         width: The width of the image in pixels.
         num_bits: The number of bits of a sample: 1, 2, 4, 8 or 16.
         color_type: 0: grey, 2: RGB, 3: palette, 4: grey and alpha, 6: RGB and alpha.
-        is_interlaced: Whether the rows come in the seven passes of Adam7.
-        head: The signature and the chunks before the pixels that the pixels depend on.
+        is_interlaced: Whether the rows are in the seven passes of Adam7.
+        head: The signature and the chunks before the pixels that affect pixels.
         pixels: The compressed pixels, in one or more parts.
         others: The first chunk of each other kind.
     """
@@ -53,7 +53,7 @@ class PngFile(NamedTuple):
 
     @property
     def num_channels(self) -> int:
-        """The number of channels of the image: 3 for a palette."""
+        """The number of channels of the image. A palette image has 3 channels."""
         return _COLOR_TYPES[self.color_type][0]
 
     def check_rows(self) -> None:
@@ -66,19 +66,19 @@ class PngFile(NamedTuple):
             pass
 
     def to_stored(self) -> bytes:
-        """Returns the same image with its rows checked, and if it is small inflated, so that a decoder need not inflate them again.
+        """Checks the rows and returns an equivalent PNG. Small images are stored uncompressed to decode them faster.
 
         Raises:
-            Refusal: As in `check_rows`.
+            Refusal: Rows are missing, or their compressed bytes are corrupt.
         """
-        if self.height * self.width > LARGE_PIXELS:  # of which the rows would be in memory twice
+        if self.height * self.width > LARGE_PIXELS:  # otherwise the rows would be in memory twice
             self.check_rows()
             return b"".join([self.head, *(_make_chunk(b"IDAT", part) for part in self.pixels), _make_chunk(b"IEND", b"")])
         rows = zlib.compress(b"".join(self._inflate()), 0)
         return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
 
     def _inflate(self) -> Iterator[bytes]:
-        """Yields the rows, each with its filter byte, in pieces, and checks that all of them are there."""
+        """Yields the rows with their filter bytes in pieces, and checks that all rows exist."""
         inflated = _inflate(self.pixels)
         pieces, rest = inflated, b""
         for row_bytes, num_rows in self._passes():
@@ -92,11 +92,11 @@ class PngFile(NamedTuple):
                     raise Refusal("bad_image", "PNG: corrupt pixels: a row has an unknown filter")
                 position += len(piece)
                 yield piece
-        for _ in pieces:  # superfluous bytes, which libpng skips too; the checksum comes behind them
+        for _ in pieces:  # extra bytes, which libpng skips too; the checksum follows them
             pass
 
     def _passes(self) -> Iterator[tuple[int, int]]:
-        """Yields the size of a row in bytes, with its filter byte, and the number of rows of each pass."""
+        """Yields the bytes per row, including the filter byte, and the number of rows of each pass."""
         pixel_bits = self.num_bits * _COLOR_TYPES[self.color_type][1]
         for row, column, row_step, column_step in _ADAM7 if self.is_interlaced else ((0, 0, 1, 1),):
             num_rows, num_columns = -(-(self.height - row) // row_step), -(-(self.width - column) // column_step)
@@ -105,14 +105,15 @@ class PngFile(NamedTuple):
 
 
 def read_png(data: bytes, checksums: bool) -> PngFile:
-    """Reads the chunks of a PNG; its pixels are not inflated.
+    """Reads the chunks of a PNG without inflating its pixels.
 
     Args:
         data: The bytes of the file.
-        checksums: Whether to compare the checksums of chunks and require the last chunk. If not, the file may be truncated.
+        checksums: Whether to check the checksums of chunks and require the last chunk. If not, the file may be
+            truncated.
 
     Raises:
-        Refusal: The bytes are no PNG that libpng reads, the image is too large, or animated.
+        Refusal: libpng cannot read the file, or the image is too large or animated.
     """
     if data[8:16] != _IHDR_START or len(data) < 33:
         raise Refusal("bad_image", f"PNG: begins with the chunk {data[8:33]!r}; expected a whole IHDR")
@@ -160,7 +161,7 @@ def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview
 
 
 def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, bytes]) -> bool:
-    """Whether libpng uses a chunk before the pixels: a palette, or a transparency; those that are corrupt it ignores."""
+    """Returns whether libpng uses a chunk before the pixels: a valid palette, or a valid transparency."""
     if kind == b"PLTE":
         return color_type == 3 and 0 < num_bytes <= 768 and num_bytes % 3 == 0
     if kind != b"tRNS":

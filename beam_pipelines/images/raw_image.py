@@ -1,4 +1,4 @@
-"""Numbers that come without an image format, as arrays and fixed-length records have them: pixels, or tensors."""
+"""Describes raw images: pixels or tensors without an image format, as in arrays and fixed-length records."""
 
 import math
 from typing import NamedTuple
@@ -7,14 +7,14 @@ _PIXEL_CHANNELS = (1, 3, 4)
 
 
 class RawImage(NamedTuple):
-    """How an image lies that comes without a format: number after number, row by row.
+    """The layout of an image that is stored as numbers in row order, without a format.
 
     Attributes:
         height: The image's height in pixels.
         width: The image's width in pixels.
-        num_channels: The number of channels: 1 for grey, 3 for red, green and blue, 4 with alpha; any other number makes it a tensor.
-        is_planar: Whether one channel comes after the other, [channels, height, width]; else [height, width, channels].
-        dtype: The type of a number, as NumPy writes it, with its byte order: `|u1`, `<f4`, `>u2`. Any other than `|u1` makes it a tensor.
+        num_channels: The number of channels: 1 for grey, 3 for RGB, 4 with alpha. Any other number makes it a tensor.
+        is_planar: Whether the layout is [channels, height, width] instead of [height, width, channels].
+        dtype: The dtype of a number in NumPy's notation: `|u1`, `<f4`, `>u2`. Any dtype but `|u1` makes it a tensor.
     """
 
     height: int
@@ -25,7 +25,7 @@ class RawImage(NamedTuple):
 
     @property
     def kind(self) -> tuple[int, bool, str]:
-        """All of the layout but the image's size."""
+        """The layout without the image's size."""
         return self[2:]
 
     @property
@@ -40,15 +40,15 @@ class RawImage(NamedTuple):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the image is stored as its numbers; else it is an image of uint8, which a PNG holds."""
+        """Whether the image is stored as numbers, because a PNG cannot store it."""
         return self.dtype != "|u1" or self.num_channels not in _PIXEL_CHANNELS
 
 
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
-    """How an image of an array's shape and type lies; None: such an array is no image.
+    """Returns the image layout for an array's shape and dtype; None if such an array is not an image.
 
-    `[HEIGHT,WIDTH]` has one channel. Of three dimensions the last is that of the channels, unless of pixels of uint8 the first alone is 1,
-    3 or 4; a tensor is what it is.
+    `[HEIGHT,WIDTH]` has one channel. With three dimensions, the last dimension is the channels. For uint8 arrays, it is
+    the first dimension if only that is 1, 3 or 4. Tensors are never planar.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

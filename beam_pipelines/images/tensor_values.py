@@ -1,6 +1,6 @@
-"""Tensors: numbers of any shape, stored exactly as they are, in little-endian bytes and C order.
+"""Reads tensors: numbers of any shape, stored exactly, as little-endian bytes in C order.
 
-Nothing is converted, nothing unpickled.
+Values are never rounded, and pickles are never loaded.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from beam_pipelines.images.raw_image import RawImage, layout_of
 from tf_input.dataset_format import TENSOR_DTYPES, Feature
 
 NPY_MAGIC = b"\x93NUMPY"
-_FIRST_ROUNDED = 2.0**53  # what may have been another integer: a float has no odd ones from here on
-_MAX_TENSOR_BYTES = 1 << 30  # a serialized example must be smaller than two
+_FIRST_ROUNDED = 2.0**53  # floats from here on may be rounded integers
+_MAX_TENSOR_BYTES = 1 << 30  # a serialized example must be smaller than 2 GiB
 
 
 class TensorValue(NamedTuple):
@@ -24,7 +24,7 @@ class TensorValue(NamedTuple):
 
     Attributes:
         data: The bytes of the tensor's numbers, little-endian, in C order.
-        shape: The shape of the tensor, in which all sides are known.
+        shape: The complete shape of the tensor.
     """
 
     data: bytes
@@ -32,31 +32,31 @@ class TensorValue(NamedTuple):
 
 
 def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], feature: Feature) -> TensorValue:
-    """Makes a tensor of bytes without a header, as `tostring` and `tobytes` write them, and records of fixed length hold.
+    """Returns a tensor from bytes without a header, such as the output of `tobytes` or a fixed-length record.
 
     Args:
         data: The bytes of the tensor's numbers, in C order.
-        dtype: The type of the numbers, with its byte order: `<f4`, `>u2`.
+        dtype: The dtype of the numbers, with its byte order: `<f4`, `>u2`.
         shape: The shape of the tensor.
-        feature: The feature that the tensor is to be a value of.
+        feature: The feature that the tensor must match.
 
     Raises:
-        Refusal: `bad_tensor`: there are more or fewer bytes than that, or the feature has another type or shape.
+        Refusal: `bad_tensor`: the number of bytes does not match, or the feature has another dtype or shape.
     """
     dtype, shape = np.dtype(dtype), tuple(shape)
     _check(dtype, shape, feature)
     if len(data) != (wanted := math.prod(shape) * dtype.itemsize):
         raise Refusal("bad_tensor", f"{len(data)} bytes; expected {wanted} of {describe_tensor(dtype.name, shape)}")
-    if dtype.newbyteorder("<") != dtype:  # what is little-endian already is not copied
+    if dtype.newbyteorder("<") != dtype:  # little-endian data need no copy
         data = np.frombuffer(data, dtype).astype(dtype.newbyteorder("<")).tobytes()
     return TensorValue(data, shape)
 
 
 def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
-    """Makes a tensor of a `.npy` file, or of bytes without a header where all sides of the feature are known.
+    """Returns a tensor from a `.npy` file, or from bytes without a header if the feature has a complete shape.
 
     Raises:
-        Refusal: `bad_tensor`: the bytes are no tensor, or not one that the feature says.
+        Refusal: `bad_tensor`: the bytes are not a tensor, or do not match the feature.
     """
     if not data.startswith(NPY_MAGIC) and feature.shape and None not in feature.shape:
         return tensor_of_bytes(data, np.dtype(feature.dtype).newbyteorder("<"), feature.shape, feature)
@@ -71,10 +71,10 @@ def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
 
 
 def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
-    """Makes an array of numbers in lists of lists, as JSON and Parquet have them: of the feature's type, [*sides].
+    """Converts numbers in nested lists, as in JSON and Parquet, to an array of the feature's dtype and shape.
 
     Raises:
-        Refusal: `bad_tensor`: the cell has no numbers, they are not of that shape, or the type has no place for one of them.
+        Refusal: `bad_tensor`: the cell has no numbers, another shape, or a number that the dtype cannot represent.
     """
     try:
         found = np.array(cell)
@@ -85,7 +85,7 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
     is_of_integers = np.dtype(feature.dtype).kind in "iu"
     if found.dtype.kind == "f" and is_of_integers and (np.abs(found) >= _FIRST_ROUNDED).any():
         raise Refusal("bad_tensor", f"lists of floats from 2**53 on, which are rounded; expected integers of {feature.dtype}")
-    with np.errstate(all="ignore"):  # what that would warn of is refused
+    with np.errstate(all="ignore"):  # such values are rejected below
         values = found.astype(feature.dtype)
         is_exact = values.dtype.kind == found.dtype.kind == "f" or (values.astype(found.dtype) == found).all()
     if not is_exact or (np.isinf(values) & ~np.isinf(found)).any():
@@ -95,13 +95,13 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
 
 
 def read_tensor_header(data: bytes) -> NpyHeader:
-    """Reads what a `.npy` file says of its array, which may be a tensor: of a type that there is, with a number in it.
+    """Reads the header of a `.npy` file and checks that its dtype and size are valid for a tensor.
 
     Args:
-        data: The first bytes of the file: 16 KiB are enough.
+        data: The first bytes of the file. 16 KiB are sufficient.
 
     Raises:
-        Refusal: `bad_tensor`: the file holds no array that may be a tensor.
+        Refusal: `bad_tensor`: the file does not contain a valid tensor.
     """
     try:
         header = read_npy_header(data)
@@ -112,10 +112,10 @@ def read_tensor_header(data: bytes) -> NpyHeader:
 
 
 def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """Checks that there are tensors of that type and size.
+    """Checks that a dtype and shape are valid for a tensor.
 
     Raises:
-        Refusal: `bad_tensor`: no tensor is of that type, or so large, or without a number.
+        Refusal: `bad_tensor`: the dtype is not supported, or the tensor is empty or too large.
     """
     if dtype.name not in TENSOR_DTYPES:
         raise Refusal("bad_tensor", f"an array of {dtype}; expected one of {', '.join(TENSOR_DTYPES)}")
@@ -124,15 +124,15 @@ def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
 
 
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
-    """The type and shape of a tensor as `--feature` has them, such as `float32[28,28,?]`."""
+    """Returns the dtype and shape of a tensor in the syntax of `--feature`, such as `float32[28,28,?]`."""
     return f"{dtype}[{','.join('?' if side is None else str(side) for side in shape)}]"
 
 
 def npy_image(data: bytes) -> tuple[RawImage, bytes]:
-    """The image in a `.npy` file: how its numbers lie, and their bytes, in C order.
+    """Returns the layout of the image in a `.npy` file, and the bytes of its numbers in C order.
 
     Raises:
-        Refusal: `bad_image`: the file has no array of two or three dimensions, or more or fewer bytes than it says.
+        Refusal: `bad_image`: the array does not have two or three dimensions, or the number of bytes does not match.
     """
     raw, header = npy_layout(data)
     values = data[header.num_bytes :]
@@ -144,7 +144,11 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
 
 
 def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
-    """How the numbers of an image in a `.npy` file lie, and the file's header, from how the file begins; errors as in `npy_image`."""
+    """Returns the layout of the image in a `.npy` file, and the header, from the first bytes of the file.
+
+    Raises:
+        Refusal: `bad_image`: the array is not valid, or does not have two or three dimensions.
+    """
     try:
         header = read_tensor_header(data)
     except Refusal as error:
@@ -159,15 +163,15 @@ def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
 
 
 def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
-    """Makes a tensor, [height, width, channels], of an image.
+    """Converts an image to a tensor, [height, width, channels].
 
     Args:
-        data: The bytes of the image's numbers, which lie as `raw` says.
-        raw: How the numbers lie.
+        data: The bytes of the image's numbers.
+        raw: The layout of the numbers.
         feature: The feature of the image.
 
     Raises:
-        Refusal: `bad_image`: the image is of another type, has other channels, or more or fewer bytes.
+        Refusal: `bad_image`: the image has another dtype, other channels, or another number of bytes.
     """
     try:
         return tensor_of_bytes(data, raw.dtype, raw.shape, feature)

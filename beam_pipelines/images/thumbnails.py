@@ -1,4 +1,4 @@
-"""Thumbnails: small JPEGs of images, also of those that were refused, as far as anything can be seen of them."""
+"""Makes thumbnails: small JPEGs of images, and of the readable part of rejected images."""
 
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
 SIDE = 112  # in pixels
 
-_QUALITIES = (75, 50)  # the second one at half the size, where the first takes more bytes than it may
+_QUALITIES = (75, 50)  # the second at half the size, if the first exceeds the maximum bytes
 _MAX_BYTES = 24 << 10
-_MAX_REFUSED_PIXELS = 1 << 24  # of what is no JPEG, and decoded as a whole
+_MAX_REFUSED_PIXELS = 1 << 24  # for formats that are decoded as a whole, which excludes JPEG
 
 
 class Thumbnail(NamedTuple):
@@ -36,13 +36,13 @@ class Thumbnail(NamedTuple):
 
 
 def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, check: str = "header") -> Thumbnail:
-    """Makes a thumbnail of an image; one that is a small JPEG already stays as it is.
+    """Makes a thumbnail of an image. A JPEG that is already small is not changed.
 
     Args:
         data: The bytes of an image file, or of pixels.
-        raw: How the pixels lie; None: the bytes are a file's.
+        raw: The layout of the pixels; None if the bytes are an image file.
         side: The length of the thumbnail's longer side in pixels.
-        check: How far the image is checked, as in `check_image`.
+        check: The level of checks, as in `check_image`.
 
     Raises:
         Refusal: The image can't be decoded.
@@ -57,10 +57,10 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
 
 
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
-    """Makes a thumbnail of what can be seen of an image that was refused.
+    """Makes a thumbnail of the readable part of a rejected image.
 
-    That is what is whole of a damaged JPEG, and the first frame of an animated GIF. None where that is nothing, and of images that are so
-    large that nothing of them should be decoded.
+    The readable part is the complete part of a corrupt JPEG, or the first frame of an animated GIF. Returns None if
+    nothing is readable, or if the image is too large to decode.
     """
     try:
         if raw is None and data.startswith(NPY_MAGIC):
@@ -71,15 +71,15 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
     try:
         pixels = _decode_damaged(data, side)
         return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape), side)
-    except Exception:  # whatever a library makes of damaged bytes: no run ends for want of a thumbnail
+    except Exception:  # libraries raise any error for corrupt bytes, and a missing thumbnail must not fail the run
         return None
 
 
 def check_thumbnail(encoded: bytes) -> None:
-    """Checks that bytes are such a small JPEG as `make_thumbnail` makes.
+    """Checks that bytes are a small JPEG, like those from `make_thumbnail`.
 
     Raises:
-        Refusal: The bytes are no JPEG, a damaged one, or one that is too large.
+        Refusal: The bytes are not a JPEG, are corrupt, or too large.
     """
     if len(encoded) > _MAX_BYTES:
         raise Refusal("bad_image", f"{len(encoded)} bytes; expected at most {_MAX_BYTES}")
@@ -92,9 +92,9 @@ def check_thumbnail(encoded: bytes) -> None:
 
 
 def _decode_damaged(data: bytes, side: int) -> np.ndarray:
-    """Decodes what is whole of an image: uint8 [height, width, 3], not smaller than a thumbnail unless the image is.
+    """Decodes the readable part of an image: uint8 [height, width, 3], with grey for missing pixels.
 
-    What is missing is grey.
+    The result is at least as large as a thumbnail, unless the image is smaller.
     """
     image_format = identify(data)
     if image_format is None:
@@ -119,7 +119,7 @@ def _decode_damaged(data: bytes, side: int) -> np.ndarray:
 
 
 def measure_brightness(thumbnail: bytes) -> float:
-    """How bright a thumbnail is: the mean of its grey values, from 0, black, to 1, white.
+    """Returns the mean grey value of a thumbnail, from 0 (black) to 1 (white).
 
     Raises:
         Refusal: The thumbnail can't be decoded.

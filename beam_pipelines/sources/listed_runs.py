@@ -61,7 +61,7 @@ class ListedRuns:
         self.runs += other.runs
         self.dead_letter_runs += other.dead_letter_runs
         self.counts.merge(other.counts)
-        for one in (other.found, *other._waiting, *other._dead_letters):  # facts first, to fail early on too many splits
+        for one in (other.found, *other._waiting, *other._dead_letters):  # facts first, to fail early
             self.add(one)
 
     def write(self, share: float = _MIN_SHARE) -> None:

@@ -24,7 +24,7 @@ from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at
 
 _WORD = re.compile(r"[A-Za-z]+")
-_SHARD = re.compile(rf"({NAME_PATTERN.pattern})-\d+(?:-of-\d+)?(?:\..*)?")  # dev-000000.tar, dev-00000-of-00002.tfrecord
+_SHARD = re.compile(rf"({NAME_PATTERN.pattern})-\d+(?:-of-\d+)?(?:\..*)?")  # dev-000000.tar, dev-00000-of-00002.record
 
 
 class Containers:

@@ -145,7 +145,7 @@ def _layout_of(
     return Layout(
         stated.name,
         items[IMAGE].name if IMAGE in items and source.has_images else "",
-        key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",  # else keys may repeat
+        key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",  # keys repeat
         weight=items[WEIGHT].name if WEIGHT in items else None,
         objects=objects,
         labels=labels,
