@@ -1,5 +1,5 @@
-"""`recordmill repair`: finds what is damaged of a data set, and makes it again.
+"""Implements `recordmill repair`, which finds corrupt shard files of a dataset and rebuilds them from the sources.
 
-What comes in is a data set, and the sources where they lay; what goes out are the same bytes that it had, or the reason why not. It
-lists and writes with the functions of `sources` and `shards`, one shard at a time, without Beam.
+The rebuilt files have the same bytes as before, or the command reports the reason why they cannot. This package uses
+the functions of `sources` and `shards`, one shard at a time, without Beam.
 """

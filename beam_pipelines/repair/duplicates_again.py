@@ -1,4 +1,4 @@
-"""What a run with `--duplicates` knew of its inputs beside what the sources list: hashes of images, and the groups that they came into."""
+"""Recovers the facts that a run with `--duplicates` adds to the listed inputs: image hashes and duplicate groups."""
 
 import contextlib
 import dataclasses
@@ -18,11 +18,11 @@ from tf_input.dataset_format import TWINS
 
 @dataclasses.dataclass(frozen=True)
 class TwinGroups:
-    """The groups that duplicates came into.
+    """The groups into which near-duplicates were merged.
 
     Attributes:
-        of_keys: Key -> group, of images that are alike to others.
-        of_groups: Group -> the one that it became part of.
+        of_keys: Key -> group, for images with near-duplicates.
+        of_groups: Group -> the group that absorbed it.
     """
 
     of_keys: Mapping[bytes, bytes]
@@ -30,7 +30,7 @@ class TwinGroups:
 
     @classmethod
     def read(cls, directory: str) -> "TwinGroups":
-        """Those of a data set; RunError where nothing says them any more."""
+        """Reads the groups of a dataset. Raises RunError if the file is missing or corrupt."""
         of_keys, of_groups = {}, {}
         try:
             with open_file(f"{directory}/{TWINS}") as file:
@@ -44,13 +44,13 @@ class TwinGroups:
         return cls(of_keys, of_groups)
 
     def regroup(self, references: References) -> References:
-        """References of the sources as the run had them."""
+        """Returns the listed references with the groups that the run assigned."""
         groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in zip(references.keys, references.groups)]
         return dataclasses.replace(references, groups=Texts.of(groups))
 
 
 def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:
-    """References with the hashes of their images, and a line for each image that is refused now."""
+    """Returns references with the hashes of their images, and one line for each image that is now rejected."""
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         rows, refused, dead_letters = hash_references(context, references, spool)
     if refused:

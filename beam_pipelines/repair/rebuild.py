@@ -1,7 +1,7 @@
-"""Makes shards again that are damaged: what is left of them names their examples, and the sources list these again.
+"""Rebuilds corrupt shards from the keys of their examples and the sources.
 
-A shard is a pure function of its piece of the plan and the sources. The plan has gone with its run; but a shard's catalog, or else its
-records, have the keys of its examples in rank order, and the sources have all the rest.
+A shard depends only on its section of the plan and on the sources. The plan was deleted after the run. However, the
+catalog or the records have the keys of the examples in rank order, and the sources have everything else.
 """
 
 import collections
@@ -39,12 +39,12 @@ from tf_input.dataset_format import Manifest, ShardInfo
 
 
 class DamagedShard(NamedTuple):
-    """A shard of which a file is not as it was written.
+    """A shard with a corrupt or missing file.
 
     Attributes:
-        planned: The shard, as the plan has it.
+        planned: The shard as it was planned.
         info: The entry of the shard in the manifest.
-        damage: Name of a file -> what is the matter with it.
+        damage: Name of a file -> its error.
     """
 
     planned: PlannedShard
@@ -53,27 +53,29 @@ class DamagedShard(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing is left that names its examples."""
+        """Whether the keys of the examples are lost, because both the records and the catalog are corrupt."""
         return self.info.name in self.damage and self.info.catalog in self.damage
 
 
 def rebuild(
     directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
-    """Makes shards again, in the working directory.
+    """Rebuilds shards in the working directory.
 
     Args:
-        directory: The directory of the data set.
-        manifest: The manifest of the data set.
-        config: The job of the run that made the data set, with another working directory.
-        shards: The damaged shards, none of which is lost.
+        directory: The directory of the dataset.
+        manifest: The manifest of the dataset.
+        config: The job of the run that made the dataset, with another working directory.
+        shards: The corrupt shards, none of which is lost.
 
     Yields:
-        A shard, and what is in the way of the bytes that it had, a line each: without any of these its files are in the working
-        directory, those that are damaged with the sizes and checksums that the manifest has.
+        A shard, and one line for each reason why its old bytes cannot be rebuilt. Without such a reason, its files are
+        in
+        the working directory, and the files to replace have the sizes and checksums of the manifest.
 
     Raises:
-        RunError: The sources can't be listed, or something can't be read, for no fault of an input, or not be written.
+        RunError: The sources can't be listed, a file can't be read through no fault of an input, or a file can't be
+            written.
     """
     others = []
     for shard in shards:
@@ -86,7 +88,7 @@ def rebuild(
 
 
 def _index_again(directory: str, manifest: Manifest, config: PrepareJob, shard: DamagedShard) -> bool:
-    """Writes the index of a shard of which all else is well: its records are all that it takes."""
+    """Rebuilds the index of a shard from its records, if all other files of the shard are valid."""
     if set(shard.damage) != {shard.info.index}:
         return False
     data = index_of_records(f"{directory}/{shard.info.name}", manifest.schema, shard.info.fingerprint)
@@ -107,7 +109,7 @@ def _from_sources(
     waiting: collections.deque[DamagedShard] = collections.deque()
 
     def finish(part: WrittenPart) -> tuple[DamagedShard, list[str]]:
-        shard = waiting.popleft()  # parts come in order
+        shard = waiting.popleft()  # Parts arrive in order.
         return shard, _finish(directory, context, shard, part)
 
     for shard in shards:
@@ -131,7 +133,7 @@ def _from_sources(
 
 
 def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
-    """Those of a shard's examples, in record order."""
+    """Reads the names of a shard's examples in record order, from the catalog or else from the records."""
     if shard.info.catalog not in shard.damage:
         catalog = read_catalog(f"{directory}/{shard.info.catalog}")
         names = zip(catalog.column("key").to_pylist(), catalog.column("path").to_pylist())
@@ -141,7 +143,7 @@ def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
 
 
 def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Listing:
-    """What the run knew of its inputs, as far as a shard depends on it."""
+    """Returns a listing with the values that influence the bytes of a shard."""
     return Listing(
         source=config.source.kind,
         root=wanted.source.root,
@@ -150,7 +152,7 @@ def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Lis
         listed_labels={},
         splits=tuple(manifest.splits),
         fractions=None,
-        num_inputs=manifest.num_inputs,  # which images are of the sample depends on it
+        num_inputs=manifest.num_inputs,  # Determines the sample of images for the statistics.
         num_bytes=0,
         reference_bytes=0,
         num_ignored=0,
@@ -160,7 +162,7 @@ def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Lis
 
 
 def _finish(directory: str, context: WriteContext, shard: DamagedShard, part: WrittenPart) -> list[str]:
-    """What is in the way of the bytes that a shard had, once its records are written."""
+    """Completes a shard whose records are written, and returns the reasons why its old bytes could not be rebuilt."""
     rebuilt = finish_shard(context, shard.planned, [part]).info
     sums = {name: tuple(of_file) for name, *of_file in rebuilt.files()}
     if all(sums[name] == tuple(of_file) for name, *of_file in shard.info.files() if name in shard.damage):
@@ -170,7 +172,7 @@ def _finish(directory: str, context: WriteContext, shard: DamagedShard, part: Wr
     if context.listing.has_images:
         changes += _compare_catalogs(directory, working, shard, rebuilt)
         changes = changes or _compare_records(directory, working, shard)
-    else:  # records say which of the values differ
+    else:  # Without images, the records show more precisely which values differ.
         changes += _compare_records(directory, working, shard) or _compare_catalogs(directory, working, shard, rebuilt)
     return changes or [_describe_sums(shard, sums)]
 
@@ -187,7 +189,7 @@ def _compare_records(directory: str, working: str, shard: DamagedShard) -> list[
 
 
 def _describe_sums(shard: DamagedShard, sums: Mapping[str, tuple[int, int]]) -> str:
-    """Where nothing else is known to differ."""
+    """Describes a difference in size or checksum for which no other cause was found."""
     differing = (one for one in shard.info.files() if one[0] in shard.damage and sums[one[0]] != one[1:])
     name, num_bytes, crc = next(differing)
     which = "it" if name == shard.info.name else printable(name)

@@ -1,4 +1,4 @@
-"""The index of a shard, from its records alone."""
+"""Computes the index of a shard from its records."""
 
 from typing import Iterator, Sequence
 
@@ -10,10 +10,10 @@ from tf_input.dataset_format import Feature, Fingerprint, encode_index
 
 
 def index_of_records(path: str, schema: Sequence[Feature], fingerprint: Fingerprint) -> bytes:
-    """Returns the bytes of an index.
+    """Returns the bytes of the index.
 
     Args:
-        path: The path of a shard whose records are whole.
+        path: The path of a shard whose records are complete.
         schema: The schema of the dataset.
         fingerprint: The fingerprint of the shard.
     """

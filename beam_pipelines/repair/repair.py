@@ -1,6 +1,7 @@
-"""`recordmill repair`: what is damaged or gone of a data set's shards, indexes and catalogs is made again, to the same bytes.
+"""Runs `recordmill repair`, which rebuilds corrupt or missing shards, indexes and catalogs with the same bytes.
 
-A file takes its place only if it has the size and the checksum that the manifest says, and of a shard all that is damaged does, or nothing.
+A rebuilt file replaces the old file only if its size and checksum match the manifest. All corrupt files of a shard are
+replaced together, or none of them is replaced.
 """
 
 import contextlib
@@ -24,9 +25,9 @@ from beam_pipelines.storage.marked_directory import own_directory
 from tf_input.cores import num_cores
 from tf_input.dataset_format import Manifest, ShardInfo
 
-WORKING = ".repair"  # behind the data set's name: where shards are made again, with the ending of what is not whole
+WORKING = ".repair"  # The suffix of the working directory, in which shards are rebuilt.
 
-# Bytes to check, with which it is worth while to start light processes.
+# The minimum number of bytes for which worker processes check the shards.
 _MANY_BYTES = 256 << 20
 
 _NUM_CHANGES_SHOWN = 5
@@ -38,14 +39,14 @@ _LOST = (
 
 
 def repair(config: RepairConfig) -> Iterator[str]:
-    """Looks at a data set and makes again what is damaged of it.
+    """Finds the corrupt files of a dataset and rebuilds them.
 
     Yields:
-        What to tell, a line each, as soon as it is known.
+        Messages, one line each, as soon as they are known.
 
     Raises:
-        UserError: It is no data set that can be repaired, or has no such shard.
-        RunError: Something is damaged, and was only looked at, or could not be made again.
+        UserError: The directory is not a dataset that can be repaired, or has no shard of the given name.
+        RunError: Files are corrupt and `--dry_run` is set, or files could not be rebuilt.
     """
     manifest = read_data_set(config.directory, "repair")
     shards = choose_shards(config, manifest)
@@ -66,7 +67,7 @@ def _repair(
     damaged: list[DamagedShard],
     progress_directory: str,
 ) -> Iterator[str]:
-    """Does what `repair` does, and adds to `damaged` the shards that are damaged."""
+    """Implements `repair`, and adds the corrupt shards to `damaged`."""
     for shard in find_damaged(config.directory, shards, progress_directory):
         damaged.append(shard)
         yield from (f"{printable(name)} {how}" for name, how in shard.damage.items())
@@ -97,7 +98,7 @@ def _mend(config: RepairConfig, manifest: Manifest, damaged: Sequence[DamagedSha
 
 
 def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardAddress, ShardInfo]]:
-    """Those that are looked at."""
+    """Returns the shards to check."""
     shown = printable(config.directory)
     shards = [
         (ShardAddress(split, index, len(infos)), info) for split, infos in manifest.splits.items() for index, info in enumerate(infos)
@@ -115,9 +116,9 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
 def find_damaged(
     directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]], progress_directory: str = ""
 ) -> Iterator[DamagedShard]:
-    """Those of the shards of which a file is not as it was written; all are counted in `progress_directory`, where there is one."""
+    """Yields the shards with a corrupt or missing file. The progress is counted in `progress_directory` if it is set."""
     num_bytes = sum(info.num_bytes for _, info in shards)
-    tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # results come in order
+    tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # Results arrive in order.
 
     def results() -> Iterator[dict[str, str]]:
         for _, info in shards:
@@ -132,7 +133,7 @@ def find_damaged(
 
 
 def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: str) -> PrepareJob:
-    """That of the run, for another working directory."""
+    """Returns the configuration of the original run with another working directory."""
     return dataclasses.replace(
         run.config,
         output=f"{os.path.realpath(config.directory)}{WORKING}",
@@ -141,16 +142,16 @@ def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: 
         run_id="",
         holder="",
         ignore=(*run.config.ignore, *config.ignore),
-        # light processes know nothing of how stores are reached
+        # Worker processes cannot access object stores.
         num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
-        max_bad_fraction=1.0,  # each dead letter is told of
+        max_bad_fraction=1.0,  # Each dead letter is reported.
     )
 
 
 def _rebuild_in_place(
     directory: str, manifest: Manifest, config: PrepareJob, damaged: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
-    """Shards, each with what was in the way of making it again: nothing where it is in its place."""
+    """Yields each shard with the reasons why it could not be rebuilt. Without reasons, its files were replaced."""
     yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
     damaged = [shard for shard in damaged if not shard.is_lost]
     if not damaged:
@@ -158,7 +159,7 @@ def _rebuild_in_place(
     num_repaired = 0
     interrupts.note(lambda: f"{_count(num_repaired, 'file')} of it {_is(num_repaired)} repaired" if num_repaired else "")
     with own_directory(config.working_directory, printable(directory), "another repair is at work on it"), _open(directory) as data_set:
-        if read_data_set(directory, "repair") != manifest:  # from here on it is `data_set` that files come to
+        if read_data_set(directory, "repair") != manifest:  # Files are moved to the open directory `data_set`.
             raise RunError(f"{printable(directory)} was replaced by another data set meanwhile; nothing was touched")
         try:
             for shard, changes in rebuild(directory, manifest, config, damaged):
@@ -167,13 +168,13 @@ def _rebuild_in_place(
                     num_repaired += len(shard.damage)
                 yield shard, changes
         except BaseException:
-            end_running_tasks()  # so that nobody writes into what is removed
+            end_running_tasks()  # Running tasks could write to the files that are removed next.
             raise
 
 
 @contextlib.contextmanager
 def _open(directory: str) -> Iterator[int]:
-    """The directory's descriptor: a run that replaces the data set meanwhile gives its path to another one."""
+    """Opens a directory, so that files are never moved into another dataset that replaces it at the same path."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield descriptor
@@ -209,7 +210,7 @@ def _what_to_expect(damaged: Sequence[DamagedShard]) -> str:
 
 
 def _shorten(shard: DamagedShard, changes: Sequence[str]) -> list[str]:
-    """What to tell of one shard."""
+    """Returns the first messages about one shard, and the number of further messages."""
     more = len(changes) - _NUM_CHANGES_SHOWN
     lines = [*changes[:_NUM_CHANGES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
     return [f"{printable(shard.info.name)}: {line}" for line in lines]

@@ -1,4 +1,4 @@
-"""What has changed at the sources since a data set was made of them: a line for each example that would be another now."""
+"""Describes how the sources have changed since a dataset was made, with one line for each example that would differ."""
 
 import contextlib
 from typing import Any, Iterable, Iterator, NamedTuple, Sequence
@@ -18,17 +18,17 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
 from tf_input.dataset_format import Feature
 
-# Columns of a catalog that follow from an image's bytes, and those that follow from its place.
+# Catalog columns that depend on the image's bytes, and catalog columns that depend on the position of the record.
 _OF_IMAGE = ("num_bytes", "crc32c", "height", "width", "format", "reencoded")
 _OF_PLACE = ("shard", "record")
 
 
 class ExampleName(NamedTuple):
-    """One example of a shard.
+    """The name of one example of a shard.
 
     Attributes:
         key: The key of the example.
-        path: The path of the file where its image lay; empty where it is not known.
+        path: The path of the source file of its image. Empty if unknown.
     """
 
     key: bytes
@@ -43,10 +43,10 @@ def _name(key: str, path: str | None) -> str:
 
 
 def describe_missing(missing: Sequence[ExampleName], refused: Iterable[DeadLetter]) -> list[str]:
-    """A line for each example that is not listed any more.
+    """Returns a line for each example that is no longer listed.
 
     Args:
-        missing: The examples; where there is none, there is no line.
+        missing: The examples. If it is empty, the result is empty.
         refused: All dead letters of the listing.
     """
     if not missing:
@@ -68,7 +68,7 @@ def describe_missing(missing: Sequence[ExampleName], refused: Iterable[DeadLette
 
 
 def describe_unknown_classes(references: References, source: Source, schema: Sequence[Feature], spool_directory: str) -> list[str]:
-    """A line for each example with a class that the data set does not have."""
+    """Returns a line for each example with a class that the dataset does not have."""
     known = {feature.name: frozenset(feature.label_names) for feature in schema}
     collectors = [(feature, names or (lambda image: (image.label,)), known[feature]) for feature, names in label_collectors(source)]
     spool, lines = SpoolReader(spool_directory), []
@@ -83,7 +83,7 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
 
 
 def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
-    """A line for each example that both have, and that differ."""
+    """Returns a line for each example that is in both catalogs and differs."""
     rebuilt = {row["key"]: row for row in new.to_pylist()}
     lines = []
     for row in old.to_pylist():
@@ -96,7 +96,7 @@ def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
         sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
-        what = "the image" if old["format"] else "it"  # an example without one, or that nobody looked into
+        what = "the image" if old["format"] else "it"  # The example has no image, or its image was not checked.
         what = f"{what} as it would be stored" if old["reencoded"] or new["reencoded"] else what
         yield f"{what} has {sums[0]}; it had {sums[1]}"
     else:
@@ -106,7 +106,7 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def record_changes(old_path: str, new_path: str) -> list[str]:
-    """A line for each example whose records in two shards differ, as far as those of the old one are sound."""
+    """Returns a line for each example whose records in two shards differ. Corrupt old records are skipped."""
     rebuilt = dict(_read_digests(new_path))
     lines = []
     for key, digests in _read_digests(old_path):
@@ -120,7 +120,7 @@ def record_changes(old_path: str, new_path: str) -> list[str]:
 
 
 def _read_digests(path: str) -> Iterator[tuple[bytes, dict[str, int]]]:
-    """The key of each sound record, and of each feature a checksum of its values; none of what is no shard at all."""
+    """Yields the key of each valid record and a checksum of each feature. Other files yield no records."""
     with contextlib.suppress(NoRecordsError, OSError), open_file(path) as file:
         for record in read_records(file):
             if isinstance(record, Record):
@@ -134,7 +134,7 @@ def _digests(data: bytes) -> dict[str, int]:
 
 
 def record_key(data: bytes) -> bytes:
-    """The key of a serialized example of ours; BadExampleError where it is none."""
+    """Returns the key of a serialized example. Raises BadExampleError if it has no key."""
     values = ExampleReader(data).values("key")
     if len(values) != 1 or not isinstance(values[0], bytes):
         raise BadExampleError("it has no key")

@@ -1,7 +1,7 @@
-"""The inputs of some examples, found again among all that a source lists.
+"""Lists the sources again, and finds the inputs of the examples in corrupt shards.
 
-They wait as sorted runs in the spool, as those of a whole run do: one shard's are in memory at a time, and a task that lists a part of the
-source knows by 8 bytes for each key which ones are wanted.
+The references are stored in the spool as sorted runs, as in a normal run. Only one shard's references are in memory at
+a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from beam_pipelines.storage.versions import noting_versions
 from tf_input.dataset_format import IMAGE, KEY, Feature, Manifest
 
 _OF_IMAGE = (IMAGE, "height", "width")
-_LAST = np.uint64(2**64 - 1)  # behind all orders
+_LAST = np.uint64(2**64 - 1)  # Greater than all shuffle keys.
 
 
 class WantedInputs(NamedTuple):
-    """What the sources have for one shard.
+    """The inputs for one shard.
 
     Attributes:
         references: The references of the inputs, in record order.
-        missing: The examples that nothing is listed for.
-        repeated: The keys that more than one input has.
+        missing: The examples without an input.
+        repeated: The keys that occur in several inputs.
     """
 
     references: References
@@ -47,16 +47,16 @@ class WantedInputs(NamedTuple):
 
 
 class Wanted:
-    """What a source has for the examples of some shards.
+    """The listed inputs for the examples of several shards.
 
     Args:
         config: The job of the run.
         source: The source that was listed.
-        listed: The references that are wanted of the listing, and all dead letters.
+        listed: The wanted references of the listing, and all dead letters.
 
     Attributes:
         source: The source that was listed.
-        versions: The path of each file that was opened -> its version.
+        versions: The path of each opened file -> its version.
     """
 
     def __init__(self, config: PrepareJob, source: Source, listed: ListedRuns) -> None:
@@ -64,7 +64,7 @@ class Wanted:
         self._config, self._listed = config, listed
 
     def of(self, names: Sequence[ExampleName]) -> WantedInputs:
-        """What the source has for the examples of one shard.
+        """Returns the inputs for the examples of one shard.
 
         Args:
             names: The names of the shard's examples, in record order.
@@ -79,7 +79,10 @@ class Wanted:
         return WantedInputs(found.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
 
     def _read(self, orders: np.ndarray) -> References:
-        """All that may have one of the orders: those of a shard lie side by side, if it is long, beside those of other splits."""
+        """Returns all references whose shuffle keys are in the range of the given shuffle keys.
+
+        The shuffle keys of a long shard are contiguous, except for examples of other splits.
+        """
         if not len(orders):
             return References.concatenate([])
         first, last = orders.min(), orders.max()
@@ -89,7 +92,7 @@ class Wanted:
             return References.concatenate([_between(read_references(stretch, spool), first, last) for stretch in stretches])
 
     def dead_letters(self) -> Iterator[DeadLetter]:
-        """All that the source refused."""
+        """Yields all dead letters of the listing."""
         with contextlib.closing(SpoolReader(self._config.spool_directory)) as spool:
             for stretch in self._listed.dead_letter_runs:
                 yield from (DeadLetter(**json.loads(line)) for line in read_stretch(stretch, spool).split(b"\n")[:-1])
@@ -102,23 +105,23 @@ def _between(references: References, first: np.uint64, last: np.uint64) -> Refer
 
 @dataclasses.dataclass(frozen=True)
 class _WantedContext(PartContext):
-    """What the parts of a source share.
+    """The context for the tasks that list the parts of a source.
 
     Attributes:
-        path: The path of a file with the orders of all keys that are looked for, sorted: uint64 [num_keys + 1], of which the last is behind
-            all.
+        path: The path of a file with the sorted shuffle keys of all wanted keys, uint64 [num_keys + 1]. The last value
+            is a sentinel greater than all shuffle keys.
     """
 
     path: str
 
     @functools.cached_property
     def orders(self) -> np.ndarray:
-        """The orders in the file, uint64 [num_keys + 1], of which all processes have one copy in memory."""
+        """The memory-mapped shuffle keys, uint64 [num_keys + 1]. All processes share one copy in memory."""
         return np.memmap(self.path, np.uint64, "r")
 
 
 def _list_wanted(context: bytes, part: str) -> ListedRuns:
-    """What is listed of a part; of references those that are looked for, and next to no others."""
+    """Lists a part of the source, and keeps only references whose shuffle keys are wanted."""
     of_all: _WantedContext = shared(context)
     listed = ListedRuns(of_all.config.spool_directory, 1.0)
     with noting_versions(listed.found.versions):
@@ -133,15 +136,15 @@ def _list_wanted(context: bytes, part: str) -> ListedRuns:
 
 
 def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequence[ExampleName]]) -> Wanted:
-    """Lists the whole source, once for all shards.
+    """Lists the whole source once for all shards.
 
     Args:
         config: The job of the run, with another working directory.
-        manifest: The manifest of the data set.
+        manifest: The manifest of the dataset.
         shards: The examples of each shard.
 
     Raises:
-        RunError: It can't be listed.
+        RunError: The source can't be listed.
     """
     make_folder(config.spool_directory)
     context = _WantedContext(config, f"{config.spool_directory}/wanted")
@@ -175,7 +178,7 @@ def _check_features(source: Source, manifest: Manifest) -> None:
 
 
 def _as_listed(feature: Feature) -> tuple[str, str, tuple]:
-    """As its source has it, which knows of no pixels."""
+    """Returns the name, kind and shape of a feature as its source lists it. Sources have no kind `pixels`."""
     return (feature.name, "image", ()) if feature.kind == "pixels" else (feature.name, feature.kind, feature.shape)
 
 

@@ -21,7 +21,10 @@ _COPY_BYTES = 1 << 20
 
 
 def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
-    """Returns the record of a shard that an earlier attempt completed. Returns None if files are missing or have changed."""
+    """Returns the record of a shard that an earlier attempt completed.
+
+    Returns None if there is no record, or if a file of the shard is missing or has changed.
+    """
     done = read_done(context.config, shard.address)
     return None if done is None or damage(context.config.working_directory, done.info) else done
 

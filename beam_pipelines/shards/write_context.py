@@ -40,7 +40,7 @@ class WriteContext:
 
     @functools.cached_property
     def labels(self) -> dict[bytes, int]:
-        """Class name of `label` -> its integer label. Without class labels, every image has the name "" and the label 0."""
+        """Class name of `label` -> its integer label. Without class labels, images have the name "" and the label 0."""
         names = self.features[LABEL].label_names if self.has_labels else ("",)
         return {name.encode(): position for position, name in enumerate(names)}
 

@@ -1,5 +1,5 @@
-"""`recordmill verify`: is a data set what its manifest says, down to each record?
+"""Implements `recordmill verify`, which compares a dataset with its manifest, down to each record.
 
-What comes in is a data set, on a disk or in a store, and nothing of its sources; what goes out is a report of what is damaged: which
-file, which record, which byte, and why. A Beam pipeline reads each shard once, with its index and its catalog.
+The input is a local or remote dataset without its sources. The output is a report of corrupt files, with the record,
+the byte offset and the reason. A Beam pipeline reads each shard once, together with its index and its catalog.
 """

@@ -1,4 +1,4 @@
-"""One example against the schema."""
+"""Checks one example against the schema."""
 
 import math
 from typing import Iterator, Sequence
@@ -13,10 +13,10 @@ from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature, stored_feat
 
 
 class ExampleCheck:
-    """Compares examples with a schema.
+    """Checks examples against a schema.
 
     Args:
-        schema: The schema of the data set.
+        schema: The schema of the dataset.
         decodes: Whether to decode images and masks.
     """
 
@@ -26,7 +26,7 @@ class ExampleCheck:
         self._decodes = decodes
 
     def find(self, example: ExampleReader) -> Iterator[str]:
-        """What is wrong with an example, a reason each."""
+        """Yields the reasons why an example does not match the schema."""
         for name in sorted(self._names ^ example.features.keys()):
             yield f"it has no feature {name!r}" if name in self._names else f"it has a feature {name!r}, which the schema lacks"
         num_objects = set()
@@ -44,7 +44,7 @@ class ExampleCheck:
             yield f"its features of objects have {', '.join(map(str, sorted(num_objects)))} objects; expected one number"
 
     def _check(self, feature: Feature, stored: str, expected: int, is_multiple: bool, example: ExampleReader) -> int:
-        """How many values it has."""
+        """Checks the values of a feature, and returns their number."""
         count, kind = example.count(feature.name), example.features[feature.name].kind
         if count and kind != stored:
             raise BadExampleError(f"a list of {kind}; expected {stored}")
@@ -71,14 +71,14 @@ class ExampleCheck:
 
 
 def _expected_count(feature: Feature) -> tuple[int, bool]:
-    """How many values it should have, and whether that may be a multiple of these."""
+    """Returns the expected number of values, and whether multiples of it are valid too."""
     if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
         return 1, False
     return math.prod(feature.shape[1:] if feature.is_ragged else feature.shape), feature.is_ragged
 
 
 def _check_tensor(feature: Feature, example: ExampleReader) -> None:
-    """That it has as many bytes as its shape, or the shape that stands beside it, says."""
+    """Checks that the size of a tensor's bytes matches its shape in the schema or in the record."""
     ((_, num_bytes),) = example.spans(feature.name)
     shape, sides = feature.shape, f"{feature.name.removesuffix('/value')}/shape"
     if shape.count(None) > 1 and sides in example.features:

@@ -1,4 +1,7 @@
-"""Files of JSON lines, which `recordmill report` and `recordmill repair` read: dead letters, their thumbnails, images that are alike."""
+"""Checks the JSON lines files: dead letters, their thumbnails, and near-duplicates.
+
+`recordmill report` and `recordmill repair` read these files.
+"""
 
 import base64
 import io
@@ -12,7 +15,7 @@ from beam_pipelines.images.thumbnails import check_thumbnail
 from beam_pipelines.verify.damage import Damage
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS
 
-_READ_BYTES = MAX_LINE_BYTES + 1  # so a longer line is seen to be one
+_READ_BYTES = MAX_LINE_BYTES + 1  # One byte more than the limit, to detect longer lines.
 _TEXT, _TEXT_OR_NULL = (str,), (str, type(None))
 _DEAD_LETTER = dict.fromkeys(DeadLetter._fields[:-1], _TEXT)
 _TWIN = {"cluster": _TEXT, "key": _TEXT, "labels": (dict,), "dropped": (bool,)}
@@ -20,7 +23,7 @@ _GROUPED = {"group": _TEXT, "own_group": _TEXT_OR_NULL}
 
 
 class _Line(NamedTuple):
-    """A line of a file: its number, from 1, its first byte, and its fields."""
+    """A line of a file: its number from 1, its byte offset, and its fields."""
 
     file: str
     number: int
@@ -31,12 +34,12 @@ class _Line(NamedTuple):
         return Damage(self.file, f"line {self.number}: {reason}", offset=self.offset)
 
     def name(self) -> tuple[str, ...]:
-        """What tells a dead letter from others."""
+        """Returns the fields that identify a dead letter."""
         return tuple(self.fields[name] for name in _DEAD_LETTER)
 
 
 def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Damage]:
-    """Whether a file has so many dead letters, and another one small pictures of some of them."""
+    """Checks the number of dead letters in a file, and that each thumbnail is valid and belongs to a dead letter."""
     seen: dict[tuple[str, ...], _Line] = {}
     for line in _read_lines(DEAD_LETTER_THUMBNAILS, io.BytesIO(thumbnails), _DEAD_LETTER | {"thumbnail": _TEXT}):
         if isinstance(line, Damage):
@@ -60,7 +63,7 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
 
 
 def check_twins(twins: BinaryIO, num_dropped: int) -> Iterator[Damage]:
-    """Whether a file says of images that are alike what became of them, and that so many were left out."""
+    """Checks the file of near-duplicates, and the number of dropped duplicates in it."""
     found = 0
     for line in _read_lines(TWINS, twins, _TWIN):
         if isinstance(line, Damage):
@@ -74,7 +77,7 @@ def check_twins(twins: BinaryIO, num_dropped: int) -> Iterator[Damage]:
 
 
 def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Damage]:
-    """The lines of a file, of which one is held, those that are damaged as what is wrong with them."""
+    """Yields the parsed lines of a file, and a `Damage` for each invalid line. One line at a time is in memory."""
     offset = 0
     for number in itertools.count(1):
         text = rest = file.readline(_READ_BYTES)
@@ -87,7 +90,7 @@ def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ..
             return
         try:
             fields = json.loads(text if num_bytes <= MAX_LINE_BYTES else "{}")
-        except (ValueError, RecursionError) as error:  # of UTF-8, too
+        except (ValueError, RecursionError) as error:  # Includes UTF-8 errors.
             yield line.damage(f"no JSON: {error}")
             continue
         if num_bytes > MAX_LINE_BYTES or not text.endswith(b"\n"):
@@ -99,7 +102,7 @@ def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ..
 
 
 def _wrong_fields(fields: Any, expected: Mapping[str, tuple[type, ...]]) -> str:
-    """What is wrong with the fields of a line; empty: nothing."""
+    """Returns an error message about the fields of a line, or an empty string."""
     if not isinstance(fields, dict):
         return f"a {type(fields).__name__}; expected an object"
     wrong = [name for name, types in expected.items() if not isinstance(fields.get(name, 0), types)]

@@ -1,4 +1,4 @@
-"""One shard with its index and its catalog: what is damaged, and what the whole data set is checked by."""
+"""Checks one shard with its index and its catalog, and collects the hashes for the checks across shards."""
 
 import array
 import dataclasses
@@ -28,13 +28,13 @@ _COUNTED_RECORDS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class VerifyContext:
-    """What all shards of a data set share.
+    """The parameters that are equal for all shards of a dataset.
 
     Attributes:
-        directory: The directory of the data set.
-        manifest: The manifest of the data set.
+        directory: The directory of the dataset.
+        manifest: The manifest of the dataset.
         decodes: Whether to decode images and masks.
-        progress_directory: The directory where counts go; empty: nowhere.
+        progress_directory: The directory for progress counts. Empty if progress is not counted.
     """
 
     directory: str
@@ -44,13 +44,13 @@ class VerifyContext:
 
 
 class CheckedShard(NamedTuple):
-    """What comes of one shard.
+    """The result of the check of one shard.
 
     Attributes:
-        damages: In the order of the files, and of the records in them.
-        num_examples: Records that are well.
-        keys: uint64 [num_examples], a hash of each key; as bytes.
-        groups: uint64 [num_groups], a hash of each group, each once; as bytes.
+        damages: The errors, in the order of the files and of the records in them.
+        num_examples: The number of valid records.
+        keys: A hash of each key, as bytes of uint64 [num_examples].
+        groups: A hash of each distinct group, as bytes of uint64 [num_groups].
     """
 
     damages: list[Damage]
@@ -60,13 +60,13 @@ class CheckedShard(NamedTuple):
 
 
 class _Found:
-    """The records of a shard that are well, in order.
+    """The valid records of a shard, in order.
 
     Attributes:
-        places: The place of each record among all of the shard.
-        rows: The row that the index should have of each.
+        places: The index of each record among all records of the shard.
+        rows: The expected index row of each record.
         keys: The key of each record.
-        examples: The values that the catalog should have of each.
+        examples: The expected catalog values of each record.
     """
 
     def __init__(self) -> None:
@@ -87,19 +87,19 @@ class _Found:
         self._stretches.extend((record.data_crc32c(), google_crc32c.value(before), row[2], google_crc32c.value(behind), len(behind)))
 
     def image_crcs(self) -> list[int]:
-        """CRC-32Cs of the images, or of the whole examples where they have none."""
+        """Returns the CRC-32C of each image, or of the whole example if it has no image."""
         return inner_crcs(*np.frombuffer(self._stretches, np.int64).reshape(-1, 5).T).tolist()
 
 
 def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
-    """Reads a shard, its index and its catalog.
+    """Checks a shard, its index and its catalog.
 
     Args:
-        shared_context: A `VerifyContext`, as `share` gives it.
-        split, index: The split of the shard, and its place among the split's shards.
+        shared_context: A `VerifyContext`, as returned by `share`.
+        split, index: The split of the shard, and its index among the split's shards.
 
     Raises:
-        StorageError: A store did not give its bytes, which says nothing about them.
+        StorageError: A store did not return the bytes, which says nothing about them.
     """
     context: VerifyContext = shared(shared_context)
     info = context.manifest.splits[split][index]
@@ -115,23 +115,23 @@ def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
     schema = context.manifest.schema
     of_shard = _Records(context, info, found).damages()
     damages += itertools.islice(of_shard, MAX_DAMAGES)
-    for _ in of_shard:  # the rest is read all the same: the index and the catalog are of it
+    for _ in of_shard:  # The index and the catalog are checked against all records.
         pass
     index, of_index = _read(context, info.index, info.index_bytes, info.index_crc32c)
     damages += of_index
     if index is not None:
         damages += itertools.islice(_check_index(index, found, info), MAX_DAMAGES)
     groups: list[str] = []
-    if info.catalog:  # not after `recordmill transform`
+    if info.catalog:  # `recordmill transform` writes no catalog.
         catalog, of_catalog = _read(context, info.catalog, info.catalog_bytes, info.catalog_crc32c)
         damages += of_catalog
-        if not of_catalog:  # what reads Parquet is not made for damaged bytes
+        if not of_catalog:  # A Parquet reader may crash on corrupt bytes.
             damages += itertools.islice(_check_catalog(catalog, found, info, schema, groups), MAX_DAMAGES)
     return CheckedShard(damages, len(found.rows), _hashes(found.keys), _hashes([group.encode() for group in groups]))
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Damage]]:
-    """An index or a catalog, None where there is none; and whether it has the size and the checksum that the manifest says."""
+    """Returns an index or a catalog, and the errors in its size or checksum. The bytes are None if it can't be read."""
     path = f"{context.directory}/{name}"
     try:
         data = files_at(path).read(path)
@@ -149,7 +149,7 @@ def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tup
 
 
 class _Records:
-    """The records of one shard."""
+    """Checks the records of one shard."""
 
     def __init__(self, context: VerifyContext, info: ShardInfo, found: _Found) -> None:
         self._context, self._info, self._found = context, info, found
@@ -159,9 +159,9 @@ class _Records:
         self._in_catalog = [feature.name for feature in catalog_features(context.manifest.schema).values()]
 
     def damages(self) -> Iterator[Damage]:
-        """Reads all records, and takes up those that are well."""
+        """Reads all records, yields the errors, and adds the valid records to `found`."""
         info, place, is_whole = self._info, 0, True
-        parts = array.array("q")  # CRC-32Cs and sizes of what lies one behind the other
+        parts = array.array("q")  # CRC-32Cs and sizes of consecutive byte ranges.
         try:
             with open_direct(self._path) as file:
                 for record in read_records(file):
@@ -213,7 +213,7 @@ class _Records:
 
 
 def _check_index(data: bytes, found: _Found, info: ShardInfo) -> Iterator[Damage]:
-    """The rows of an index against the records."""
+    """Compares the rows of an index with the records."""
     try:
         rows = [tuple(row) for row in decode_index(data)]
     except ValueError as error:
@@ -232,12 +232,12 @@ def _check_index(data: bytes, found: _Found, info: ShardInfo) -> Iterator[Damage
 
 
 def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence[Feature], groups: list[str]) -> Iterator[Damage]:
-    """The rows of a catalog against the records; `groups` takes up those that it names."""
-    import pyarrow as pa  # not in a light process that only looks at sizes
+    """Compares the rows of a catalog with the records, and adds the groups in the catalog to `groups`."""
+    import pyarrow as pa  # Worker processes that check only sizes do not need it.
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` imports pandas, where there is one
+        table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` would import pandas.
     except (pa.ArrowException, OSError, ValueError) as error:
         yield Damage(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)
         return
@@ -252,7 +252,7 @@ def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence
             continue
         column = table.column(name).to_pylist()
         for place, other in zip(found.places, expected):
-            if place < len(column) and column[place] != other:  # a shard may have more records
+            if place < len(column) and column[place] != other:  # A shard can have too many records.
                 yield Damage(info.catalog, f"{name} {column[place]!r}; the record has {other!r}", place, can_repair=True)
 
 
@@ -269,7 +269,7 @@ def _catalog_columns(
         if feature.kind == "class_label":
             names, is_list = feature.label_names, bool(feature.shape)
             yield column, ([names[one] for one in labels] if is_list else names[labels[0]] for labels in lists)
-        elif column in present:  # older catalogs have none of numbers and texts
+        elif column in present:  # Older catalogs have no columns for numbers and texts.
             yield column, (value.decode() if isinstance(value, bytes) else value for (value,) in lists)
 
 

@@ -1,4 +1,4 @@
-"""What is found to be damaged in a data set."""
+"""Defines the record of an error in a dataset's file."""
 
 import errno
 from typing import Any, NamedTuple
@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import is_remote
 
-# What is told of one file: a shard whose beginning is gone has a million records that are not where they should be.
+# The maximum number of reported errors per file. A shard whose first bytes are lost can have a million misplaced
+# records.
 MAX_DAMAGES = 100
 
-# What a disk or a mount says where it is not the file that is wrong.
+# Error numbers of a disk or a mount that do not indicate a corrupt file.
 _NOT_OF_THE_FILE = frozenset(
     (
         errno.EACCES,
@@ -27,14 +28,14 @@ _NOT_OF_THE_FILE = frozenset(
 
 
 class Damage(NamedTuple):
-    """One thing that is not as it was written.
+    """An error in a file of a dataset: the file differs from what was written.
 
     Attributes:
-        file: The path of the file within the data set.
-        reason: The text of what was found against what was expected.
-        record: The number of the record in the file, or of the row of an index or a catalog; -1: none of them.
-        offset: The byte of the file at which that begins; -1: not known.
-        can_repair: Whether `recordmill repair` makes such a file again.
+        file: The path of the file within the dataset.
+        reason: A comparison of the actual value with the expected value.
+        record: The number of the record in the file, or of the row in an index or a catalog. -1 if there is none.
+        offset: The byte offset of the error in the file. -1 if unknown.
+        can_repair: Whether `recordmill repair` can rebuild the file.
     """
 
     file: str
@@ -44,17 +45,17 @@ class Damage(NamedTuple):
     can_repair: bool = False
 
     def describe(self) -> str:
-        """The damage on one line, for people."""
+        """Returns a one-line description for people."""
         record = f", record {self.record:,}" if self.record >= 0 else ""
         offset = f", byte {self.offset:,}" if self.offset >= 0 else ""
         return f"{printable(self.file)}{record}{offset}: {printable(self.reason)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, without those that are not known."""
+        """Returns the known values as a plain dictionary."""
         fields = {name: value for name, value in self._asdict().items() if value != -1}
         return {**fields, "file": printable(self.file), "reason": printable(self.reason)}
 
 
 def says_nothing(error: OSError, path: str) -> bool:
-    """Whether it says nothing about a file's bytes that it can't be read: a store or a mount is busy, or refuses us."""
+    """Returns whether a read error is unrelated to the file's bytes: a store or a mount is busy or denies access."""
     return is_remote(path) or error.errno in _NOT_OF_THE_FILE

@@ -1,6 +1,7 @@
-"""`recordmill verify`: the graph, and what is told of its result.
+"""Runs `recordmill verify`: defines the Beam graph and the report.
 
-    shards -> check_shard -> damages of files and records; hashes of keys and groups -> what is in two places -> the report
+    shards -> check_shard -> errors in files and records; hashes of keys and groups -> duplicates across shards ->
+    report
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from beam_pipelines.verify.damage import Damage
 from beam_pipelines.verify.whole import Hashes, check_metadata, check_sizes, read_manifest, repeated, straddling
 from tf_input.dataset_format import Manifest
 
-# Hashes that are compared at once, about.
+# The approximate number of hashes that are compared in one bucket.
 _BUCKET_HASHES = 1 << 22
 
 _MAX_KEYS_SHOWN = 5
@@ -44,10 +45,10 @@ class Report:
     """The result of a verification.
 
     Attributes:
-        directory: The directory of the data set.
-        num_shards, num_examples: The numbers of shards and of examples that there should be.
-        damages: The damages that were found, by file and record.
-        num_verified: The number of examples that were read and are well; None: no record was read.
+        directory: The directory of the dataset.
+        num_shards, num_examples: The expected numbers of shards and of examples.
+        damages: The errors, by file and record.
+        num_verified: The number of valid examples. None if no record was read.
     """
 
     directory: str
@@ -57,13 +58,13 @@ class Report:
     num_verified: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain values that JSON can hold."""
+        """Returns the report as plain values for JSON."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
         damages = [one.to_json() for one in self.damages]
         return {"data_set": printable(self.directory), "well": not self.damages, **fields, "damages": damages}
 
     def describe(self) -> str:
-        """What there is to tell, a line for each damage, or one that there is none."""
+        """Returns one line for each error, or one line that reports success."""
         if self.damages:
             return "\n".join(damage.describe() for damage in self.damages)
         examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
@@ -73,7 +74,7 @@ class Report:
         return f"{examples}: {looked}"
 
     def failure(self) -> FoundError:
-        """What a command ends with that has found damage."""
+        """Returns the error with which the command ends if files are corrupt."""
         files = len({damage.file for damage in self.damages})
         told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} damaged"
         if any(damage.can_repair for damage in self.damages) and not is_remote(self.directory):
@@ -82,17 +83,17 @@ class Report:
 
 
 def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
-    """Looks at a data set, and changes nothing.
+    """Verifies a dataset without changing it.
 
     Args:
         config: The options of the command.
         options: The options of the Beam pipeline.
 
     Raises:
-        UserError: It is no data set, or the options are not fit to run.
-        RunError: It could not be looked at.
+        UserError: The directory is not a dataset, or the options are invalid.
+        RunError: The dataset could not be read.
     """
-    beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
+    beam.io.filesystems.FileSystems.set_options(options)  # Beam needs the options to access object stores.
     directory = config.directory if is_remote(config.directory) else os.path.realpath(config.directory)
     try:
         manifest, damages = read_manifest(directory)
@@ -110,12 +111,12 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
 
 
 def write_report(report: Report, path: str) -> None:
-    """Writes a report as JSON; StorageError where that fails."""
+    """Writes a report as JSON. Raises StorageError if the write fails."""
     write_file(path, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest) -> tuple[list[Damage], int]:
-    """By a job: what is damaged of the records, and how many are well."""
+    """Runs the Beam job, and returns the errors and the number of valid records."""
     quiet_engines()
     engine = choose_engine(options, "verify")
     engine.check(
@@ -144,7 +145,7 @@ def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
-    """Light processes know nothing of how stores are reached."""
+    """Returns the number of worker processes. It is 0 for object stores, which worker processes cannot access."""
     return 0 if is_remote(directory) else engine.num_processes
 
 
@@ -152,22 +153,23 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
     """Adds the whole graph to a pipeline.
 
     Args:
-        root: The pipeline to add it to.
-        context: The data set to look at, and how.
-        path: The path where what is found is written.
-        num_processes: The number of light processes beside a worker.
+        root: The pipeline.
+        context: The dataset and the parameters of the check.
+        path: The path of the file for the results.
+        num_processes: The number of worker processes per Beam worker.
     """
     places = [(split, index) for split, infos in context.manifest.splits.items() for index in range(len(infos))]
     checked = (
         root
         | "ListShards" >> beam.Create([(f"{split}/{index}", (place, split, index)) for place, (split, index) in enumerate(places)])
         | "SpreadShards" >> beam.GroupByKey()
-        | "CheckShards" >> beam.ParDo(_CheckShard(context, num_processes))  # (place, CheckedShard)
+        | "CheckShards" >> beam.ParDo(_CheckShard(context, num_processes))  # (index of the shard, CheckedShard)
     )
     num_buckets = 1 + sum(map(context.manifest.num_examples, context.manifest.splits)) // _BUCKET_HASHES
     across = (
         checked
-        | "RouteHashes" >> beam.FlatMap(route, [split for split, _ in places], num_buckets)  # ((which, bucket), Hashes)
+        # (("keys" or "groups", bucket), Hashes)
+        | "RouteHashes" >> beam.FlatMap(route, [split for split, _ in places], num_buckets)
         | "GroupHashes" >> beam.GroupByKey()
         | "Compare" >> beam.FlatMap(compare, context)
     )
@@ -191,23 +193,24 @@ class _CheckShard(ParallelMap):
         yield from self.run(check_shard, self._shared, split, index)
 
     def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
-        """They come in order."""
+        """Pairs a result with the index of its shard. Results arrive in order."""
         yield self._places.pop(0), result
 
 
 def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int) -> Iterator[tuple[tuple[str, int], Hashes]]:
-    """The hashes of a shard, each to whom all that are like it come."""
+    """Yields the hashes of a shard by bucket, so that equal hashes of all shards reach the same bucket."""
     place, shard = checked
     split = sorted(set(splits)).index(splits[place])
     for which, data in (("keys", shard.keys), ("groups", shard.groups)):
         hashes = np.frombuffer(data, np.uint64)
         buckets = hashes % np.uint64(num_buckets)
-        for bucket in np.unique(buckets).tolist():  # not all: a manifest may say that there are any number of examples
+        # Not all buckets: a corrupt manifest can state any number of examples.
+        for bucket in np.unique(buckets).tolist():
             yield (which, bucket), Hashes(place, split, hashes[buckets == bucket].tobytes())
 
 
 def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage]:
-    """Finds keys that are in two places, and groups that are in two splits."""
+    """Yields an error for each key that occurs twice and for each group that is in two splits."""
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":
@@ -219,7 +222,7 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
         both = [_keys(f"{context.directory}/{infos[place].name}") for place in (one, other)]
         count = Counter(both[0])
         same = [key for key in count.keys() & set(both[1]) if one != other or count[key] > 1]
-        if same:  # else only their hashes are alike
+        if same:  # Otherwise only the hashes collide.
             names = ", ".join(repr(key.decode(errors="replace")) for key in sorted(same)[:_MAX_KEYS_SHOWN])
             where = "twice in it" if one == other else f"also in {infos[other].name}"
             more = f" and {len(same) - _MAX_KEYS_SHOWN:,} more" if len(same) > _MAX_KEYS_SHOWN else ""
@@ -236,7 +239,7 @@ def _keys(path: str) -> list[bytes]:
 
 
 def write_found(unused: bytes, found: Iterable[tuple[int, list[Damage], int]], across: Iterable[Damage], path: str) -> None:
-    """Writes what all shards have told."""
+    """Writes the results of all shards to a JSON file."""
     shards = sorted(found)
     damages = [damage for _, of_shard, _ in shards for damage in of_shard] + sorted(across)
     write_file(path, json.dumps({"damages": damages, "verified": sum(num for _, _, num in shards)}).encode())

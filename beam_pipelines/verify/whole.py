@@ -1,4 +1,4 @@
-"""Checks of the files beside the shards, and of what holds for all shards together."""
+"""Checks the metadata files, and the properties that concern all shards together."""
 
 import functools
 import itertools
@@ -33,11 +33,11 @@ _EDITED = "its text is not what was written: its checksum is of another one, or 
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
-    """A data set's manifest, and what is wrong with it.
+    """Returns the manifest of a dataset, and an error if its text was changed.
 
     Raises:
-        UserError: There is none, or it can't be read as one.
-        OSError: A store does not give it.
+        UserError: There is no manifest, or it is invalid.
+        OSError: A store does not return the manifest.
     """
     manifest, is_unchanged = open_data_set(directory)
     damages = []
@@ -47,7 +47,10 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
 
 
 def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    """Finds files of the shards that are missing or have another size, and shards with another fingerprint, such as two that were swapped."""
+    """Yields an error for each shard file that is missing or has another size or fingerprint.
+
+    The fingerprint detects shards that were swapped.
+    """
     for info in (info for infos in manifest.splits.values() for info in infos):
         for name, num_bytes, _ in info.files():
             path, can_repair = f"{directory}/{name}", bool(info.catalog)
@@ -65,7 +68,10 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
 
 
 def _find_other(path: str, name: str, info: ShardInfo) -> str:
-    """Describes why a shard or an index is not the one that the manifest names; empty if it is, or of a catalog."""
+    """Describes why a shard or an index is not the file that the manifest names.
+
+    The result is empty for a correct file and for a catalog.
+    """
     read = functools.partial(files_at(path).read_range, path)
     if name == info.name:
         found = read_fingerprint(read, info.num_bytes)
@@ -83,7 +89,7 @@ def _find_other(path: str, name: str, info: ShardInfo) -> str:
 
 
 def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    """Compares the other metadata files with their checksums, and with what the manifest and each other say."""
+    """Compares the metadata files with their checksums, with the manifest and with each other."""
     changed = {damage.file: damage for damage in _check_sums(directory, manifest)}
     yield from changed.values()
     run = _read_object(directory, RUN)
@@ -95,7 +101,7 @@ def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
 
 
 def _check_sums(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    """Finds metadata files that are missing or not as they were written."""
+    """Yields an error for each metadata file that is missing or has changed."""
     for name in (STATISTICS, DEAD_LETTERS):
         if name not in manifest.files:
             yield Damage(MANIFEST, f"it has no checksum of {name}")
@@ -111,7 +117,7 @@ def _check_sums(directory: str, manifest: Manifest) -> Iterator[Damage]:
 
 
 def _check_contents(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    """Finds metadata files that do not follow from the manifest and from each other."""
+    """Yields an error for each metadata file that contradicts the manifest or another metadata file."""
     statistics = _read_object(directory, STATISTICS)
     if isinstance(statistics, Damage):
         yield statistics
@@ -135,7 +141,7 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
-    """Finds files for other programs that do not follow from the manifest and the statistics."""
+    """Yields an error for each file for other programs that does not follow from the manifest and the statistics."""
     for name, text in derived_files(manifest, statistics).items():
         data = _read(directory, name)
         if isinstance(data, Damage):
@@ -146,7 +152,8 @@ def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, 
 
 def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
     thumbnails: bytes | Damage = b""
-    if files_at(directory).exists(f"{directory}/{DEAD_LETTER_THUMBNAILS}"):  # only where anything can be seen
+    # The file exists only if dead letters have thumbnails.
+    if files_at(directory).exists(f"{directory}/{DEAD_LETTER_THUMBNAILS}"):
         thumbnails = _read(directory, DEAD_LETTER_THUMBNAILS)
     if isinstance(thumbnails, Damage):
         yield thumbnails
@@ -166,7 +173,7 @@ def _check_twins(directory: str, manifest: Manifest, statistics: Mapping[str, An
 
 
 def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator[Damage]]) -> Iterator[Damage]:
-    """What is wrong with a file that may be longer than memory."""
+    """Checks a JSON lines file, which may not fit into memory."""
     path = f"{directory}/{name}"
     try:
         with open_file(path) as file:
@@ -176,13 +183,13 @@ def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any] | Damage:
-    """The fields of a JSON file."""
+    """Returns the fields of a JSON file, or an error."""
     data = _read(directory, name)
     if isinstance(data, Damage):
         return data
     try:
         fields = json.loads(data)
-    except (ValueError, RecursionError) as error:  # of UTF-8, too
+    except (ValueError, RecursionError) as error:  # Includes UTF-8 errors.
         return Damage(name, f"no JSON: {error}")
     return fields if isinstance(fields, dict) else Damage(name, f"no JSON: a {type(fields).__name__}; expected an object")
 
@@ -196,7 +203,7 @@ def _read(directory: str, name: str) -> bytes | Damage:
 
 
 def _unread(path: str, name: str, error: OSError) -> Damage:
-    """Raises the error where it says nothing about the file."""
+    """Returns an error for an unreadable file. Raises the exception if it says nothing about the file."""
     if isinstance(error, FileNotFoundError):
         return Damage(name, "it is gone")
     if says_nothing(error, path):
@@ -205,12 +212,12 @@ def _unread(path: str, name: str, error: OSError) -> Damage:
 
 
 class Hashes(NamedTuple):
-    """The hashes of the keys, or of the groups, of one shard.
+    """The hashes of the keys or groups of one shard.
 
     Attributes:
-        shard: The place of the shard among all shards of the data set.
-        split: The place of its split.
-        hashes: The hashes as bytes of uint64; of keys in the order of the records that are well.
+        shard: The index of the shard among all shards of the dataset.
+        split: The index of its split.
+        hashes: The hashes as bytes of uint64. Hashes of keys are in the order of the valid records.
     """
 
     shard: int
@@ -219,21 +226,21 @@ class Hashes(NamedTuple):
 
 
 def repeated(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
-    """Pairs of shards in which one key is, or of one shard and itself."""
+    """Yields pairs of shards that contain the same key. A pair can name one shard twice."""
     hashes, shards = _join(list(parts), "shard")
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
     yield from sorted({(int(shards[one]), int(shards[one + 1])) for one in same})
 
 
 def straddling(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
-    """Pairs of splits in which one group is."""
+    """Yields pairs of splits that contain the same group."""
     hashes, splits = _join(list(parts), "split")
     differ = np.flatnonzero((hashes[1:] == hashes[:-1]) & (splits[1:] != splits[:-1]))
     yield from sorted({(int(splits[one]), int(splits[one + 1])) for one in differ})
 
 
 def _join(parts: Sequence[Hashes], attribute: str) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted by hash, with the place of each one's shard or split."""
+    """Returns all hashes in ascending order, and the shard or split of each hash."""
     found = [np.frombuffer(part.hashes, np.uint64) for part in parts]
     hashes = np.concatenate([*found, np.zeros(0, np.uint64)])
     places = np.repeat(np.array([getattr(part, attribute) for part in parts], np.int64), list(map(len, found)))
