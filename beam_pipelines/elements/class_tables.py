@@ -13,7 +13,7 @@ INTEGER = re.compile("0|[1-9][0-9]*")
 _FRACTION = re.compile(r"[0-9]+\.[0-9]+")
 _NUMBER = re.compile("[0-9]+")
 
-# Maximum length of a table of integers with gaps: this number, or a multiple of the number of labels in use.
+# A table of integers with gaps has at most this many names, or this multiple of the number of labels in use.
 _MAX_SPARSE_NAMES = 10_000
 _MAX_NAMES_PER_CLASS = 10
 _MAX_SHOWN = 5
@@ -78,7 +78,7 @@ def _check_known(feature: str, found: set[str], known: tuple[str, ...]) -> None:
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_each: bool | None) -> None:
-    """Checks that no class name looks like a list of classes, and that no number is a flag."""
+    """Checks that class names are neither lists of classes nor 0/1 flags."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(

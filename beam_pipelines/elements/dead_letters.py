@@ -11,8 +11,8 @@ from typing import Callable, Iterable, Iterator, NamedTuple
 from beam_pipelines.errors import Refusal, RunError, printable
 
 NUM_SHOWN = 5
-NUM_THUMBNAILS = 8  # For each stage and reason.
-MAX_LINE_BYTES = 1 << 20  # For one line of JSON. Keys and classes can be cells with long text.
+NUM_THUMBNAILS = 8  # Maximum number of thumbnails for each stage and reason.
+MAX_LINE_BYTES = 1 << 20  # Maximum size of a line of JSON. Keys and classes can be cells with long text.
 
 # Reasons for an empty cell in the split column or group column, and for a missing class.
 NO_SPLIT = "no_split"
@@ -64,7 +64,7 @@ class DeadLetterCount:
         self.merge(DeadLetterCount(len(dead_letters), first, [letter for letter in dead_letters if letter.thumbnail]))
 
     def merge(self, other: "DeadLetterCount") -> None:
-        """Adds another count."""
+        """Adds the counts of `other`."""
         self.num += other.num
         self.first = sorted([*self.first, *other.first])[:NUM_SHOWN]
         by_reason = itertools.groupby(sorted([*self.seen, *other.seen], key=_by_reason), lambda letter: letter[1:3])

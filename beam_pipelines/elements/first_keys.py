@@ -28,7 +28,7 @@ class FirstKeys:
         self.first = heapq.nsmallest(_NUM_SHOWN, [*self.first, *names])
 
     def merge(self, other: "FirstKeys") -> None:
-        """Adds another count."""
+        """Adds the counts of `other`."""
         self.num += other.num
         self.first = heapq.nsmallest(_NUM_SHOWN, [*self.first, *other.first])
 

@@ -14,8 +14,8 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 # A class name, or a sorted tuple of distinct class names for features with any number of classes.
 Label = str | tuple[str, ...]
 
-_NUM_SHOWN = 10  # conflicts
-_NUM_IMAGES_SHOWN = 3  # For each conflict.
+_NUM_SHOWN = 10  # Maximum number of conflicts to list.
+_NUM_IMAGES_SHOWN = 3  # Maximum number of images to list for each conflict.
 
 
 class Conflict(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 
 from tf_input.dataset_format import NO_LABEL
 
-WINDOW = 128  # In records. About one batch.
+WINDOW = 128  # Number of records in a window, about one batch.
 _NUM_SETS = 256  # Number of distinct codes for sets of classes.
 _MIN_TELLING = 1.05  # Ratio of run lengths from which sorted records can be distinguished from shuffled records.
 
@@ -57,8 +57,7 @@ def one_label(labels: Sequence[int]) -> int:
 
     Returns:
         The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` other numbers. The limit
-        keeps counting cheap. Different sets can share a number. This makes runs longer, but equally so in a perfect
-        shuffle.
+        keeps counting cheap. Sets with the same number make runs longer, also in the shuffle for comparison.
     """
     classes = sorted(set(labels))
     if len(classes) < 2:

@@ -57,7 +57,7 @@ class KeyCounts:
         self._add_counts(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
 
     def merge(self, other: "KeyCounts") -> None:
-        """Adds the counts of another object."""
+        """Adds the counts of `other`."""
         for split, counts in other._counts.items():
             self._add_counts(split, counts)
 
@@ -65,7 +65,7 @@ class KeyCounts:
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:
-        """Packs the counts: a mapping from split to compressed bytes. They are small, because bundles are sparse."""
+        """Packs the counts: a mapping from split to compressed bytes. Most counts of a bundle are 0."""
         return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
 
 

@@ -46,7 +46,7 @@ class PixelSums:
         return cls(1, values.shape[1], tuple(values.sum(axis=1).tolist()), tuple(squares.tolist()))
 
     def merge(self, other: "PixelSums") -> None:
-        """Adds the sums of another part."""
+        """Adds the sums of `other`."""
         self.num_images += other.num_images
         self.num_pixels += other.num_pixels
         self.sums = tuple(a + b for a, b in zip(self.sums, other.sums))
@@ -78,7 +78,7 @@ class Range:
             self.merge(Range(min(values), max(values), sum(values)))
 
     def merge(self, other: "Range") -> None:
-        """Adds another range."""
+        """Adds the range `other`."""
         if other.smallest is not None and other.largest is not None:
             self.smallest = other.smallest if self.smallest is None else min(self.smallest, other.smallest)
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
@@ -128,7 +128,7 @@ class ImageFacts:
             self.reencoded[image.reencoded] += 1
 
     def merge(self, other: "ImageFacts") -> None:
-        """Adds the facts of another part."""
+        """Adds the facts of `other`."""
         self.formats.update(other.formats)
         self.reencoded.update(other.reencoded)
         self.channels.update(other.channels)
@@ -161,7 +161,7 @@ class SplitStatistics:
         labels: A mapping from label to the number of examples. Empty without a single-class feature `label`.
         pixels: The channel sums of a uniform sample of the images.
         other_labels: A mapping from each other class feature to the count of each label.
-        tensors: A mapping from tensor feature to the sums of the same sample.
+        tensors: A mapping from tensor feature to its sums over the same sample.
     """
 
     num_examples: int = 0
@@ -177,7 +177,7 @@ class SplitStatistics:
             self.tensors.setdefault(name, TensorSums()).merge(sums)
 
     def merge(self, other: "SplitStatistics") -> None:
-        """Adds the statistics of another part."""
+        """Adds the statistics of `other`."""
         self.num_examples += other.num_examples
         self.num_bytes += other.num_bytes
         self.labels.update(other.labels)
@@ -243,7 +243,7 @@ class ImageStatistics:
         self.num_turns_guessed += extras.is_turn_guessed
 
     def merge(self, other: "ImageStatistics") -> None:
-        """Adds the statistics of another part."""
+        """Adds the statistics of `other`."""
         for position, split in other.splits.items():
             self.splits.setdefault(position, SplitStatistics()).merge(split)
         for name, facts in other.images.items():

@@ -52,7 +52,7 @@ class TensorSums:
         return found
 
     def merge(self, other: "TensorSums") -> None:
-        """Adds the sums of another part."""
+        """Adds the sums of `other`."""
         self.num_examples += other.num_examples
         self.num_pixels += other.num_pixels
         self.num_not_finite += other.num_not_finite

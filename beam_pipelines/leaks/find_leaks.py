@@ -51,8 +51,8 @@ def find_leaks(
 class _Counts:
     """Counts near-duplicate pairs by the parts that their images belong to.
 
-    A part is a split, or a split of one dataset. Pairs are counted by cells. A cell has the images with one hash in one
-    part, and most hashes occur in few parts.
+    A part is a split, or a split of one dataset. Pairs are counted by cells. A cell contains the images with one hash
+    in one part. There are few cells, because most hashes occur in few parts.
 
     Attributes:
         pairs: The number of pairs for each two parts, int64 [num_parts, num_parts]. Pairs above the diagonal are leaks.
@@ -114,7 +114,7 @@ class _Counts:
             return
         cell_looks = np.repeat(np.arange(self._num_looks), np.diff(self._first_cells))
         near = [np.unique(cell_looks[ones] * num_parts + self._cell_parts[others]) for ones, others in self._near_cells()]
-        # hash * num_parts + a part that contains a near-duplicate of the hash
+        # Encodes hash * num_parts + part, for each part that contains a near-duplicate of the hash.
         reaches = np.unique(np.concatenate(near))
         ranks = _ranks(self._table.keys.take(pa.array(self._images)))
         by_part = np.split(np.argsort(self._parts, kind="stable"), np.cumsum(np.bincount(self._parts, minlength=num_parts))[:-1])
@@ -157,7 +157,7 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
 
 
 def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Returns the places with several different codes, ascending."""
+    """Returns the values of `places` that occur with several different codes, in ascending order."""
     step = int(codes.max(initial=0)) + 1
     found = np.sort(places * step + codes)  # Much faster than `numpy.unique`, which hashes.
     found = found[np.diff(found, prepend=-1) != 0] // step

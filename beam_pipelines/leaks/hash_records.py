@@ -91,7 +91,7 @@ def hash_records(
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}") from error
     progress.count(progress_directory, hashed=len(looks))
     found = np.concatenate([*rows, hash_rows(contents, looks)])
-    found["content"][:, 1] = 0  # Catalogs have only these 64 bits.
+    found["content"][:, 1] = 0  # Catalogs store only the first 64 bits of the content hash.
     return HashedRecords(keys, labels, found)
 
 

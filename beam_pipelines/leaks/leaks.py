@@ -91,7 +91,7 @@ def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: An
 
 
 def _from_catalogs(directory: str) -> ImageTable | None:
-    """Reads a table from catalogs. Returns None if they lack perceptual hashes that the images could have."""
+    """Reads a table from catalogs. Returns None if perceptual hashes are missing."""
     manifest = _manifest_of(directory)
     table = manifest and read_table(directory, manifest)
     return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_look"].any()) else None

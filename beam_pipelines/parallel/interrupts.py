@@ -22,8 +22,8 @@ from typing import Callable, Iterator, NoReturn
 from beam_pipelines.storage.object_stores import retries
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Time for the main thread to stop and to report, and for each of the three steps that are done otherwise. The sum is
-# less than ten seconds.
+# Time for the main thread to stop and report. Otherwise, the watching thread performs three steps with the second limit
+# each. The sum is less than ten seconds.
 _STOP_SECONDS, _LOOK_SECONDS = 5.5, 1.2
 _CLEAN_SECONDS = 10.0  # Time for exit handlers of libraries after a normal end.
 _SAME_SECONDS = 0.5  # A terminal and a process supervisor can both forward the same Ctrl-C.
@@ -193,7 +193,7 @@ def _join(function: Callable[[], None], seconds: float = _LOOK_SECONDS) -> None:
 def _descendants(process: int) -> list[int]:
     """Returns the descendants of a process, or an empty list if the system does not list them.
 
-    Such child processes end when their input is closed.
+    Child processes that are not listed end when their input is closed.
     """
     children = [int(child) for path in pathlib.Path(f"/proc/{process}/task").glob("*/children") for child in _words(path)]
     return [found for child in children for found in (child, *_descendants(child))]

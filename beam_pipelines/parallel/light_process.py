@@ -57,7 +57,7 @@ class LightProcess:
         self._is_ready = self._is_over = False
 
     def is_ready(self) -> bool:
-        """Waits until the process has finished its imports. Returns False if it ended before."""
+        """Waits until the process has finished its imports. Returns False if it ended before that."""
         with contextlib.suppress(EOFError, OSError):
             self._is_ready = self._is_ready or _read_message(self._process.stdout) == _READY
         return self._is_ready and not self.has_ended()

@@ -4,8 +4,8 @@ A Beam worker process needs seconds to start and 160 MB. A process of this pool 
 imports neither Beam nor TensorFlow. Threads would need even less, but are slower for small images.
 
 `concurrent.futures` is not used because its child processes import the user's `__main__`, so an unguarded script would
-run twice. loky is not used because its child processes outlive a killed parent. These child processes end when their
-standard input is closed.
+run twice. loky is not used because its child processes outlive a killed parent. The child processes of this pool end
+when their standard input is closed.
 """
 
 import atexit
@@ -82,7 +82,7 @@ class LightProcesses:
                 continue
             try:
                 succeeded, value = pickle.loads(answer)
-            except Exception as error:  # The answer can be of any class.
+            except Exception as error:  # Unpickling an answer can raise any exception.
                 succeeded, value = False, RuntimeError(f"a light process's answer cannot be unpickled: {error!r}")
             future.set_result(value) if succeeded else future.set_exception(value)
         self._children[index].ending()  # `close` has killed the process. This thread must close its pipes.
@@ -116,7 +116,7 @@ def _stopped() -> RunError:
 def share(value: Any) -> bytes:
     """Pickles a value that many tasks share. `shared` unpickles it once in each process.
 
-    Sharing an equal value again gives a separate object, so that cached lookups of the first are not reused.
+    Sharing an equal value again gives a separate object, so that values cached in the first object are not reused.
     """
     return pickle.dumps((next(_shares), value), protocol=5)
 

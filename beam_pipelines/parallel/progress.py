@@ -66,7 +66,7 @@ _COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
 
 # Maps a progress directory to this process's file in it, and the contents of the file.
 _files: dict[str, tuple[pathlib.Path, Counts]] = {}
-# The same for objects, with the time of the last write.
+# Maps a remote progress directory to this process's object, its counts, and the time of the last write.
 _objects: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
 # Number of job restarts that the engine reported.
@@ -282,20 +282,20 @@ class ProgressDisplay:
 
 
 class _Look:
-    """Progress counts at one time."""
+    """A snapshot of the progress counts."""
 
     def __init__(self, counts: Counts, stages: list[Stage]) -> None:
         self.counts, self.stages, self.seconds = counts, stages, time.monotonic()
 
     def rates(self, last: "_Look") -> Iterator[tuple[float, float | None]]:
-        """Yields the rate of each stage per second since another time, and the estimated seconds left."""
+        """Yields the rate of each stage per second since an earlier snapshot, and the estimated seconds left."""
         before = {stage.name: stage.done for stage in last.stages}
         for stage in self.stages:
             rate = (stage.done - before.get(stage.name, 0)) / max(self.seconds - last.seconds, 1e-3)
             yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
 
     def bytes_per_second(self, last: "_Look") -> float:
-        """Returns the bytes of records written per second since another time."""
+        """Returns the bytes of records written per second since an earlier snapshot."""
         return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 
 

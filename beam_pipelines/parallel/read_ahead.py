@@ -8,7 +8,7 @@ from typing import Callable, Iterable, Iterator, TypeVar
 NUM_THREADS = 32
 MAX_BYTES = 64 << 20
 
-# Size to assume for each result until one result of unknown size arrives. It is the size of a large photograph.
+# Assumed size of each result until the first result of unknown size arrives. It is the size of a large photograph.
 ASSUMED_BYTES = 4 << 20
 
 Item = TypeVar("Item")

@@ -1,10 +1,11 @@
-"""Measures how far a label sequence is from a shuffled one, and gives a verdict.
+"""Measures how much a label sequence differs from shuffled labels, and gives a verdict.
 
-The reference is a seeded permutation test. The records are permuted `NUM_PERMUTATIONS` times, and each order is
-measured. A p-value is the share of these orders, including the original one, that are at least as bad. It is therefore
-valid for all classes and class counts (Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585). The verdict
-combines all measures: each order counts by the measure with the largest number of standard deviations (Westfall and
-Young 1993, max T). For very many records, fewer permutations are used, and Cantelli's inequality bounds the p-value.
+The order of the records is compared with random orders in a seeded permutation test. The records are permuted
+`NUM_PERMUTATIONS` times, and each order is measured. A p-value is the share of all orders that are at least as bad as
+the original order. It is therefore valid for all classes and class counts (Phipson and Smyth 2010,
+https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. Each order is represented by its most
+deviating measure, in standard deviations (Westfall and Young 1993, max T). For very many records, fewer permutations
+are used, and Cantelli's inequality bounds the p-value.
 
 The probability of a wrong verdict for a shuffled dataset is at most `SIGNIFICANCE`.
 """
@@ -38,7 +39,7 @@ class LabelOrder:
     """The labels of a split in record order.
 
     Attributes:
-        labels: The label of each record from 0, int [num_records].
+        labels: The non-negative label of each record, int [num_records].
         shards: The shard index of each record, ascending from 0, int [num_records].
         source: The rank of each record in source order, int [num_records], or None if it is unknown.
     """
@@ -58,7 +59,7 @@ class Measure:
         chance: The mean value over random permutations.
         sorted: The value for the records sorted by label, or in source order.
         p_value: The share of permutations that are at least as bad.
-        share: The position of the order between random (0) and sorted (1).
+        share: The position of the order between random order (0) and sorted order (1).
         counts: Whether the measure is informative: no permutation is as bad as sorted records.
     """
 
@@ -191,7 +192,7 @@ def _small(labels: np.ndarray) -> np.ndarray:
 
 
 def _badness(name: str, values: np.ndarray) -> np.ndarray:
-    """Maps a measure to a scale on which larger is worse and equal steps are equally bad."""
+    """Maps a measure to a scale on which larger values are worse and equal differences are equally bad."""
     if name == _MEAN_RUN:
         return 1 - 1 / values  # Approximately the share of records whose neighbor has the same label.
     if name == _LONGEST_RUN:
@@ -208,7 +209,7 @@ def _compare(name: str, found: np.ndarray, permuted: np.ndarray, by_label: np.nd
 
 
 def _p_value(bad: float, others: np.ndarray) -> float:
-    """Returns the p-value of a value among the permutations. With few permutations, the deviation can lower it."""
+    """Returns the p-value of a value among permutations, bounded by Cantelli's inequality if they are few."""
     as_bad = int(np.count_nonzero(others >= bad - _ROUNDING))
     p_value = (1 + as_bad) / (1 + len(others))
     if as_bad or len(others) >= NUM_PERMUTATIONS:

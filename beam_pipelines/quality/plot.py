@@ -61,7 +61,8 @@ def _draw_places(axes: Any, split: SplitQuality) -> None:
     rows, columns = labels * shape[0] // num_labels, np.arange(len(labels)) * shape[1] // len(labels)
     counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
     axes.imshow(counts, aspect="auto", cmap="magma", origin="lower", interpolation="nearest", extent=(0, len(labels), 0, num_labels))
-    axes.set_yticks([])  # Class names would not fit, and other labels are numbered by first occurrence.
+    # The axis has no ticks, because class names do not fit, and the numbers of other labels have no meaning.
+    axes.set_yticks([])
     axes.set_xlabel("records, in their order", fontsize=8)
     axes.set_ylabel(printable(split.labels.labels_are), fontsize=8, parse_math=False)
 

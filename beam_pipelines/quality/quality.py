@@ -11,7 +11,7 @@ from beam_pipelines.quality.our_labels import is_ours, read_ours
 from beam_pipelines.quality.split_labels import SplitLabels
 from beam_pipelines.storage.files import is_remote
 
-# The verdict of a path is the first of these that one of its splits has.
+# The verdict of a path is the verdict of its splits that comes first in this list.
 _VERDICTS = (UNSHUFFLED, PARTLY, SHUFFLED, UNKNOWN)
 _WORDS = {
     "mean_run_length": "mean same-label run",

@@ -20,7 +20,7 @@ class SplitLabels:
 
     Attributes:
         split: The name of the split, or an empty string.
-        labels_are: A description of the labels for people, such as `label` or the sixteenths of a number.
+        labels_are: A description of the labels for people, such as `label`, or the quantiles of a number.
         order: The labels, shards and source ranks of the records.
         shard_names: The names of the shards that have records.
         notes: Additional notes for people.
@@ -68,4 +68,4 @@ def shards_of(counts: Sequence[int]) -> np.ndarray:
     return np.repeat(np.arange(len(some), dtype=np.int32), some)
 
 
-NOTHING = NO_LABEL  # Label of a record without a label.
+NOTHING = NO_LABEL  # Placeholder for records without a label.

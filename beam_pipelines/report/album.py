@@ -69,7 +69,7 @@ class Album:
         return [self.show_pictures(key, caption, self._loaded.get(place, [])) for key, caption, place in zip(keys, told or keys, places)]
 
     def show_place(self, place: Place | None, key: str, caption: str) -> Shown:
-        """Returns the example at a place, without pictures if the place is None or was not loaded."""
+        """Returns the example at a location, without pictures if the location is None or was not loaded."""
         return self.show_pictures(key, caption, self._loaded.get(place, []) if place else [])
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:

@@ -9,9 +9,9 @@ from beam_pipelines.report.contents import Leaks, Twin
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import Place, Sample
 
-_NUM_CLUSTERS, _NUM_TWINS = 8, 6  # Clusters of each kind, and images of each cluster.
+_NUM_CLUSTERS, _NUM_TWINS = 8, 6  # Maximum number of clusters of each kind, and of images of each cluster.
 _MAX_NAME, _MAX_TEXT = 100, 500
-_MAX_CLASSES, _MAX_SPLITS = 100, 6  # Limits of the class shares that are shown.
+_MAX_CLASSES, _MAX_SPLITS = 100, 6  # Maximum number of classes and splits in the list of class shares.
 _DONE = {
     "group": "each cluster came into one split",
     "drop": "all but the first of each cluster were left out",

@@ -7,7 +7,8 @@ import numpy as np
 from beam_pipelines.report.colours import hue
 
 _NUM_BINS = 24
-_LOGARITHMIC_FROM = 20  # Multiple of the smallest value from which the largest value selects a logarithmic scale.
+# Histograms use a logarithmic scale if the largest value is at least this multiple of the smallest value.
+_LOGARITHMIC_FROM = 20
 STRIP_EXAMPLES = 200
 
 
@@ -86,7 +87,7 @@ class ClassRun(NamedTuple):
 
 
 def make_strip(codes: Sequence[int], names: Sequence[str]) -> list[ClassRun]:
-    """Returns the runs of equal classes in an order of examples."""
+    """Returns the runs of consecutive examples with the same class."""
     codes = np.asarray(codes)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1]) if len(codes) else np.zeros(0, np.int64)
     ends = np.append(starts[1:], len(codes))

@@ -81,7 +81,7 @@ def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
     yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)
     yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} refused"
-    if "config" in run:  # Only datasets of `recordmill prepare` have it.
+    if "config" in run:  # Only datasets of `recordmill prepare` store their configuration.
         yield from ((option, text[:_MAX_TEXT]) for option, text in given_options(run["options"]) if option != "--seed")
         versions = ((name, run["versions"].get(name)) for name in _VERSIONS)
         yield "versions", ", ".join(f"{name} {version}" for name, version in versions if version)

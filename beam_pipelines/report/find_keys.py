@@ -18,7 +18,7 @@ _MAX_STEPS = 8
 
 
 def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, Place]:
-    """Returns the places of the keys that exist in the dataset.
+    """Returns the locations of the keys that exist in the dataset.
 
     Raises:
         UserError: A catalog is corrupt.
@@ -33,14 +33,14 @@ def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[s
 
 
 def _orders(seed: int, keys: Sequence[str]) -> list[float]:
-    """Returns the position of each key in the order of its split, 0 to 1."""
+    """Returns the relative position (0 to 1) of each key in the order of its split."""
     return (shuffle_orders(seed, [key.encode(errors="replace") for key in keys]) / 2.0**64).tolist()
 
 
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, Place]]:
-    """Yields the places of keys in one split by interpolation search.
+    """Yields the locations of keys in one split by interpolation search.
 
     The first guess assumes evenly spaced hashes. Empty shards are skipped.
     """

@@ -56,7 +56,7 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """Returns a lower bound of the z-score by which there are fewer runs than in a perfect shuffle.
+    """Returns a lower bound of the z-score for too few runs, compared with a perfect shuffle.
 
     The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`. Here, s is the probability that
     two random examples have the same class.

@@ -16,7 +16,7 @@ class Odd(NamedTuple):
 
     Attributes:
         title: The title, such as the largest images.
-        note: A sentence about the examples that were compared, or an empty string if all of the sample were compared.
+        note: A sentence about the examples that were compared, or an empty string if the whole sample was compared.
         rows: The rows of the examples in the sample.
         told: The caption of each example, with the value that makes it extreme.
     """
@@ -61,8 +61,7 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
 def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
     """Finds the darkest and brightest images. Only some images are decoded.
 
-    The decoded images are a random sample, and the images with the fewest bytes per pixel, which include all plain
-    images.
+    The function decodes a random sample, and the images with the fewest bytes per pixel, such as plain images.
     """
     known, height, width, num_bytes = _sizes(sample)
     num = album.num_decoded // 2

@@ -20,7 +20,7 @@ from beam_pipelines.report.template import render_template
 from tf_input.dataset_format import IMAGE, Feature, training_split
 
 MAX_BYTES = 5_000_000
-# Bytes for pictures. If the text does not fit beside them, the page is rendered again with fewer pictures.
+# Space for pictures in bytes. A page that is too large is rendered again with the next size.
 _PICTURE_BYTES = (3_300_000, 1_500_000, 0)
 
 # Limits on the number and length of texts. Together, they allow at most 4 MB.
@@ -41,7 +41,7 @@ class Split(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The class order of a split's examples, sorted by source path and as stored."""
+    """The classes of a split's examples in source order and in stored order."""
 
     feature: str
     split: str
@@ -160,7 +160,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:
-    """Returns the class order for one class feature, preferably the target of a model."""
+    """Returns the source order and the stored order of classes, for one class feature. Prefers a target."""
     manifest = contents.manifest
     found = [one for one in manifest.schema if one.kind == "class_label"]
     found.sort(key=lambda one: (one.name not in manifest.targets, one.shape != ()))

@@ -19,7 +19,7 @@ from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest
 # In pixels. Images with boxes or masks are larger.
 _SIDE_WITH_DRAWINGS = 2 * SIDE
 _SHOWN_SIDE, _SHOWN_SIDE_WITH_DRAWINGS = 64, 128  # Displayed size of tiny images.
-_MAX_IMAGES = 3  # Number of images to show for each example.
+_MAX_IMAGES = 3  # Maximum number of images to show for each example.
 _MAX_BOXES = 40
 _MAX_NAME = 60
 

@@ -18,8 +18,8 @@ from beam_pipelines.tfrecord.example_reader import ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, read_index_header
 
-MAX_ROWS = 20_000  # For all splits together. Reading them takes 0.02 s and some megabytes.
-_MIN_ROWS = 2_000  # For each split, if the split has so many rows.
+MAX_ROWS = 20_000  # Maximum for all splits together. Reading the rows takes 0.02 s and some megabytes.
+_MIN_ROWS = 2_000  # Minimum for each split, if the split has so many rows.
 _MAX_EXAMPLE_BYTES = 32 << 20  # Larger examples are not read, and so not shown.
 _FOOTER_BYTES = 4
 _INDEX_ROW = np.dtype("<u8, <u8, <u4, <i4")
@@ -102,7 +102,7 @@ class Sample:
         return Labels(rows, encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def numbers(self, name: str) -> np.ndarray | None:
-        """Returns a numeric column as int64 [num_rows], with -1 for unknown values, or None without the column."""
+        """Returns a numeric column as int64 [num_rows], with -1 for unknown values, or None if it does not exist."""
         # A feature with this name hides the column.
         if name not in self.table.column_names or name in catalog_features(self.manifest.schema):
             return None
@@ -120,7 +120,7 @@ class Sample:
 
 
 def read_places(directory: str, manifest: Manifest, places: Iterable[Place]) -> Iterator[tuple[Place, ExampleReader | None]]:
-    """Reads examples and returns them with their places, in the order of the shards.
+    """Reads examples and returns them with their locations, in the order of the shards.
 
     An example that is too large for the report is None.
 

@@ -62,7 +62,8 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
         page = make_report(directory, manifest)
     except OSError as error:
         raise reading_error(error, " (see `recordmill verify`)") from None
-    except (ArithmeticError, AttributeError, IndexError, KeyError, Refusal, TypeError, ValueError) as error:  # its files hold anything
+    # A corrupt dataset can contain any values.
+    except (ArithmeticError, AttributeError, IndexError, KeyError, Refusal, TypeError, ValueError) as error:
         found = f"its files are not such as are written ({error!r:.200})"
         raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None
     if output is None:

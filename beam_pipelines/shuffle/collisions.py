@@ -62,7 +62,7 @@ class Collisions:
 
 
 def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
-    """Returns the first inputs with one key, from two different splits if possible, because that is the worst case."""
+    """Returns the first inputs with one key. Prefers inputs from two splits, because they are the worst case."""
     ordered = sorted(inputs)
     others = [one for one in ordered if one.split != ordered[0].split]
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
@@ -80,7 +80,7 @@ def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) 
     orders = orders[by_order]
     is_tied = orders[1:] == orders[:-1]
     positions, collisions = members[by_order], Collisions()
-    # Equal in the stored 64 bits. The full 128-bit shuffle key decides the order, unless the keys are equal too.
+    # The stored 64 bits are equal. The full 128-bit shuffle key decides the order, unless the keys are equal too.
     if is_tied.any():
         keys, paths = list(references.keys), list(references.paths)
         tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))

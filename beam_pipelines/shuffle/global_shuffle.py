@@ -1,4 +1,4 @@
-"""Beam transform that computes the exact rank of every reference in its split, and so its shard.
+"""Beam transform that computes the exact rank of every reference in its split. The rank determines the shard.
 
 Beam's Reshuffle and a GroupByKey on random keys do not shuffle on the local runner. Instead, the order is computed from
 the shuffle keys alone (see `ranks`). The runner only moves pointers to sorted chunks in the spool. One worker merges

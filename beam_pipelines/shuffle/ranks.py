@@ -19,7 +19,7 @@ from beam_pipelines.errors import UserError
 BLOCK_REFERENCES = 1 << 19
 BLOCK_BYTES = 96 << 20
 
-# Small inputs are still divided into a few blocks. Sorting then needs little memory in addition to the engine's own.
+# Small inputs are still divided into a few blocks. Sorting then needs little memory beyond the memory of the engine.
 FEW_BLOCKS, SMALL_BLOCK_REFERENCES = 4, 1 << 14
 
 # Readers interleave shards, so a small dataset gets several. A large dataset gets shards of a size that copies and
@@ -47,7 +47,7 @@ class SplitRanks:
     before: np.ndarray
 
     def first_rank(self, shard_index: int) -> int:
-        """Returns the rank of the first input of a shard. For `num_shards`, returns the number of inputs."""
+        """Returns the rank of the first input of a shard. For index `num_shards`, returns the number of inputs."""
         return shard_index * self.num_inputs // self.num_shards
 
     def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -27,8 +27,7 @@ MIN_SAMPLE, MAX_SAMPLE = 16, 64
 # Function that returns the encoded size of each input in bytes, or the dead letter of a rejected input.
 Measure = Callable[[References, Listing, PrepareJob], Iterable[int | DeadLetter]]
 
-# The run fails early if a dataset within `--max_bad_fraction` would show this many rejected inputs with a lower
-# probability.
+# Upper bound of the probability that the early check rejects a dataset within `--max_bad_fraction`.
 _IMPROBABLE = 1e-9
 
 
@@ -96,7 +95,7 @@ def check_sample(
 def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareJob) -> None:
     limit = config.max_bad_fraction
     is_all = num == listing.num_listed
-    # The sample has all inputs, so the end of the run reports the dead letters with those of the listing.
+    # The sample contains all inputs. The end of the run reports their dead letters together with those of the listing.
     if is_all and bad.num < num:
         return
     if not is_all and _tail(bad.num, num, limit) > _IMPROBABLE:

@@ -94,7 +94,7 @@ class _Circles:
     def _find_circle(self, row: int) -> list[tuple[int, int]]:
         """Returns the cells of a cycle through the row, in order, or an empty list if there is none."""
         for start in self._rows[row]:
-            paths = {start: [(row, start)]}  # Maps each column to the path of cells that leads there.
+            paths = {start: [(row, start)]}  # Maps each column to the path of cells that leads to it.
             waiting = [start]
             for column in waiting:
                 for other in sorted(self._columns[column] - {row}):

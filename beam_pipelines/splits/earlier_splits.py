@@ -65,7 +65,7 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
 
 
 def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
-    """Loads all earlier splits as (key digests, dictionary-encoded splits) batches: 20 bytes per key.
+    """Loads all earlier splits as batches of key digests and dictionary-encoded splits (20 bytes per key).
 
     Returns an empty list if `path` is None.
 

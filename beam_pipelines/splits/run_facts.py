@@ -275,7 +275,7 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 
 
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
-    """Returns all names in ascending order, and the index of each part's names among them."""
+    """Returns the sorted union of all names, and the indices of each part's names in it."""
     names = sorted({name for part in parts for name in part})
     places = {name: place for place, name in enumerate(names)}
     return names, [np.array([places[name] for name in part], np.int64) for part in parts]

@@ -131,7 +131,7 @@ class SettledTwins:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Returns the groups whose images belong to different splits of which at least one is not divided."""
+        """Returns the groups whose images belong to different splits, at least one of which is not divided."""
         config = self._config
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})

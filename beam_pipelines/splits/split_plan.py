@@ -1,4 +1,4 @@
-"""Split plan: where groups go, and how many of the other inputs of each stratum go to each split.
+"""Plans the split of each group, and how many of the other inputs of each stratum go to each split.
 
 The other inputs of a stratum are ordered by a hash of their keys that does not depend on the seed. Each split gets a
 contiguous range of this order. Counts determine the length of each range. Its first input is found among the few inputs

@@ -25,7 +25,7 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.tfrecord.record_writer import masked, unmasked
 
 HEADER_BYTES = 12
-_FRAME_BYTES = 16  # A header and the checksum after the data.
+_FRAME_BYTES = 16  # Size of a header and of the checksum after the data.
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _READ_BYTES = 1 << 20

@@ -122,7 +122,7 @@ class Analysis:
         # The mean size is enough for a batch, because shards are shuffled.
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
-        # Other images have about the same size as `image`.
+        # Other images are assumed to have the same size as `image`.
         num_images = sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema)
         example_bytes = int(num_pixels) * NUM_CHANNELS * num_images if num_images else _record_bytes(manifest)
         return cls(config, manifest, preprocessing, example_bytes)
@@ -187,7 +187,7 @@ class Analysis:
             raise self._failure(failure, traced) from None
 
     def check(self, graph: TransformGraph, traced: Traced) -> None:
-        """Runs the written graph on a few records. Raises as `explained` does, and if an output has a wrong number of rows."""
+        """Runs the written graph on a few records. Raises as `explained` does, or if an output lacks rows."""
         try:
             try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
         except tf.errors.OpError as error:

@@ -60,9 +60,9 @@ def find_not_writable(message: str) -> str | None:
 
 @contextlib.contextmanager
 def quiet_graph_failures() -> Iterator[None]:
-    """Suppresses logs of failures that the user gets as one line, which would include a batch of images in hexadecimal.
+    """Suppresses logs of failures that are reported to the user in one line.
 
-    It also suppresses irrelevant warnings.
+    The logs would contain a batch of images in hexadecimal. Irrelevant warnings are suppressed too.
     """
     with filtered_logs(_is_other, *_LOGGERS):
         yield

@@ -88,7 +88,7 @@ class DefaultPreprocessing:
         return any(feature.name == IMAGE for feature in self.schema)
 
     def describe(self, output: Feature) -> Feature:
-        """Returns the meaning of an output. Objects keep their meaning, because they move with their image."""
+        """Returns the feature of an output. Objects keep their feature, because they move with their image."""
         known = {feature.name: feature for feature in self.schema}
         return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
 

@@ -178,7 +178,7 @@ def find_line(operation: str, lines: Mapping[str, int]) -> int | None:
     return next((found for start in range(len(parts)) if (found := lines.get("/".join(parts[start:])))), None)
 
 
-_ONE_BY_ONE = 1 << 62  # Bytes of an example, so that a batch has one record.
+_ONE_BY_ONE = 1 << 62  # Assumed bytes of an example. They exceed the batch size, so that a batch has one record.
 
 
 def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:

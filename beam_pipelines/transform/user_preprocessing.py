@@ -87,7 +87,7 @@ class UserPreprocessing:
             yield
         except (UserError, KeyboardInterrupt, *others):
             raise
-        except BaseException as error:  # The module can raise any class.
+        except BaseException as error:  # The module can raise an exception of any class.
             raise self.error(_reason(error), self._line_of(error)) from None
 
     def error(self, reason: str, line: int | None = None) -> UserError:
