@@ -171,7 +171,7 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
     config = make_transform_config(arguments)
-    make_job(config)  # reports errors early
+    make_job(config)  # reports errors before Beam is imported
     _tell(_import("transform.run_transform").run_transform(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "transform")))
 
 

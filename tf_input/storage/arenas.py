@@ -1,4 +1,4 @@
-"""Memory that is used again: to ask the system for fresh pages takes longer than to read into them."""
+"""A pool of memory buffers. To allocate new pages takes longer than to read data into them."""
 
 import contextlib
 import mmap
@@ -10,9 +10,9 @@ class Piece(NamedTuple):
     """A part of an arena.
 
     Attributes:
-        memory: The memory that it is a part of. Parts of that are bytes, copied at once: the view of each would take as long as its copy.
-        begin: The place in the memory where the part begins.
-        num_bytes: The length of the part, in bytes.
+        memory: The memory of the arena. Slices of it are copies as bytes, which are as fast as memory views.
+        begin: The offset of the part in the memory, in bytes.
+        num_bytes: The length of the part in bytes.
     """
 
     memory: mmap.mmap | bytes
@@ -21,19 +21,19 @@ class Piece(NamedTuple):
 
     @property
     def view(self) -> memoryview:
-        """It as it lies there."""
+        """A view of the part, without a copy."""
         return memoryview(self.memory)[self.begin : self.begin + self.num_bytes]
 
 
 class Arena:
-    """A piece of memory, of which parts are taken one after the other.
+    """A memory buffer from which parts are allocated one after the other.
 
     Args:
-        num_bytes: How much it is. What is not touched takes no memory.
+        num_bytes: The size of the buffer in bytes. Pages that are never used take no memory.
 
     Attributes:
-        num_bytes: How much it is.
-        num_touched: How much of it was taken at most, and so takes memory.
+        num_bytes: The size of the buffer in bytes.
+        num_touched: The maximum number of bytes that were ever allocated, which take memory.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -43,7 +43,7 @@ class Arena:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> Piece:
-        """So many bytes that nobody else has; fresh ones if there are none left."""
+        """Allocates a part of the given size in bytes. If the buffer is full, allocates new memory instead."""
         with self._lock:
             begin = self._taken
             if begin + num_bytes > self.num_bytes:
@@ -53,45 +53,45 @@ class Arena:
         return Piece(self._memory, begin, num_bytes)
 
     def clear(self) -> None:
-        """All that was taken is free again."""
+        """Frees all parts."""
         self._taken = 0
 
 
-# Arenas that wait to be used again, the last one at the end. They are the process's, as passes follow each other, of one split or another, and
-# what a pass has read into would else go back to the system and be asked of it again: of tiny records that is a fourth of the time.
+# Unused arenas, the latest at the end. All iterations of all splits in the process share them, because allocating new
+# memory for each iteration takes a quarter of the reading time of tiny records.
 _free: list[Arena] = []
-_MAX_FREE_BYTES = 384 << 20  # as much as the windows of a `read_buffer` that nobody has set, with an epoch's first ones, which are smaller
+_MAX_FREE_BYTES = 384 << 20  # the windows of the default `read_buffer`, with the smaller first windows of an epoch
 
 
 def borrow_arena(num_bytes: int) -> Arena:
-    """One that is large enough, and not much larger."""
+    """Returns an unused arena of at least the given size and at most twice the size, or a new arena."""
     for arena in sorted(_free, key=lambda one: one.num_bytes):
         if num_bytes <= arena.num_bytes <= 2 * num_bytes:
-            with contextlib.suppress(ValueError):  # another thread was first
+            with contextlib.suppress(ValueError):  # another thread has taken the arena
                 _free.remove(arena)
                 return arena
     _make_room(num_bytes)
-    return Arena(num_bytes + num_bytes // 2)  # for the next ones, which may be somewhat larger
+    return Arena(num_bytes + num_bytes // 2)  # the next window may be somewhat larger
 
 
 def return_arena(arena: Arena) -> None:
-    """Takes one back, into which nobody reads any more."""
+    """Returns an arena to the pool. No thread may still write to the arena."""
     arena.clear()
     _free.append(arena)
     _make_room(0)
 
 
 def _make_room(num_bytes: int) -> None:
-    """Lets go of those that have waited longest, where with so many bytes there would be too many."""
+    """Releases the oldest unused arenas until `num_bytes` more fit into the limit of the pool."""
     while _free and sum(one.num_touched for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
-        with contextlib.suppress(IndexError):  # another thread was first
+        with contextlib.suppress(IndexError):  # another thread has emptied the pool
             _free.pop(0)
 
 
 def _map(num_bytes: int) -> mmap.mmap:
-    """Fresh memory, not shared with processes that are forked off; in large pages, which take less time to fill, where there are some."""
+    """Allocates private memory, which forked processes do not share, in huge pages if the system has them."""
     memory = mmap.mmap(-1, max(1, num_bytes), access=mmap.ACCESS_COPY)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -1,4 +1,4 @@
-"""Remote files on a local disk, filled as they are read: each byte is asked for once, whoever reads it, and in whichever epoch."""
+"""A cache of remote files on a local disk. Each byte is downloaded once for all epochs and all processes."""
 
 import contextlib
 import itertools
@@ -15,26 +15,27 @@ from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.local_files import LocalFiles
 from tf_input.storage.paths import join
 
-BLOCK_BYTES = 8 << 20  # that are kept, and removed, together
-_HEADER = struct.Struct("<QI")  # of a block: how many bytes follow, and their CRC-32C
+BLOCK_BYTES = 8 << 20  # the unit that is stored and removed
+_HEADER = struct.Struct("<QI")  # of a block file: the number of bytes that follow, and their CRC-32C
 
 
 class CachedFiles:
-    """Files of one data set, of which blocks are kept in a folder. Its methods are those of `Files`.
+    """Reads the files of a dataset through a cache of blocks in a local folder. It implements `Files`.
 
-    A block is a file of its own, written under another name and then renamed. Of processes or threads that want the same one, one
-    fetches it and the others wait; adjacent ones are fetched by one request. Before a process uses one for the first time it is checked
-    as a whole; one that is damaged, or gone, is fetched again. Where there is no room, or the disk fails, the read goes on without it.
+    Each block is a separate file, which is written under a temporary name and then renamed. If several processes or
+    threads need the same block, the first one downloads the block and the others wait. A single request downloads
+    adjacent blocks. A process verifies the checksum of a block before its first use. Corrupt or missing blocks are
+    downloaded again. If the cache is full or its disk fails, files are read without the cache.
 
     Args:
-        files: The files that the blocks are read from.
-        directory: The directory of the data set.
-        folder: The folder of its blocks, in the cache directory.
-        cache_bytes: The number of bytes that may lie in the cache directory; see `CacheRoom`.
+        files: The remote files.
+        directory: The directory of the dataset.
+        folder: The folder for the blocks of the dataset, in the cache directory.
+        cache_bytes: The maximum number of bytes in the cache directory (see `CacheRoom`).
 
     Attributes:
-        source: The files that they are read from, for what is not to be kept.
-        folder: The folder of the data set's blocks, in the cache directory.
+        source: The remote files, for reads that bypass the cache.
+        folder: The folder for the blocks of the dataset, in the cache directory.
     """
 
     is_local = False
@@ -45,7 +46,7 @@ class CachedFiles:
         self._directory = join(directory, "")
         self._room = CacheRoom(folder, cache_bytes)
         self._local = LocalFiles()
-        self._checked: dict[str, int] = {}  # blocks, and how many bytes they have
+        self._checked: dict[str, int] = {}  # sizes of the verified blocks in bytes, by path
 
     def __reduce__(self) -> tuple[type["CachedFiles"], tuple]:
         return CachedFiles, self._arguments
@@ -85,14 +86,18 @@ class CachedFiles:
         self._local.release()
 
     def can_hold(self, sizes: Mapping[str, int]) -> bool:
-        return self.source.can_hold(sizes) or self._room.can_hold(self._blocks_of(sizes))  # what is on a disk already need not be kept
+        return self.source.can_hold(sizes) or self._room.can_hold(self._blocks_of(sizes))  # local files need no cache
 
     def room_for(self, sizes: Mapping[str, int]) -> int:
-        """How many bytes the cache directory must have room for to hold these files, and what else is in use there."""
+        """Returns the `cache_bytes` that these files and the datasets in use need together.
+
+        Args:
+            sizes: The sizes of the files in bytes, by path.
+        """
         return self._room.needed(self._blocks_of(sizes))
 
     def _blocks_of(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The blocks of files, and what each takes."""
+        """Returns the sizes in bytes of the block files that store the given files, by path."""
         return {
             self._block(path, index): _HEADER.size + min(BLOCK_BYTES, num_bytes - index * BLOCK_BYTES)
             for path, num_bytes in sizes.items()
@@ -103,7 +108,7 @@ class CachedFiles:
         return any([self._forget(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])
 
     def _kept(self, path: str, part: "_Part") -> bytes | None:
-        """A part of a block that is kept; None where it is not."""
+        """Returns a part of a cached block, or None if the block is missing or corrupt."""
         block = self._block(path, part.index)
         try:
             if (num_bytes := self._checked.get(block)) is None:
@@ -119,13 +124,13 @@ class CachedFiles:
         except FileNotFoundError:
             self._checked.pop(block, None)
             return None
-        except OSError:  # its disk is broken there
+        except OSError:  # a disk error
             pass
         self._forget(block)
         return None
 
     def _fetch(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
-        """Parts that are not to be kept, and no byte more."""
+        """Downloads parts of blocks without caching them."""
         found = {}
         for group in _adjacent(parts):
             begin = group[0].begin
@@ -136,12 +141,12 @@ class CachedFiles:
     def _fetch_and_keep(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
         with contextlib.ExitStack() as stack:
             try:
-                # In ascending order, as all do: nobody waits for one who waits for him.
+                # All threads lock blocks in ascending order, which prevents deadlocks.
                 locked = {part.index: stack.enter_context(self._alone(self._block(path, part.index))) for part in parts}
             except OSError as error:
                 self._room.close(f"{error}")
                 return self._fetch(path, parts)
-            found = {part.index: self._kept(path, part) for part in parts}  # some by those who were quicker
+            found = {part.index: self._kept(path, part) for part in parts}  # other threads may have stored some
             for group in _adjacent([part for part in parts if found[part.index] is None]):
                 origin = group[0].index * BLOCK_BYTES
                 data = self.source.read_range(path, origin, len(group) * BLOCK_BYTES)
@@ -160,12 +165,12 @@ class CachedFiles:
                 file.write(_header(data))
                 file.write(data)
             os.replace(f"{block}{PART}", block)
-        except OSError as error:  # the disk is full, say
+        except OSError as error:  # for example, a full disk
             self._room.close(f"{error}")
 
     @contextlib.contextmanager
     def _alone(self, block: str) -> Iterator[int]:
-        """The unfinished file of a block, which nobody else writes meanwhile; it is gone afterwards."""
+        """Context manager for the exclusively locked temporary file of a block, which is removed on exit."""
         if not self.folder.is_dir():
             raise FileNotFoundError(f"{self.folder} was removed")
         os.makedirs(os.path.dirname(block), exist_ok=True)
@@ -191,12 +196,12 @@ class CachedFiles:
 
 
 class _Part:
-    """The part of a block that is wanted.
+    """The byte range of a block that is requested.
 
     Attributes:
-        index: The place of the block in its file.
-        first, stop: The first byte that is wanted, and the one behind the last, counted in the block.
-        begin, end: The first byte that is wanted, and the one behind the last, counted in the file.
+        index: The index of the block in its file.
+        first, stop: The begin and the end of the byte range, relative to the block.
+        begin, end: The begin and the end of the byte range, relative to the file.
     """
 
     def __init__(self, index: int, begin: int, end: int) -> None:
@@ -207,7 +212,7 @@ class _Part:
 
 
 def kept_bytes(num_bytes: int) -> int:
-    """What a file of so many bytes takes in a cache."""
+    """Returns the number of bytes that a file of `num_bytes` takes in the cache."""
     return num_bytes + _HEADER.size * len(_blocks(0, num_bytes))
 
 
@@ -220,6 +225,6 @@ def _blocks(begin: int, end: int) -> range:
 
 
 def _adjacent(parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Parts in groups, each of blocks that lie one after the other."""
+    """Groups parts of adjacent blocks."""
     groups = itertools.groupby(enumerate(parts), lambda numbered: numbered[1].index - numbered[0])
     return [[part for _, part in group] for _, group in groups]

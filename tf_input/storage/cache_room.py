@@ -1,4 +1,4 @@
-"""How much a cache directory may hold, of which all processes of a machine and all data sets take their parts."""
+"""The size limit of a cache directory, which all processes and datasets on a machine share."""
 
 import contextlib
 import itertools
@@ -10,32 +10,33 @@ import threading
 import weakref
 from typing import Iterator, Mapping, NamedTuple
 
-BLOCK, PART = ".block", ".part"  # what a file in a cache is called that is whole, or not yet
+BLOCK, PART = ".block", ".part"  # suffixes of complete and temporary block files
 
-_MARK = ".recordmill-cache"  # in a folder that is ours; locked while a data set is open, shared by those who have it open
-_LEDGER = ".recordmill-cache-bytes"  # beside these folders: how many bytes they hold, about; itself the lock of who changes it
-_DISK_BYTES = 4096  # of which a file takes whole ones
-_FREE = 20  # a twentieth of the disk is left free where there is no limit
+_MARK = ".recordmill-cache"  # marks a folder of the cache; readers of the dataset hold a shared lock on it
+_LEDGER = ".recordmill-cache-bytes"  # the approximate size of all folders; also the lock for changes of the size
+_DISK_BYTES = 4096  # block size of the file system
+_FREE = 20  # without a limit, 1/20 of the disk stays free
 
 _logger = logging.getLogger("tf_input")
 
 
 class CacheRoom:
-    """The room that a data set has in a cache directory.
+    """Allocates space in a cache directory for the blocks of a dataset.
 
-    What is in use is never removed, and all that an open data set has is: an epoch reads each byte once, so to make room for the
-    next block by removing one of its own would leave nothing for the next epoch. Where all room is taken, no more is kept.
-    Otherwise that goes first which belongs to the data set that was opened longest ago, and of that the oldest.
+    Blocks of open datasets are never removed. An epoch reads each byte once, so that a cache that replaces its own
+    blocks would contain nothing useful for the next epoch. If the cache needs space, it removes the blocks of the
+    dataset that was opened the longest time ago, the oldest blocks first. If no blocks can be removed, no more blocks
+    are cached.
 
     Args:
-        folder: The folder of the data set, in the cache directory; it is made.
-        cache_bytes: The number of bytes that may lie in the cache directory; None: as many as its disk has room for.
+        folder: The folder of the dataset in the cache directory. It is created.
+        cache_bytes: The maximum number of bytes in the cache directory. None means no limit except the free disk space.
 
     Attributes:
-        is_full: Whether nothing more is kept, by this process, until it opens the data set anew.
+        is_full: Whether this process caches no more blocks until it opens the dataset again.
 
     Raises:
-        OSError: The folder can't be made, or locked.
+        OSError: The folder cannot be created or locked.
     """
 
     def __init__(self, folder: pathlib.Path, cache_bytes: int | None) -> None:
@@ -44,12 +45,20 @@ class CacheRoom:
         self._telling = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         mark = open(folder / _MARK, "ab")
-        weakref.finalize(self, mark.close)  # and the lock is gone with this object
+        weakref.finalize(self, mark.close)  # releases the lock together with this object
         _lock(mark.fileno(), shared=True)
         os.utime(folder / _MARK)
 
     def take(self, num_bytes: int, unfinished: int) -> bool:
-        """Whether there is room for so many bytes more, which an open file takes at once; it is made where that is possible."""
+        """Allocates space for a temporary file, and removes old blocks if necessary.
+
+        Args:
+            num_bytes: The size of the file in bytes, to which the file is extended.
+            unfinished: The file descriptor of the file.
+
+        Returns:
+            Whether there is enough space.
+        """
         if self.is_full:
             return False
         if self._cache_bytes is None and self._disk_has(num_bytes):
@@ -57,7 +66,7 @@ class CacheRoom:
             return True
         with self._ledger() as ledger:
             found = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
-            if found:  # before anybody counts again
+            if found:  # before the lock is released, so that other processes count the file
                 os.ftruncate(unfinished, num_bytes)
         if not found:
             taken = f"the {self._cache_bytes:,} bytes of cache_bytes are taken by data sets that are open"
@@ -65,7 +74,11 @@ class CacheRoom:
         return found
 
     def can_hold(self, blocks: Mapping[str, int]) -> bool:
-        """Whether blocks, by their paths and what each takes, are there all together once each was asked for."""
+        """Returns whether all blocks fit into the cache at the same time.
+
+        Args:
+            blocks: The sizes of the block files in bytes, by path.
+        """
         missing = [num_bytes for path, num_bytes in blocks.items() if not os.path.exists(path)]
         if not missing or self.is_full:
             return not missing
@@ -76,14 +89,18 @@ class CacheRoom:
         return self._disk_has(sum(-(-num_bytes // _DISK_BYTES) * _DISK_BYTES for num_bytes in missing) - unused)
 
     def needed(self, blocks: Mapping[str, int]) -> int:
-        """How many bytes blocks take, and with them all else in the directory that is in use and stays."""
+        """Returns the total size in bytes of the given blocks and of all other blocks that are in use.
+
+        Args:
+            blocks: The sizes of the block files in bytes, by path.
+        """
         with _unused(self._directory) as removable:
             unused = {one.path for one in removable}
         others = [one for one in _kept(self._directory) if one.path not in unused and one.path.removesuffix(PART) not in blocks]
         return sum(one.num_bytes for one in others) + sum(blocks.values())
 
     def close(self, reason: str) -> None:
-        """Keeps no more, and says so once."""
+        """Stops caching and logs the reason once."""
         with self._telling:
             told, self.is_full = self.is_full, True
         if not told:
@@ -104,7 +121,7 @@ class CacheRoom:
     def _take_share(self, num_bytes: int, ledger: int) -> bool:
         total = int(os.pread(ledger, 32, 0) or 0)
         if total + num_bytes > self._cache_bytes:
-            total = sum(one.num_bytes for one in _kept(self._directory))  # what killed processes took, or users removed, is not there
+            total = sum(one.num_bytes for one in _kept(self._directory))  # the ledger may be too high
             with _unused(self._directory) as removable:
                 while total + num_bytes > self._cache_bytes and (oldest := next(removable, None)) is not None:
                     oldest.remove()
@@ -126,7 +143,7 @@ class CacheRoom:
 class _Kept(NamedTuple):
     """A file in a cache."""
 
-    opened: float  # when its data set last was
+    opened: float  # time when its dataset was last opened
     written: float
     path: str
     num_bytes: int
@@ -135,16 +152,16 @@ class _Kept(NamedTuple):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(self.path))  # the file that it was a block of, if it was the last one
+            os.rmdir(os.path.dirname(self.path))  # the folder, if it is empty
 
 
 def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Those that are ours."""
+    """Returns the folders that belong to the cache."""
     return [one for one in directory.iterdir() if (one / _MARK).is_file()]
 
 
 def _kept(directory: pathlib.Path) -> Iterator[_Kept]:
-    """What lies in a cache directory, as far as it is ours."""
+    """Returns the block files in a cache directory."""
     return itertools.chain.from_iterable(map(_kept_of, _folders(directory)))
 
 
@@ -160,7 +177,10 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
 
 @contextlib.contextmanager
 def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
-    """What no open data set has, the oldest first; nobody opens one of these data sets meanwhile."""
+    """Context manager for the block files of all datasets that are not open, the oldest first.
+
+    These datasets cannot be opened inside the block.
+    """
     with contextlib.ExitStack() as stack:
         found = []
         for folder in _folders(directory):
@@ -172,10 +192,12 @@ def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
 
 
 def lock_part(path: str) -> int:
-    """Opens an unfinished file, alone: who wants the same waits for who has it, and a process that dies lets go of it.
+    """Opens a temporary file with an exclusive lock.
+
+    Other callers wait until the descriptor is closed or its process ends.
 
     Returns:
-        A descriptor, to be closed.
+        A file descriptor, which the caller must close.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -183,7 +205,7 @@ def lock_part(path: str) -> int:
             _lock(descriptor)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
-        except FileNotFoundError:  # whoever had it has finished it
+        except FileNotFoundError:  # the previous holder has renamed or removed the file
             pass
         except BaseException:
             os.close(descriptor)
@@ -192,6 +214,6 @@ def lock_part(path: str) -> int:
 
 
 def _lock(descriptor: int, *, shared: bool = False, wait: bool = True) -> None:
-    import fcntl  # not on Windows, where only caches need it
+    import fcntl  # missing on Windows, where caches do not work
 
     fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))

@@ -1,7 +1,8 @@
-"""Where each cloud's own tools look for keys and endpoints, as obstore's options; obstore itself looks in the environment.
+"""Finds keys and endpoints in the places where each cloud's own tools look, and returns them as options for obstore.
 
-What obstore alone would do where there are none is to wait for the metadata server of a cloud that this is not; here that is asked
-once, for a moment. Without any keys requests are not signed: public data are read, and others say what is missing.
+obstore itself looks only in environment variables. Without keys, it waits for the metadata server of a cloud, even on
+machines outside that cloud. These functions ask the metadata server only once, with a short timeout. If there are no
+keys, requests are not signed. They can read public data, and for other data the error names the missing keys.
 """
 
 import http.client
@@ -46,7 +47,7 @@ _AZURE_KEYS = (
 
 
 def google_options() -> dict[str, Any]:
-    """Returns the options with which obstore's GCSStore finds the user's credentials, or asks without any."""
+    """Returns the options for obstore's GCSStore with the user's credentials, or for unsigned requests."""
     if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
         url = emulator if "://" in emulator else f"http://{emulator}"
         unsigned = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
@@ -60,21 +61,21 @@ def google_options() -> dict[str, Any]:
 
 
 def amazon_options() -> dict[str, Any]:
-    """Returns the options with which obstore's S3Store finds the user's credentials, or asks without any."""
+    """Returns the options for obstore's S3Store with the user's credentials, or for unsigned requests."""
     if any(os.environ.get(name) for name in _AMAZON_KEYS):
         return {}
     if importlib.util.find_spec("boto3") is None:
         return {} if _has_amazon_role() else {"skip_signature": True}
     from obstore.auth.boto3 import Boto3CredentialProvider
 
-    try:  # profiles, single sign-on, the machine's role
+    try:  # finds profiles, single sign-on and the machine's role
         return {"credential_provider": Boto3CredentialProvider()}
-    except ValueError:  # none of them
+    except ValueError:  # no credentials
         return {"skip_signature": True}
 
 
 def azure_options() -> dict[str, Any]:
-    """Returns the options with which obstore's AzureStore finds the user's credentials, or asks without any."""
+    """Returns the options for obstore's AzureStore with the user's credentials, or for unsigned requests."""
     if any(os.environ.get(name) for name in _AZURE_KEYS):
         return {}
     is_azure = _answers(_METADATA_HOST, "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"})
@@ -82,7 +83,7 @@ def azure_options() -> dict[str, Any]:
 
 
 def missing_keys(scheme: str) -> str:
-    """What to say where a request was refused that was not signed, because there are no keys; else nothing."""
+    """Returns advice for the error message of a rejected request, or "" if requests to the scheme are signed."""
     options, where = {
         "gs": (google_options, "`gcloud auth application-default login` makes some, GOOGLE_APPLICATION_CREDENTIALS names a file of them"),
         "s3": (amazon_options, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are some, so is the role of a machine, and, with boto3 installed, those of AWS_PROFILE"),
@@ -96,23 +97,23 @@ def _is_google_machine() -> bool:
 
 
 def _has_amazon_role() -> bool:
-    """Whether this is a machine of Amazon's with a role, whose keys obstore gets from the metadata server."""
+    """Returns whether this is an EC2 machine with a role. obstore gets the role's keys from the metadata server."""
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return False
     host = os.environ.get("AWS_METADATA_ENDPOINT", _METADATA_HOST).rpartition("://")[2].rstrip("/")
     token = _ask(host, "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, method="PUT")
-    if not token:  # not of Amazon's, which have had tokens since 2019
+    if not token:  # not an EC2 machine: EC2 has had tokens since 2019
         return False
     return bool(_ask(host, "/latest/meta-data/iam/security-credentials/", {"X-aws-ec2-metadata-token": token.decode()}))
 
 
 def _answers(host: str, path: str, headers: dict[str, str], header: str = "") -> bool:
-    """Whether the metadata server of a cloud answers."""
+    """Returns whether the metadata server of a cloud responds."""
     return _ask(host, path, headers, header) is not None
 
 
 def _ask(host: str, path: str, headers: dict[str, str], header: str = "", method: str = "GET") -> bytes | None:
-    """The answer of a cloud's metadata server; None if it gives no answer, or not the header that is expected."""
+    """Returns the response of a cloud's metadata server, or None without a response or without the expected header."""
     connection = http.client.HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:
         connection.request(method, path, headers=headers)

@@ -1,4 +1,4 @@
-"""Damaged records: what is said of them, and how they are counted where they are left out."""
+"""Descriptions of corrupt records, and a count of the corrupt records that are skipped."""
 
 import logging
 import threading
@@ -11,14 +11,14 @@ _logger = logging.getLogger("tf_input")
 
 
 class DamagedRecord(NamedTuple):
-    """A record that can't be read.
+    """A record that cannot be read.
 
     Attributes:
         shard: The path or URL of the shard.
-        record: The number of the record in the shard, from 0.
-        offset: The place of the record in the shard, in bytes.
-        reason: The text that says what was found.
-        count: The number of records from there on that can't be read either, with itself.
+        record: The index of the record in the shard, from 0.
+        offset: The offset of the record in the shard, in bytes.
+        reason: A description of the problem.
+        count: The number of consecutive unreadable records that begin with this record.
     """
 
     shard: str
@@ -33,14 +33,14 @@ class DamagedRecord(NamedTuple):
 
 
 class DamagedRecords:
-    """Those that were left out, each once; `len` counts them."""
+    """The corrupt records that were skipped, each once. `len` returns their number."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], DamagedRecord] = {}
         self._lock = threading.Lock()
 
     def add(self, damaged: DamagedRecord) -> None:
-        """Each is counted, and the first ones are logged, once."""
+        """Adds a corrupt record unless it is already known, and logs the first ten."""
         with self._lock:
             if (place := (damaged.shard, damaged.record)) in self._found:
                 return

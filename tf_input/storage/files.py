@@ -1,19 +1,19 @@
-"""What is asked of files, wherever they lie."""
+"""The interface of classes that read local or remote files."""
 
 from typing import Mapping, Protocol, Sequence
 
 from tf_input.storage.fingerprints import Fingerprints
 
-NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # a fact about the file; any other OSError is none
+NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # any other OSError may be temporary
 
 
 class Files(Protocol):
-    """Reads files; any number of threads may do so at a time, and a copy in another process.
+    """Reads files in any number of threads, and after pickling also in other processes.
 
-    Failures are OSErrors that name the path, and one of `NOT_THERE` where there is no such file.
+    Failures raise an `OSError` that names the path. If the file does not exist, the error is one of `NOT_THERE`.
 
     Attributes:
-        is_local: Whether paths are those of files on this machine, or on a mount, which others can open too.
+        is_local: Whether the files are on a local disk or a mounted file system, so that other programs can open them.
     """
 
     is_local: bool
@@ -22,30 +22,43 @@ class Files(Protocol):
         """Reads a whole file."""
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
-        """Reads a part of a file: fewer bytes where it ends, none after its end."""
+        """Reads a part of a file. Returns fewer bytes if the file ends before the end of the part."""
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
-        """Reads a part of a file into a buffer, and returns how many bytes that were: fewer than it has where the file ends."""
+        """Reads a part of a file into a buffer and returns the number of bytes, which is smaller if the file ends."""
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
-        """Bytes of each of a directory's files. None: it is missing, and never that nobody could say, which is an OSError.
+        """Returns the sizes in bytes of files in a directory, with None for missing files.
 
-        An object store is asked for a list, a thousand objects a request. A web server has none, and is asked for each file (HEAD).
+        Object stores are asked for lists, with a thousand objects in each request. Web servers have no lists, so each
+        file needs a HEAD request.
+
+        Raises:
+            OSError: The size of a file is unknown.
         """
 
     def copy_directory(self, path: str, copy: str) -> None:
-        """Copies all that lies in a directory to a local one, which is made."""
+        """Copies all files in a directory to a new local directory."""
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
-        """Drops what a cache has of a range that was found damaged; False: it has nothing, and reading it again is no use."""
+        """Removes a corrupt byte range from the cache. Returns whether the cache contained a part of the range.
+
+        If it returns False, reading the range again is useless.
+        """
 
     def watch(self, fingerprints: Fingerprints) -> None:
-        """Checks each shard from now on: when its file is opened, or, of a store, when one of its ends is read and at the first read after
-        `release`."""
+        """Enables the check of each shard's fingerprint.
+
+        A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are
+        read, and at the first read after `release`.
+        """
 
     def release(self) -> None:
-        """Closes what is open, which is opened again for who reads on."""
+        """Closes all open files. Later reads open files again."""
 
     def can_hold(self, sizes: Mapping[str, int]) -> bool:
-        """Whether files, by their paths and lengths, are on a disk of this machine, where single records are at hand, or will be once they
-        were read."""
+        """Returns whether files are on a local disk, or will be after their first read, so that random access is fast.
+
+        Args:
+            sizes: The sizes of the files in bytes, by path.
+        """

@@ -1,7 +1,7 @@
-"""Whether a shard is the one that the manifest names: looked at when its file is opened, or when its ends are read from a store.
+"""Checks that the files of shards are the files that the manifest describes.
 
-A shard's records are valid wherever the file comes from, so nothing else tells that another dataset has taken its place, or that two shards
-were swapped.
+A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are read. The
+records of another dataset or of swapped shards are valid records, so only this check detects such files.
 """
 
 import os
@@ -12,22 +12,23 @@ import google_crc32c
 from tf_input.dataset_format import MANIFEST, ShardInfo, read_fingerprint
 from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, find_damage, frame_bytes
 
-# Reads a number of bytes of an open file, from an offset.
+# A function that reads from an offset a number of bytes of an open file.
 ReadRange = Callable[[int, int], bytes]
 
 _BLOCK_BYTES = 4 << 20
 
 
 class ReplacedShardError(ValueError):
-    """The file of a shard is not the one that the manifest names. It is no damage, and `on_error="skip"` does not skip it."""
+    """The file of a shard is not the file that the manifest describes. `on_error="skip"` does not skip this error."""
 
 
 class Fingerprints:
     """Checks the shards of a dataset as they are opened.
 
     Args:
-        shards: Path -> entry in the manifest, for each shard.
-        last_offset: A function from a shard to the offset of its last record, which is called only if a checksum differs.
+        shards: The entries of the shards in the manifest, by path.
+        last_offset: A function that returns the offset of a shard's last record. It is called only if a checksum
+            differs.
     """
 
     def __init__(self, shards: Mapping[str, ShardInfo], last_offset: Callable[[ShardInfo], int]) -> None:
@@ -42,12 +43,12 @@ class Fingerprints:
 
         Args:
             path: The path of the shard.
-            read: Reads a part of the file that was opened.
-            status: The status of a local file; None: it has none.
+            read: A function that reads a part of the opened file.
+            status: The status of a local file, or None for a remote file.
 
         Raises:
-            OSError: The file can't be read.
-            ReplacedShardError: It is another shard, or changed since it was opened first.
+            OSError: The file cannot be read.
+            ReplacedShardError: The file is another shard, or it has changed since it was first opened.
         """
         shard, identity = self._shards[path], status and (status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._identities.get(path)
@@ -67,14 +68,15 @@ class Fingerprints:
             self._identities[path] = identity
 
     def check_part(self, path: str, begin: int, data: memoryview | bytes, read: ReadRange, *, is_first: bool) -> None:
-        """Checks a part of a shard that was read anyway, if it has one of the shard's ends.
+        """Checks a part of a shard, if it contains the first record or the last bytes of the shard.
 
         Args:
             path: The path of the shard.
             begin: The offset of the part.
             data: The bytes of the part.
-            read: Reads another part of the shard.
-            is_first: Whether nothing of the shard was checked yet, so that its last bytes are read if the part has neither end.
+            read: A function that reads another part of the shard.
+            is_first: Whether the shard was not checked before. If so, and if the part contains neither end, the shard's
+                last bytes are read and checked.
 
         Raises:
             OSError, ReplacedShardError: As in `check`.
@@ -92,7 +94,10 @@ class Fingerprints:
 
 
 def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardInfo], int]) -> str:
-    """Describes why a file is another shard; empty if it is the right one, or only corrupt, which its records show."""
+    """Describes the difference if a file is another shard. Returns "" for the right file and for a corrupt file.
+
+    Corruption is detected later, when the records are read.
+    """
     found = read_fingerprint(read, shard.num_bytes)
     if found is None or found == shard.fingerprint:
         return ""
@@ -103,7 +108,7 @@ def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardI
         num_bytes = frame_bytes(read(begin, HEADER_BYTES)) or FRAME_BYTES
         if find_damage(read(begin, num_bytes), num_bytes):
             return ""
-    except ValueError:  # the index is another one, too
+    except ValueError:  # the index belongs to another shard, too
         pass
     return f"its {place} record has checksum {found[index]:08x}; expected {shard.fingerprint[index]:08x}"
 

@@ -1,6 +1,7 @@
-"""The frames of TFRecord files, taken apart and checked, many at a time.
+"""Parses and checks the frames of TFRecord files, many at a time.
 
-A record is the length of its data (uint64), that length's checksum (uint32), the data, and their checksum; all little-endian.
+A record consists of the length of its data (uint64), the checksum of the length (uint32), the data, and the checksum of
+the data (uint32). All numbers are little-endian.
 """
 
 from typing import Sequence
@@ -14,18 +15,18 @@ FRAME_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 
 
 def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> list[bytes | None]:
-    """Takes records out of pieces of shards.
+    """Extracts records from byte ranges of shards.
 
     Args:
-        pieces: The piece that each record is looked for in.
-        begins, ends: The places of the records in their pieces, int64 [n]; they may be outside.
+        pieces: The byte range that contains each record.
+        begins, ends: The begins and ends of the records in their byte ranges, int64 [n]. They may be out of bounds.
 
     Returns:
-        The data of each; None for one that is damaged.
+        The data of each record, or None for a corrupt record.
     """
     num_bytes = np.array([len(piece) for piece in pieces], np.int64)
     is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= num_bytes)
-    if not is_there.all():  # zeros stand for these: their checksums are wrong
+    if not is_there.all():  # zeros have wrong checksums, so these records count as corrupt
         pieces = [piece if there else bytes(FRAME_BYTES) for piece, there in zip(pieces, is_there.tolist())]
         begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
     extents = list(zip(pieces, begins.tolist(), ends.tolist()))
@@ -40,7 +41,7 @@ def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
 
 
 def frame_bytes(header: bytes) -> int | None:
-    """How many bytes a record takes in its shard, by the first ones of its frame; None where these are none, or are damaged."""
+    """Returns the size in bytes of a record with its frame, from the frame's header. None if the header is corrupt."""
     length, checksum = header[:LENGTH_BYTES], header[LENGTH_BYTES:HEADER_BYTES]
     if len(checksum) < CHECKSUM_BYTES or int(_checksums([length])[0]) != int.from_bytes(checksum, "little"):
         return None
@@ -48,11 +49,11 @@ def frame_bytes(header: bytes) -> int | None:
 
 
 def find_damage(frame: bytes, num_bytes: int) -> str:
-    """What is wrong with a record; "" if nothing is.
+    """Describes the corruption of a record. Returns "" for a valid record.
 
     Args:
-        frame: The bytes that were read of the record.
-        num_bytes: The number of bytes that it should have, by the index.
+        frame: The bytes of the record with its frame.
+        num_bytes: The size of the frame in bytes, according to the index.
     """
     if len(frame) < num_bytes:
         return f"the shard ends after {len(frame)} of its {num_bytes} bytes"
@@ -71,10 +72,10 @@ def find_damage(frame: bytes, num_bytes: int) -> str:
 
 
 def _checksums(data: Sequence[bytes]) -> np.ndarray:
-    """The masked CRC-32C of each: uint32 [n]."""
+    """Returns the masked CRC-32C of each item: uint32 [n]."""
     return mask_checksums(np.array([google_crc32c.value(one) for one in data], np.uint32))
 
 
 def mask_checksums(checksums: np.ndarray) -> np.ndarray:
-    """CRC-32C as TFRecord files have it, turned and shifted: uint32 [n] of uint32 [n]."""
+    """Masks CRC-32C checksums (uint32 [n]) as in TFRecord files: uint32 [n]."""
     return (checksums >> 15 | checksums << 17) + np.uint32(0xA282EAD8)

@@ -1,4 +1,4 @@
-"""Index files: the place of each record in its shard."""
+"""Index files, which contain the offset of each record in its shard."""
 
 from typing import Callable, Sequence
 
@@ -9,38 +9,38 @@ from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, MANIFEST, IndexRow,
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import FRAME_BYTES, HEADER_BYTES, frame_bytes
 
-MAX_HELD_BYTES = 1 << 20  # of an index that is read whole, where each request takes a moment
+MAX_HELD_BYTES = 1 << 20  # size limit of remote indexes that are read into memory as a whole
 
 _ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
 
 _NONE = np.zeros(0, np.uint64)
-_NEAR_ROWS = (1 << 20) // INDEX_ROW.size  # a request more takes as long as so many rows
-_TOGETHER_ROWS = (8 << 20) // INDEX_ROW.size  # that one request reads at most
+_NEAR_ROWS = (1 << 20) // INDEX_ROW.size  # reading these rows takes as long as another request
+_TOGETHER_ROWS = (8 << 20) // INDEX_ROW.size  # upper bound for a request
 
-_MAX_STEPS_BACK = 256  # over records whose frames do not say where they end, to one that does
+_MAX_STEPS_BACK = 256  # number of preceding records that `check` searches for a valid frame
 _ADVICE = "copy both anew from where they were made, or prepare the data set again: the same command writes the same bytes"
 
 
 class DamagedIndexError(ValueError):
-    """An index says otherwise than its shard: not a record is damaged, but what says where records lie."""
+    """An index contradicts its shard. The index is corrupt, not the records."""
 
 
 class ShardIndex:
-    """The rows of one index file, which are kept in memory, or read as they are looked up.
+    """The rows of an index file, which are in memory or are read when they are looked up.
 
-    An index in memory is compared with its checksum in the manifest. Of any other only the header is; if a record is not in its place, `check`
-    says whether the index is corrupt.
+    The checksum of an index in memory is compared with the manifest. Of other indexes, only the header is checked. If a
+    record is not at its offset, `check` detects whether the index is corrupt.
 
     Args:
         path: The path of the index file.
-        shard: The shard that it belongs to.
-        data: The bytes of the file; None: `files` read it.
-        files: The files that read a few rows of it at a time; None: `data` has all of it.
+        shard: The shard of the index.
+        data: The bytes of the file, or None if `files` is given.
+        files: The object that reads a few rows at a time, or None if `data` is given.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        OSError: It can't be read.
-        ValueError: It is corrupt, of another format version, or of another shard.
+        FileNotFoundError: The file does not exist.
+        OSError: The file cannot be read.
+        ValueError: The index is corrupt, has another format version, or belongs to another shard.
     """
 
     def __init__(self, path: str, shard: ShardInfo, data: bytes | None = None, files: Files | None = None) -> None:
@@ -68,7 +68,7 @@ class ShardIndex:
 
     @classmethod
     def read(cls, path: str, shard: ShardInfo, files: Files) -> "ShardIndex":
-        """Opens an index: a local or a small one is read into memory by one request, of any other the rows that are looked up."""
+        """Opens an index. Local and small indexes are read into memory with a single request."""
         try:
             is_held = files.is_local or shard.index_bytes <= MAX_HELD_BYTES
             return cls(path, shard, files.read(path)) if is_held else cls(path, shard, files=files)
@@ -76,9 +76,9 @@ class ShardIndex:
             raise FileNotFoundError(f"index {path} is missing") from None
 
     def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where some records begin in the shard, and end: int64 [stop - first] each.
+        """Returns the begins and ends of consecutive records in the shard, in bytes: int64 [stop - first] each.
 
-        Both are within the shard; of a damaged index, a record may end before it begins.
+        All values are within the shard. If the index is corrupt, a record may end before it begins.
         """
         bounds = np.minimum(self._rows(first, min(stop + 1, self._num_rows)), np.uint64(self._num_bytes)).astype(np.int64)
         if stop == self._num_rows:
@@ -86,7 +86,7 @@ class ShardIndex:
         return bounds[:-1], bounds[1:]
 
     def extent(self, record: int) -> tuple[int, int]:
-        """Where one record begins in the shard, and ends, in bytes."""
+        """Returns the begin and the end of a record in the shard, in bytes."""
         if self._files is not None:
             begins, ends = self.extents(record, record + 1)
             return int(begins[0]), int(ends[0])
@@ -94,7 +94,11 @@ class ShardIndex:
         return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
 
     def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where records begin in the shard, and end, as `extents` has it: int64 [n] each, of int64 [n] in ascending order, each once."""
+        """Returns the begins and ends of records in the shard, in bytes: int64 [n] each.
+
+        Args:
+            records: The indexes of the records in the shard, int64 [n], in ascending order without repetitions.
+        """
         edges = np.union1d(records, records + 1)
         offsets = self.offsets(edges[edges < self._num_rows])
         offsets = np.append(offsets, np.full(len(edges) - len(offsets), self._num_bytes))
@@ -102,17 +106,17 @@ class ShardIndex:
         return offsets[places], offsets[places + 1]
 
     def labels(self) -> np.ndarray:
-        """The label of each record: int32 [n], `NO_LABEL` where it has not one class; errors as in `offsets`."""
+        """Returns the labels of all records: int32 [n], with `NO_LABEL` for records without a single class."""
         if self._files is None:
             return self._table["label"].copy()
         parts = [self._read_rows(first, min(first + _TOGETHER_ROWS, self._num_rows)) for first in range(0, self._num_rows, _TOGETHER_ROWS)]
         return np.concatenate([np.zeros(0, np.int32), *(part["label"] for part in parts)])
 
     def num_whole(self, num_bytes: int) -> int:
-        """Records that are whole in the first so many bytes of the shard.
+        """Returns the number of complete records in the first `num_bytes` bytes of the shard.
 
         Raises:
-            DamagedIndexError: Offsets are not in order.
+            DamagedIndexError: The offsets in the index are not in ascending order.
         """
         if num_bytes >= self._num_bytes:
             return self._num_rows
@@ -122,13 +126,16 @@ class ShardIndex:
         return max(0, int(np.searchsorted(offsets, num_bytes, side="right")) - 1)
 
     def offset(self, record: int) -> int:
-        """Returns the byte at which a record begins in its shard."""
+        """Returns the offset of a record in its shard, in bytes."""
         return self._held.item(record) if self._files is None else self._rows(record, record + 1).item()
 
     def offsets(self, records: Sequence[int]) -> np.ndarray:
-        """Where some records begin, which are in ascending order: int64 [n], within the shard.
+        """Returns the offsets of records in the shard, in bytes: int64 [n].
 
-        Rows that lie near each other are read together, with what is between them.
+        Rows that are close to each other are read together, including the rows between them.
+
+        Args:
+            records: The indexes of the records in the shard, in ascending order.
         """
         found = []
         wanted = np.asarray(records, np.int64)
@@ -140,11 +147,11 @@ class ShardIndex:
         return np.minimum(np.concatenate([_NONE, *found]), np.uint64(self._num_bytes)).astype(np.int64)
 
     def _rows(self, first: int, stop: int) -> np.ndarray:
-        """Offsets of some rows: uint64 [stop - first].
+        """Returns the offsets in consecutive rows: uint64 [stop - first].
 
         Raises:
-            OSError: They can't be read.
-            DamagedIndexError: The index ends before them.
+            OSError: The rows cannot be read.
+            DamagedIndexError: The index file is too short.
         """
         return self._held[first:stop] if self._files is None else self._read_rows(first, stop)["record_offset"]
 
@@ -156,15 +163,18 @@ class ShardIndex:
         return np.frombuffer(data, _ROW)
 
     def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
-        """Checks whether the index is to blame where a record seems to be damaged: its shard may say otherwise where records lie.
+        """Checks whether a corrupt index is the reason that a record seems to be corrupt.
+
+        The method compares the offsets in the index with the lengths in the frames of the shard.
 
         Args:
-            record: The number of the record in the shard.
-            read: A function from an offset in the shard and a number of bytes to these, or fewer where the shard ends.
+            record: The index of the record in the shard.
+            read: A function that takes an offset in the shard and a number of bytes and returns these bytes, or fewer
+                bytes at the end of the shard.
 
         Raises:
-            DamagedIndexError: It is.
-            OSError: What the shard says can't be read.
+            DamagedIndexError: The index is corrupt.
+            OSError: The shard cannot be read.
         """
         for one in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
             begin, end = self.offset(one), self.offset(one + 1) if one + 1 < self._num_rows else self._num_bytes
@@ -172,7 +182,7 @@ class ShardIndex:
                 raise self._damaged(f"record {one} lies from byte {begin} to byte {end} of {self._num_bytes}")
             try:
                 num_bytes = frame_bytes(read(begin, HEADER_BYTES))
-            except NOT_THERE:  # which says nothing of the index
+            except NOT_THERE:  # the index may still be valid
                 return
             if num_bytes is not None:
                 if begin + num_bytes != end:
@@ -186,7 +196,7 @@ class ShardIndex:
 
 
 def _said_bytes(header: bytes) -> int:
-    """Returns the size of an index by its header; a missing row is found when it is looked up."""
+    """Returns the size of an index in bytes, from its header. Missing rows are detected when they are looked up."""
     if len(header) < INDEX_HEADER.size:
         return len(header)
     return INDEX_HEADER.size + INDEX_HEADER.unpack(header)[3] * INDEX_ROW.size

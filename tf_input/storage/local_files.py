@@ -1,4 +1,4 @@
-"""Files on disks and mounts."""
+"""Files on local disks and mounted file systems."""
 
 import collections
 import concurrent.futures
@@ -13,13 +13,17 @@ from tf_input.storage.files import NOT_THERE
 from tf_input.storage.fingerprints import Fingerprints
 from tf_input.storage.paths import join, local_path
 
-# To open a file takes as long as to read some small records. Where a process may have no more than the usual 1024 open, few stay so.
+# Files stay open, because opening a file takes as long as reading some small records. The usual limit for a process is
+# 1024 open files.
 _FEW_OPEN_FILES, _MOST_OPEN_FILES, _USUAL_LIMIT = 128, 8192, 1024
-_NUM_QUESTIONS = 32  # at a time: a mount takes a moment to answer each
+_NUM_QUESTIONS = 32  # parallel requests, because mounted file systems have a high latency
 
 
 class LocalFiles:
-    """Local files, by the methods of `Files`; the last used stay open, for who reads single records, or many small shards repeatedly."""
+    """Reads local files. It implements `Files`.
+
+    The most recently used files stay open, which helps readers of single records or of many small shards.
+    """
 
     is_local = True
 
@@ -41,14 +45,14 @@ class LocalFiles:
             data = os.pread(file.descriptor, num_bytes, begin)
             return data if len(data) == num_bytes else self._read_rest(file, begin, num_bytes, data)
         except OSError as error:
-            self.forget(path)  # a handle may be stale
-            raise OSError(error.errno, error.strerror, path) from None  # with its name
+            self.forget(path)  # the file handle may be stale
+            raise OSError(error.errno, error.strerror, path) from None  # adds the path
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         file, read = self._opened(path), 0
         try:
             while read < len(buffer) and (more := os.preadv(file.descriptor, [buffer[read:]], begin + read)):
-                read += more  # one call may give less
+                read += more  # a call may return less
         except OSError as error:
             self.forget(path)
             raise OSError(error.errno, error.strerror, path) from None
@@ -81,7 +85,7 @@ class LocalFiles:
             self._open.clear()
 
     def forget(self, path: str) -> None:
-        """Closes a file that is to be opened anew, because another has taken its place."""
+        """Closes a file that was replaced, so that the next read opens the new file."""
         with self._lock:
             self._open.pop(path, None)
 
@@ -90,7 +94,7 @@ class LocalFiles:
             if path in self._open:
                 self._open.move_to_end(path)
                 return self._open[path]
-        file = _OpenFile(open_regular(local_path(path))[0])  # while others read: a mount takes a moment for it
+        file = _OpenFile(open_regular(local_path(path))[0])  # outside the lock, because it may be slow
         if self._fingerprints is not None and path in self._fingerprints:
             self._check(path, file.descriptor, self._fingerprints)
         with self._lock:
@@ -104,11 +108,11 @@ class LocalFiles:
         try:
             fingerprints.check(path, lambda begin, num_bytes: os.pread(descriptor, num_bytes, begin), os.fstat(descriptor))
         except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from None  # with the path
+            raise OSError(error.errno, error.strerror, path) from None  # adds the path
 
     @staticmethod
     def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
-        """One call may give less than there is: in FUSE, or after a signal."""
+        """Reads the rest of a byte range, because a single call may return less in FUSE or after a signal."""
         found, begin = [data], begin + len(data)
         end = begin - len(data) + num_bytes
         while data and begin < end:
@@ -118,18 +122,20 @@ class LocalFiles:
 
 
 class _OpenFile:
-    """Closed when the last thread that reads it lets go of it."""
+    """An open file descriptor, which is closed with the last reference to this object."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # of a module that may be gone when Python ends
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be unloaded when Python ends
         close(self.descriptor)
 
 
 def num_open_files() -> int:
-    """How many shards of a data set stay open: a fourth of what this process may have open beyond the usual, as there may be several data
-    sets, and indexes beside them."""
+    """Returns the maximum number of shards of a dataset that stay open.
+
+    It is a quarter of this process's limit above 1024 files, because a process may open several datasets and indexes.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return _MOST_OPEN_FILES

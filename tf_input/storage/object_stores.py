@@ -1,4 +1,4 @@
-"""Objects behind gs://, s3://, az:// and https://, read by obstore: ranges, lists, and another try where a server was busy."""
+"""Reads and lists objects in gs://, s3://, az:// and https:// with obstore, and retries failed requests."""
 
 import datetime
 import os
@@ -17,22 +17,25 @@ _WEB = ("http", "https")
 _AZURE = ("az", "azure", "adl", "abfs", "abfss")
 SCHEMES = ("gs", "s3", "s3a", *_AZURE, *_WEB)
 
-_PIECE_BYTES = 256 << 10  # of larger ones each is fresh memory, which takes longer to get than to fill
-_NUM_REQUESTS = 16  # at a time, where many files are asked for at once
-# For five seconds or so: a store may be busy, but an address may be misspelt too.
+_PIECE_BYTES = 256 << 10  # larger buffers would be newly allocated each time, which is slow
+_NUM_REQUESTS = 16  # parallel requests for many files
+# Retries for about five seconds. A store may be busy, but the user may also have misspelled the address.
 _RETRIES = {
     "max_retries": 8,
     "retry_timeout": datetime.timedelta(minutes=3),
     "backoff": {"init_backoff": datetime.timedelta(seconds=0.1), "max_backoff": datetime.timedelta(seconds=2), "base": 3},
 }
-# No limit on a whole answer, which may be large; a connection that gives nothing for so long is tried again.
+# A whole response may take an hour, because it may be large. A connection without data for 30 seconds is retried.
 _CLIENT = {"timeout": "1h", "read_timeout": "30s", "connect_timeout": "5s", "pool_max_idle_per_host": "64"}
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z '-]*)")
 _AFTER_END = "416"
 
 
 class ObjectStoreFiles(RemoteFiles):
-    """Objects in buckets, and files of web servers, by the methods of `Files`; each process makes its clients when first needed."""
+    """Reads objects in buckets and files on web servers. It implements `Files`.
+
+    Each process creates its clients when they are first needed.
+    """
 
     def __init__(self) -> None:
         self._obstore = import_package("obstore")
@@ -53,7 +56,7 @@ class ObjectStoreFiles(RemoteFiles):
     def _read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         def read(store: Any, key: str) -> int:
             num_read = 0
-            # As they come: what is asked for at once, up to a whole run, would else be held a second time until its last byte is there.
+            # Copies the response as it arrives. Otherwise, memory would contain it twice, and it may be a whole chunk.
             for piece in self._obstore.get(store, key, options={"range": (begin, begin + len(buffer))}).stream(min_chunk_size=_PIECE_BYTES):
                 data = memoryview(piece)
                 buffer[num_read : num_read + len(data)] = data
@@ -97,7 +100,7 @@ class ObjectStoreFiles(RemoteFiles):
             return None
 
     def _ask(self, path: str, ask: Callable[[Any, str], Any]) -> Any:
-        """Asks the store of a path; its errors become OSErrors, which name the path and what the server said."""
+        """Sends a request to the store of a path. Converts errors to `OSError` with the path and the status."""
         bucket, key = bucket_and_key(path)
         try:
             return ask(self._store(bucket), key)
@@ -107,7 +110,7 @@ class ObjectStoreFiles(RemoteFiles):
             message = str(error).partition("\n")[0]
             found = _STATUS.search(message)
             status = found[1] if found else message
-            if status.startswith(_AFTER_END):  # which is no error of a file
+            if status.startswith(_AFTER_END):  # a range after the end of a file is valid
                 return b""
             advice = missing_keys(scheme_of(path)) if status.startswith(("401", "403")) else ""
             raise OSError(f"{path}: {status}{advice}") from None
@@ -134,12 +137,13 @@ def _make_store(bucket: str) -> Any:
 
 
 class _Fork:
-    """State of the whole process, because a fork is of the whole process: obstore's threads are not in the child, which would wait
-    for them for ever.
+    """Records whether this process was forked after obstore was used.
+
+    A forked process lacks obstore's threads and would wait for them forever.
 
     Attributes:
-        has_run: Whether obstore has read anything in this process.
-        is_late: Whether this process was forked after that.
+        has_run: Whether obstore was used in this process.
+        is_late: Whether this process was forked after obstore was used.
     """
 
     has_run = False
@@ -151,10 +155,10 @@ class _Fork:
 
 
 def check_process() -> None:
-    """That obstore can run in this process.
+    """Checks that obstore can run in this process, and notes that it was used.
 
     Raises:
-        RuntimeError: It can't.
+        RuntimeError: This process was forked after obstore was used.
     """
     if _Fork.is_late:
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Who reads which path."""
+"""Chooses the implementation of `Files` for a path or URL."""
 
 import os
 
@@ -8,11 +8,11 @@ from tf_input.storage.paths import bucket_and_key, join, scheme_of
 
 
 def open_manifest(directory: str | os.PathLike[str]) -> tuple[Files, Manifest, bytes]:
-    """Who reads the files of a data set, what its manifest says, and the manifest's bytes.
+    """Opens a dataset and returns its `Files`, its manifest and the bytes of the manifest.
 
     Raises:
-        FileNotFoundError: The directory is not a (finished) data set.
-        ImportError, OSError, ValueError: It can't be read, or its manifest is damaged or of another format version.
+        FileNotFoundError: The directory is not a complete dataset.
+        ImportError, OSError, ValueError: The dataset cannot be read, or its manifest is corrupt or has another version.
     """
     files, path = open_files(directory), join(directory, MANIFEST)
     try:
@@ -23,13 +23,13 @@ def open_manifest(directory: str | os.PathLike[str]) -> tuple[Files, Manifest, b
 
 
 def open_files(directory: str | os.PathLike[str]) -> Files:
-    """Who reads the files of a directory.
+    """Returns the `Files` that reads a directory or URL.
 
     Raises:
-        ValueError: Nobody knows its scheme, or it names no bucket or server.
-        ImportError: The package that reads it is not installed.
+        ValueError: The scheme of the URL is unknown, or the URL has no bucket or server.
+        ImportError: The package for the URL's scheme is not installed.
     """
-    # A local data set needs none of the packages of the others.
+    # Imports are deferred, because local datasets need no packages for remote files.
     scheme = scheme_of(directory)
     if not scheme:
         from tf_input.storage.local_files import LocalFiles

@@ -1,4 +1,4 @@
-"""What obstore does not know, and fsspec does: `memory://`, `hf://`, `hdfs://`, and many more."""
+"""Reads URLs that obstore does not support with fsspec, such as `memory://`, `hf://` and `hdfs://`."""
 
 import contextlib
 import os
@@ -10,21 +10,21 @@ from tf_input.storage.remote_files import RemoteFiles
 
 
 class OtherFiles(RemoteFiles):
-    """Files that fsspec reads, by the methods of `Files`; credentials and endpoints come from where its file system looks for them.
+    """Reads files with fsspec. It implements `Files`. fsspec itself finds the credentials and endpoints.
 
     Args:
-        directory: The URL of a directory: any with the same scheme and server will do.
+        directory: The URL of any directory with the same scheme and server.
 
     Raises:
-        ValueError: Nobody knows its scheme.
-        ImportError: fsspec, or the package that it needs for this scheme, is not installed.
+        ValueError: The scheme of the URL is unknown.
+        ImportError: fsspec, or the package that fsspec needs for this scheme, is not installed.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         fsspec = import_package("fsspec")
         try:
-            self._filesystem, _ = fsspec.url_to_fs(directory)  # it says itself which package a scheme needs
+            self._filesystem, _ = fsspec.url_to_fs(directory)  # its errors name the package for a scheme
         except ValueError as error:
             raise ValueError(f"{directory}: {error}; expected a directory, gs://, s3://, az://, https:// or what fsspec knows") from None
 
@@ -54,7 +54,7 @@ class OtherFiles(RemoteFiles):
 
 @contextlib.contextmanager
 def _os_errors(path: str) -> Iterator[None]:
-    """The errors of fsspec's file systems as OSErrors: each has kinds of its own for a refused key or a silent server."""
+    """Context manager that converts the errors of fsspec's file systems, which have various classes, to `OSError`."""
     try:
         yield
     except FileNotFoundError:

@@ -1,19 +1,19 @@
-"""Packages that only some uses need."""
+"""Imports optional packages."""
 
 import importlib
 import types
 
 
 def import_package(name: str, use: str = "reading URLs", wanted: str = "'recordmill[remote]'") -> types.ModuleType:
-    """Imports a package that only some uses need.
+    """Imports an optional package.
 
     Args:
-        name: The name of the package, or of a module in it.
-        use: The name of what needs it.
-        wanted: The name of what pip is to install.
+        name: The name of the package, or of a module in the package.
+        use: The action that needs the package, for the message.
+        wanted: The argument of `pip install`, for the message.
 
     Raises:
-        ImportError: It is not installed; the message says how to install it.
+        ImportError: The package is not installed. The message contains the command that installs the package.
     """
     try:
         return importlib.import_module(name)

@@ -1,4 +1,7 @@
-"""Records of a split: some that lie together, or single ones by their numbers; read where the index says, and checked."""
+"""Reads and checks the records of a split, in chunks or one by one, at the offsets in the index.
+
+The code calls a chunk of consecutive records a "run".
+"""
 
 import collections
 import dataclasses
@@ -20,18 +23,18 @@ from tf_input.storage.index import ShardIndex
 from tf_input.storage.stretches import RecordStretch, find_ends
 from tf_input.storage.users import Users
 
-_NUM_REQUESTS = 16  # at a time, where each takes a moment
-_NEAR_BYTES = 256 << 10  # a request more takes about as long
-_TOGETHER_BYTES = 4 << 20  # that lie beside what was asked for are held at most, for each request
+_NUM_REQUESTS = 16  # parallel requests
+_NEAR_BYTES = 256 << 10  # reading these bytes takes as long as another request
+_TOGETHER_BYTES = 4 << 20  # upper bound for the unneeded bytes in a request
 
 
 class RunPart(NamedTuple):
-    """Records of a run.
+    """Consecutive records of a chunk.
 
     Attributes:
-        run: The place of the run among all runs.
-        first: The first of the records, counted through the run.
-        stop: The place behind the last of the records.
+        run: The index of the chunk among all chunks.
+        first: The index of the first record in the chunk.
+        stop: The index after the last record in the chunk.
     """
 
     run: int
@@ -41,13 +44,13 @@ class RunPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShardFile:
-    """A shard, where it lies.
+    """The file of a shard, which may be incomplete.
 
     Attributes:
-        path: The path of the shard, local or a URL.
-        num_bytes: The length of the shard in bytes, or that of what is there of it.
-        num_examples: The number of records that are there: the first so many.
-        is_whole: Whether these are all that it should have.
+        path: The local path or URL of the shard.
+        num_bytes: The size of the file in bytes.
+        num_examples: The number of complete records in the file.
+        is_whole: Whether the file contains all records of the shard.
     """
 
     path: str
@@ -57,22 +60,22 @@ class ShardFile:
 
 
 class RecordReader:
-    """Reads records of a split; their numbers count through its shards. Any number of threads may read at a time.
+    """Reads records of a split by their indexes in the split. Any number of threads may read at the same time.
 
     Args:
-        files: The files, which the shards are read from.
+        files: The object that reads the shards.
         shards: The shards of the split.
-        open_index: A function that opens the index of a shard, by the shard's place in the split.
-        run_bytes: The length of the runs that `read_runs` knows, in bytes.
-        damaged: The place where damaged records are noted; None: they are errors.
-        users: The users of the files, one of whom is who reads and wants them to stay open.
-        selection: The selection of the records that an epoch has; None: each of them once.
+        open_index: A function that takes the index of a shard in the split and opens the shard's index file.
+        run_bytes: The size of the chunks for `read_runs`, in bytes.
+        damaged: The collection to which corrupt records are added. None means that corrupt records raise errors.
+        users: The counter of the readers of the files. Files stay open as long as there is a reader.
+        selection: The records of an epoch. None means all records, each once.
 
     Attributes:
-        users: The users of the files.
-        runs: The runs of the split.
-        num_examples: The number of records of an epoch.
-        selection: The selection of the records that an epoch has; None: each of them once.
+        users: The counter of the readers of the files.
+        runs: The chunks of the split.
+        num_examples: The number of records in an epoch.
+        selection: The records of an epoch. None means all records, each once.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class RecordReader:
         self._damaged = damaged
         self.users = Users(files.release) if users is None else users
         self._looking = threading.Lock()
-        self._cuts: dict[int, dict[int, int]] = {}  # of shards that are more than one run: where runs begin
+        self._cuts: dict[int, dict[int, int]] = {}  # offsets of the chunks' first records, by shard and record
         self._cut_locks: collections.defaultdict[int, threading.Lock] = collections.defaultdict(threading.Lock)
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
         self._sizes, self._run_bytes = ([one.num_examples for one in shards], [one.num_bytes for one in shards]), run_bytes
@@ -101,39 +104,39 @@ class RecordReader:
 
     @functools.cached_property
     def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")  # which end with this object
+        return ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")  # the threads end with this object
 
     @property
     def first(self) -> int:
-        """The number in the split of the first record that is read."""
+        """The index in the split of the first record of an epoch."""
         return 0 if self.selection is None else int(self.selection.numbers[0])
 
     def each_once(self) -> "RecordReader":
-        """One of the same records, of which an epoch has each once."""
+        """Returns a reader of the same records whose epochs contain each record once."""
         if self.selection is None:
             return self
         selection = Selection(self.selection.numbers)
         return RecordReader(self._files, self._shards, self._index, self._run_bytes, self._damaged, self.users, selection)
 
     def of_epoch(self, epoch: int) -> "RecordReader | SelectedRecords":
-        """Who reads the records of an epoch, in runs."""
+        """Returns a reader for the chunks of an epoch."""
         if self.selection is None:
             return self
         numbers = self.selection.of_epoch(epoch)
         return SelectedRecords(self, numbers, cut_selection(numbers, *self._sizes, self._run_bytes))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """The records at places of its runs, counted through them, by their numbers in the split: int64 [n] of int64 [n]."""
+        """Converts indexes that count through the chunks (int64 [n]) to indexes in the split: int64 [n]."""
         return places
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
         """Reads records one by one.
 
         Args:
-            numbers: The numbers of the records in the split, int64 [n].
+            numbers: The indexes of the records in the split, int64 [n].
 
         Returns:
-            Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
+            An object array [n] with the bytes of the serialized examples, or None for skipped corrupt records.
 
         Raises:
             OSError, ValueError: As in `look_again`.
@@ -143,7 +146,7 @@ class RecordReader:
         try:
             read = [self._read_each(parts[0])]
         finally:
-            wait(tasks)  # whatever happens: nothing goes on behind an error
+            wait(tasks)  # no thread reads on after an error
         found = np.empty(len(numbers), object)
         found[:] = [record for part in [*read, *(task.result() for task in tasks)] for record in part]
         for place in [place for place, record in enumerate(found) if record is None]:
@@ -151,27 +154,27 @@ class RecordReader:
         return found
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
-        """Records of some runs, one run after the other; of each what is wanted is read at once.
+        """Reads records of chunks, with a single request for each chunk.
 
         Args:
-            parts: The records of each run that are wanted.
-            arena: The memory where what is read is put. Of what could not be read zeros are there.
+            parts: The records to read from each chunk.
+            arena: The memory for the records. Bytes that cannot be read are replaced with zeros.
 
         Raises:
-            OSError, ValueError: Where records lie is not known, and the index can't be read.
+            OSError, ValueError: The offsets of the records are unknown, because the index cannot be read.
         """
-        # Of many short runs all is looked at once: for each, the calls to NumPy would take longer than its records.
+        # All chunks are processed together, because NumPy calls for each chunk would take longer than its records.
         shards = self.runs.shards[[part.run for part in parts]].tolist()
         starts = self.runs.firsts[[part.run for part in parts]].tolist()
         extents = [self._extent(shard, start, part) for shard, start, part in zip(shards, starts, parts)]
         places = list(itertools.accumulate((end - begin for begin, end in extents), initial=0))
-        piece = arena.take(places[-1])  # with what it held before, which may be records as well
+        piece = arena.take(places[-1])  # may contain old records
         data = piece.view
         sizes = [
             self._read_extent(self._shards[shard].path, begin, data[first:stop])
             for shard, (begin, _), (first, stop) in zip(shards, extents, itertools.pairwise(places))
         ]
-        # One thread at a time: several that look through records by turns take three times as long together.
+        # Only one thread at a time parses records. Several threads that take turns would take three times as long.
         with self._looking:
             edges, lost, num_records = [0], [], 0
             for number, (part, size, (first, stop)) in enumerate(zip(parts, sizes, itertools.pairwise(places))):
@@ -191,40 +194,49 @@ class RecordReader:
             return RecordStretch(piece, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
-        """Where the records of a run that begins with a record of a shard lie there; of a damaged index, nowhere."""
+        """Returns the byte range of a part of a chunk in its shard. It is empty if the index is corrupt.
+
+        Args:
+            shard: The index of the shard.
+            start: The index in the shard of the chunk's first record.
+            part: The part of the chunk.
+        """
         begin = self._offset(shard, start + part.first)
         return begin, max(begin, self._offset(shard, start + part.stop))
 
     def _read_extent(self, path: str, begin: int, target: memoryview) -> int:
-        """Reads what lies from a byte of a shard on, and returns how much there was; the rest of the target is zeros."""
+        """Reads a byte range of a shard into `target` and returns the number of bytes. Fills the rest with zeros."""
         try:
             num_bytes = self._files.read_into(path, begin, target)
-        except OSError:  # each record is read again, and says what is wrong
+        except OSError:  # each record is read again later, which reports the error
             num_bytes = 0
         if num_bytes < len(target):
             target[num_bytes:] = bytes(len(target) - num_bytes)
         return num_bytes
 
     def _look_up(self, shard: int, start: int, part: RunPart, begin: int, num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the records of a run are by the index: where the frame of each begins and ends behind the first byte that was read, int64 [n]
-        each."""
+        """Looks up the records of a part of a chunk in the index.
+
+        Returns:
+            The begins and ends of their frames, relative to the first byte that was read, int64 [n] each.
+        """
         begins, ends = (places - begin for places in self._index(shard).extents(start + part.first, start + part.stop))
-        is_there = (begins >= 0) & (ends <= num_bytes)  # others would be looked for among those of the next run
+        is_there = (begins >= 0) & (ends <= num_bytes)  # other ranges would reach into the next chunk
         return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
     def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordStretch:
-        """Records anywhere in the split. Those that lie near each other are read together, and what lies between them is let go of.
+        """Reads records anywhere in the split. A single request reads records that are close to each other.
 
         Args:
-            numbers: int64 [n], in any order; what is there several times is read once.
-            arena: Where to put them. Of what could not be read nothing is there.
+            numbers: The indexes of the records in the split, int64 [n], in any order. Repeated records are read once.
+            arena: The memory for the records. Bytes that cannot be read are replaced with zeros.
 
         Raises:
-            OSError, ValueError: Where records lie is not known, and the index can't be read.
+            OSError, ValueError: The offsets of the records are unknown, because the index cannot be read.
         """
         wanted, places = np.unique(numbers, return_inverse=True)
         shards = np.searchsorted(self._starts, wanted, side="right") - 1
-        bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=len(self._shards)))  # where another shard begins
+        bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=len(self._shards)))  # first record of each shard
         extents = [
             self._index(shard).extents_of(wanted[first:stop] - self._starts[shard])
             for shard, first, stop in zip(shards[bounds[:-1]].tolist(), bounds[:-1].tolist(), bounds[1:].tolist())
@@ -248,10 +260,16 @@ class RecordReader:
         return RecordStretch(piece, edges[:-1][places], edges[1:][places])
 
     def _read_piece(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
-        """Reads from the first byte to the last at once, and puts what lies at these places there, one after the other."""
+        """Reads a byte range of a shard with a single request and copies the records from it to `target`.
+
+        Args:
+            shard: The index of the shard.
+            begins, ends: The begins and ends of the records in the shard, int64 [n].
+            target: The memory for the records, without gaps between them.
+        """
         path, begin, num_bytes, size = self._shards[shard].path, int(begins[0]), int(ends[-1] - begins[0]), 0
         try:
-            if num_bytes == len(target):  # nothing lies between
+            if num_bytes == len(target):  # no gaps between the records
                 size = self._files.read_into(path, begin, target)
             else:
                 data = memoryview(self._files.read_range(path, begin, num_bytes))
@@ -259,12 +277,17 @@ class RecordReader:
                     part = data[first:stop]
                     target[size : size + len(part)] = part
                     size += len(part)
-        except OSError:  # each record is read again, and says what is wrong
+        except OSError:  # each record is read again later, which reports the error
             size = 0
-        target[size:] = bytes(len(target) - size)  # not what was there before, which may be records as well
+        target[size:] = bytes(len(target) - size)  # the memory may contain old records
 
     def _offset(self, shard: int, record: int) -> int:
-        """Where a record begins, or the one before it ends; of all runs of a shard looked up at once."""
+        """Returns the offset of a chunk's begin or end in its shard. Looks up all chunks of the shard at once.
+
+        Args:
+            shard: The index of the shard.
+            record: The index of a record in the shard, or the number of records for the end of the last record.
+        """
         file = self._shards[shard]
         if not record:
             return 0
@@ -279,20 +302,21 @@ class RecordReader:
         return self._index(shard).extent(record - 1)[1] if found is None else found
 
     def look_again(self, number: int) -> bytes | None:
-        """Reads by itself a record that seems to be damaged: what lies around it may be, and what could not be read may be readable.
+        """Reads a record again that seems to be corrupt, because only a neighbor or a cached copy may be corrupt.
 
         Returns:
-            None where it is damaged, and damaged records are left out.
+            The serialized example, or None if the record is corrupt and skipped.
 
         Raises:
-            OSError: It could not be read, and is never left out: whether it is damaged nobody knows.
-            ValueError: It is damaged; the message names shard, record and offset. Or its index is, which it names.
+            OSError: The record cannot be read. This error is never skipped, because the record may be valid.
+            ValueError: The record or the index is corrupt. The message names the shard, the record and the offset, or
+                the index.
         """
         shard, row = self._find(number)
         frame, num_bytes, error = self._read_frame(shard, row)
         if error is None and find_damage(frame, num_bytes):
             if self._files.discard(self._shards[shard].path, self._index(shard).extent(row)[0], num_bytes):
-                frame, num_bytes, error = self._read_frame(shard, row)  # not the copy of it
+                frame, num_bytes, error = self._read_frame(shard, row)  # without the corrupt cached copy
         if error is not None and not isinstance(error, NOT_THERE):
             raise OSError(f"{DamagedRecord(*self.place(number), f'could not be read: {error}')}") from error
         reason = str(error or find_damage(frame, num_bytes))
@@ -303,15 +327,15 @@ class RecordReader:
         return None
 
     def refuse(self, number: int, reason: str, is_gone: bool = False) -> None:
-        """Notes a damaged record as left out.
+        """Skips a corrupt record and adds it to the collection of corrupt records.
 
         Args:
-            number: The number of the record in the split.
-            reason: The text that says what was found.
+            number: The index of the record in the split.
+            reason: A description of the problem.
             is_gone: Whether the whole shard is missing.
 
         Raises:
-            ValueError: Damaged records are not left out; the message names shard, record and offset.
+            ValueError: Corrupt records are not skipped. The message names the shard, the record and the offset.
         """
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
@@ -320,7 +344,7 @@ class RecordReader:
         self._damaged.add(damaged)
 
     def place(self, number: int) -> tuple[str, int, int]:
-        """The shard of a record, which of the shard's it is, and its offset there."""
+        """Returns the path of a record's shard, and the record's index and offset in the shard."""
         shard, row = self._find(number)
         return self._shards[shard].path, row, self._index(shard).extent(row)[0]
 
@@ -334,7 +358,11 @@ class RecordReader:
         return unframe([frame for frame, _, _ in found], np.zeros_like(ends), ends)
 
     def _read_frame(self, shard: int, row: int) -> tuple[bytes, int, OSError | None]:
-        """A record as it lies in its shard, how many bytes it should have, and why it could not be read."""
+        """Reads a record with its frame.
+
+        Returns:
+            The bytes of the frame, its size by the index, and the error if the record cannot be read.
+        """
         begin, end = self._index(shard).extent(row)
         try:
             return self._files.read_range(self._shards[shard].path, begin, max(0, end - begin)), end - begin, None
@@ -343,30 +371,39 @@ class RecordReader:
 
 
 class SelectedRecords:
-    """Records of an epoch that has not each record of the split once, in runs: counted through these, not through the split.
+    """Reads the chunks of an epoch that consists of selected or repeated records.
+
+    Indexes count through the epoch's chunks.
 
     Args:
         reader: The reader of the split.
-        numbers: The numbers of the epoch's records in the split, int64 [n].
-        runs: The runs of these records.
+        numbers: The indexes of the epoch's records in the split, int64 [n].
+        runs: The chunks of these records.
     """
 
     def __init__(self, reader: RecordReader, numbers: np.ndarray, runs: Runs) -> None:
         self._reader, self._numbers, self.runs = reader, numbers, runs
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """The numbers in the split of records at these places, as `RecordReader.numbers` gives them."""
+        """Converts indexes that count through the chunks (int64 [n]) to indexes in the split: int64 [n]."""
         return self._numbers[places]
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
-        """Reads records of some runs, as `RecordReader.read_runs` does."""
+        """Reads records of chunks like `RecordReader.read_runs`."""
         starts = self.runs.starts[[part.run for part in parts]].tolist()
         wanted = [self._numbers[start + part.first : start + part.stop] for start, part in zip(starts, parts)]
         return self._reader.read_scattered(np.concatenate(wanted), arena)
 
 
 def _in_order(shards: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where records begin and end: nothing in the place of each that, by a damaged index, begins before all in front of it have ended."""
+    """Replaces byte ranges that overlap a preceding range of the same shard with empty ranges.
+
+    Ranges overlap only if the index is corrupt.
+
+    Args:
+        shards: The index of each record's shard, int64 [n], in ascending order.
+        begins, ends: The begins and ends of the records in their shards, int64 [n].
+    """
     last = np.zeros_like(begins)
     bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=shards[-1] + 1)).tolist()
     for first, stop in zip(bounds, bounds[1:]):

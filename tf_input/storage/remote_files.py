@@ -1,4 +1,4 @@
-"""The behaviour that all files share that are not on a disk of this machine."""
+"""The base class for remote files."""
 
 import abc
 import functools
@@ -8,7 +8,7 @@ from tf_input.storage.fingerprints import Fingerprints
 
 
 class RemoteFiles(abc.ABC):
-    """Files of which each range is a request of its own: none of them stays open, or is on a disk of this machine. A part of `Files`."""
+    """A partial implementation of `Files` for remote files, in which each read of a byte range is a request."""
 
     is_local = False
     _fingerprints: Fingerprints | None = None
@@ -26,7 +26,7 @@ class RemoteFiles(abc.ABC):
 
     @abc.abstractmethod
     def _read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
-        """Does what `read_range` promises, without a check of the shard."""
+        """Reads a byte range like `read_range`, without checking the fingerprint of the shard."""
 
     def _read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         data = self._read_range(path, begin, len(buffer))
@@ -41,7 +41,7 @@ class RemoteFiles(abc.ABC):
 
     def release(self) -> None:
         if self._fingerprints is not None:
-            self._checked.clear()  # the next pass looks at each shard again
+            self._checked.clear()  # the next iteration checks each shard again
 
     def can_hold(self, sizes: Mapping[str, int]) -> bool:
         return False
@@ -50,7 +50,7 @@ class RemoteFiles(abc.ABC):
         if self._fingerprints is None or path not in self._fingerprints:
             return
         is_first = path not in self._checked
-        self._checked.add(path)  # before it is checked, as other threads read it too
+        self._checked.add(path)  # before the check, so that other threads do not check the shard too
         try:
             self._fingerprints.check_part(path, begin, data, functools.partial(self._read_range, path), is_first=is_first)
         except BaseException:

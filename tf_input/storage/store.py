@@ -1,4 +1,4 @@
-"""The files of a data set: shards and their indexes."""
+"""Opens the shards and indexes of a dataset."""
 
 import collections
 import functools
@@ -18,23 +18,26 @@ from tf_input.storage.paths import join, local_path, scheme_of
 from tf_input.storage.record_reader import RecordReader, ShardFile
 from tf_input.storage.users import Users
 
-# Local indexes are read into memory, as a file that is mapped and then cut short ends the process (SIGBUS); larger ones row by row.
+# Local indexes up to this total size are read into memory, and larger indexes row by row. They are not memory-mapped,
+# because a mapped file that is truncated would kill the process (SIGBUS).
 _MAX_LOCAL_BYTES = 256 << 20
-_MAX_HELD_BYTES, _NUM_HELD = 16 << 20, 16  # of all, where a row takes a request and they are held; of larger ones the last so many
+_MAX_HELD_BYTES, _NUM_HELD = 16 << 20, 16  # above this total size, only the 16 latest remote indexes stay in memory
 
 
 class Store:
-    """Opens shards, and indexes once a data set: these stay open with it, and files as long as anybody reads.
+    """Opens the shards and indexes of a dataset.
+
+    Indexes stay open until the store is closed. Shards stay open as long as they have readers.
 
     Args:
-        directory: The directory of the data set.
-        files: The files, which shards and indexes are read from.
-        manifest: The manifest of the data set.
+        directory: The directory of the dataset.
+        files: The object that reads the shards and indexes.
+        manifest: The manifest of the dataset.
 
     Attributes:
-        skipped: The damaged records that were left out.
-        files: The files, which shards and indexes are read from.
-        users: The users of the files, while of whom there is any these stay open.
+        skipped: The corrupt records that were skipped.
+        files: The object that reads the shards and indexes.
+        users: The counter of the readers of the files. Files stay open as long as there is a reader.
     """
 
     def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
@@ -47,7 +50,7 @@ class Store:
         sizes = {join(directory, shard.index): shard.index_bytes for shard in all_shards}
         index_bytes = sum(sizes.values())
         is_held = index_bytes <= _MAX_LOCAL_BYTES if files.is_local else not files.can_hold(sizes)
-        open_index = functools.partial(_open_index, directory, files, is_held)  # of nothing that holds the store itself
+        open_index = functools.partial(_open_index, directory, files, is_held)  # without a reference to the store
         is_bounded = is_held and not files.is_local and index_bytes > _MAX_HELD_BYTES
         self._indexes = functools.lru_cache(_NUM_HELD if is_bounded else None)(open_index)
         last_offset = functools.partial(_last_offset, directory, files)
@@ -55,12 +58,16 @@ class Store:
         self._index_locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def index(self, shard: ShardInfo) -> ShardIndex:
-        """The index of a shard, which is opened by the first who asks for it."""
+        """Returns the index of a shard. The first call for the shard opens the index."""
         with self._index_locks[shard.name]:
             return self._indexes(shard)
 
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
-        """Records of each shard; of shards that are missing or cut short, and are to be read all the same, those that are there."""
+        """Returns the number of readable records in each shard.
+
+        If `on_error` is "raise", these are the numbers in the manifest. Otherwise, records of missing or truncated
+        shards are not counted, but added to the skipped records.
+        """
         if on_error == "raise":
             return [shard.num_examples for shard in shards]
         counts = []
@@ -77,12 +84,14 @@ class Store:
         return counts
 
     def check(self, shards: Sequence[ShardInfo]) -> None:
-        """Rejects an incomplete copy of a dataset before an epoch begins. Each shard is looked at once; a local one is also opened.
+        """Checks before an epoch that the copy of a dataset is complete.
+
+        The size of each shard is checked once. Local shards are also opened, which checks their fingerprints.
 
         Raises:
             FileNotFoundError: A shard is missing.
-            OSError: A shard can't be looked at.
-            ValueError: A shard has another size, or is not the one that the manifest names.
+            OSError: The size of a shard cannot be determined.
+            ValueError: A shard has another size, or is not the shard that the manifest describes.
         """
         unchecked = [shard for shard in shards if self._sizes.get(shard.name) != shard.num_bytes]
         for shard, num_bytes in zip(unchecked, self._find_sizes(unchecked)):
@@ -95,18 +104,18 @@ class Store:
                 self.files.read_range(path, 0, 1)
 
     def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Paths of shards, which are checked if they are to be read without an error."""
+        """Returns the paths of shards. If `on_error` is "raise", checks the shards first."""
         if on_error == "raise":
             self.check(shards)
         return [join(self._directory, shard.name) for shard in shards]
 
     def tensorflow_paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Paths of shards as TensorFlow itself opens them.
+        """Returns the paths of shards in the form that TensorFlow can open.
 
         Raises:
-            ValueError: TensorFlow does not read where the data set lies.
+            ValueError: TensorFlow does not support the scheme of the dataset's URL.
         """
-        import tensorflow as tf  # ranges are read without it
+        import tensorflow as tf  # imported here, because all other methods work without TensorFlow
 
         scheme = scheme_of(self._directory)
         if scheme and scheme not in tf.io.gfile.get_registered_schemes():
@@ -119,10 +128,16 @@ class Store:
     def open_records(
         self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int, selection: Selection | None = None
     ) -> RecordReader:
-        """Who reads records by their numbers, which count through the shards; `run_bytes` and `selection` as it has them.
+        """Returns a reader of the records in shards.
+
+        Args:
+            shards: The shards to read.
+            on_error: "raise" to check the shards first, or "skip" to skip corrupt and missing records.
+            run_bytes: The size of the reader's chunks, in bytes.
+            selection: The records of an epoch. None means all records, each once.
 
         Raises:
-            FileNotFoundError, OSError, ValueError: A shard is not as the manifest says, and is not to be read all the same.
+            FileNotFoundError, OSError, ValueError: A shard contradicts the manifest, and `on_error` is "raise".
         """
         found = [
             ShardFile(path, shard.num_bytes, count, count == shard.num_examples)
@@ -134,15 +149,15 @@ class Store:
         return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.users, selection)
 
     def labels(self, shards: Sequence[ShardInfo]) -> np.ndarray:
-        """The label of each record by the indexes: int64 [n], `NO_LABEL` where it has not one class.
+        """Returns the labels of all records: int64 [n], with `NO_LABEL` for records without a single class.
 
         Raises:
-            OSError, ValueError: An index can't be read.
+            OSError, ValueError: An index cannot be read.
         """
         return np.concatenate([np.zeros(0, np.int64), *(self.index(shard).labels() for shard in shards)])
 
     def close(self) -> None:
-        """Closes files and indexes, which are opened again for who reads on."""
+        """Closes all files and indexes. Later reads open them again."""
         self.files.release()
         self._indexes.cache_clear()
 
@@ -153,7 +168,7 @@ class Store:
 
 
 def _open_index(directory: str | os.PathLike[str], files: Files, is_held: bool, shard: ShardInfo) -> ShardIndex:
-    """Opens an index that is kept in memory if it is small, or whose rows are read as they are looked up."""
+    """Opens the index of a shard. With `is_held`, reads a local or small index into memory."""
     path = join(directory, shard.index)
     return ShardIndex.read(path, shard, files) if is_held else ShardIndex(path, shard, files=files)
 

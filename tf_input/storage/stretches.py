@@ -1,6 +1,7 @@
-"""Records that lie together in memory: found by their frames, and checked as they are taken out.
+"""Finds records in memory by their TFRecord frames and checks the records when they are copied out.
 
-The frame of a record is the length of its data (uint64), that length's checksum (uint32), the data, and their checksum.
+The frame of a record consists of the length of its data (uint64), the checksum of the length (uint32), the data, and
+the checksum of the data (uint32).
 """
 
 import itertools
@@ -18,11 +19,12 @@ _read_length = struct.Struct("<Q").unpack_from
 
 
 class RecordStretch(NamedTuple):
-    """Some records that lie together in memory.
+    """Records in a part of an arena.
 
     Attributes:
-        piece: The piece of memory that the records lie in.
-        begins, ends: The places in it where each frame begins and ends, int64 [num_records]; it may be outside, or end before it begins.
+        piece: The part of the arena.
+        begins, ends: The begins and ends of the records' frames in the part, int64 [num_records]. If the index is
+            corrupt, they may be out of bounds, and frames may end before they begin.
     """
 
     piece: Piece
@@ -31,17 +33,17 @@ class RecordStretch(NamedTuple):
 
 
 def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[int] | None:
-    """Finds records that lie one after the other, by the lengths in their frames.
+    """Finds consecutive records by the lengths in their frames.
 
     Args:
-        data: The bytes among which they are.
-        begin: The place where the first of them begins.
-        end: The place where the last of them should end.
-        num_records: The number of records there.
+        data: The bytes that contain the records.
+        begin: The offset of the first record.
+        end: The expected end of the last record.
+        num_records: The expected number of records.
 
     Returns:
-        The place where each ends. None if they are not so many, or end elsewhere: a length is damaged, or the place is wrong, so that it is
-        not known where they begin.
+        The end of each record. None if the lengths do not lead to `end`, because a length is corrupt or `begin` is
+        wrong.
     """
     ends, at = [], begin
     try:
@@ -54,10 +56,12 @@ def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[
 
 
 class Stretches:
-    """The records of some stretches, counted through them. What their frames say is looked at once, as each step of NumPy's takes a while.
+    """Copies and checks records from several `RecordStretch` objects, with indexes that count through all of them.
+
+    The headers of all frames are parsed together on construction, because each NumPy call has a fixed cost.
 
     Args:
-        stretches: The stretches, one or more.
+        stretches: One or more `RecordStretch` objects.
     """
 
     def __init__(self, stretches: Sequence[RecordStretch]) -> None:
@@ -69,7 +73,7 @@ class Stretches:
         is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= lengths)
         begins, ends = np.where(is_there, firsts + begins, 0), np.where(is_there, firsts + ends, FRAME_BYTES)
         memories = [one.piece.memory for one in stretches]
-        if all(one is memories[0] for one in memories):  # as a rule
+        if all(one is memories[0] for one in memories):  # the usual case
             memories, counts = memories[:1], [len(begins)]
         edges = np.cumsum([0, *counts])
         frames = [
@@ -81,13 +85,13 @@ class Stretches:
         self._is_whole, self._checksums = (np.concatenate(each) for each in zip(*frames))
 
     def take(self, records: np.ndarray) -> np.ndarray:
-        """Copies records, and checks them.
+        """Copies records and checks them.
 
         Args:
-            records: The numbers of the records, int64 [n], counted through the stretches.
+            records: The indexes of the records, int64 [n].
 
         Returns:
-            Serialized examples, bytes as objects [n]; None for each that is damaged.
+            An object array [n] with the bytes of the serialized examples, or None for corrupt records.
         """
         taken, copies, checksums = np.empty(len(records), object), [], []
         begins, ends = self._begins[records].tolist(), self._ends[records].tolist()
@@ -97,7 +101,7 @@ class Stretches:
             memories = map(self._memories.__getitem__, self._which[records].tolist())
         for memory, begin, end in zip(memories, begins, ends):
             copy = memory[begin:end]
-            checksums.append(google_crc32c.value(copy))  # now, as it is still in the processor's cache
+            checksums.append(google_crc32c.value(copy))  # while the copy is in the CPU cache
             copies.append(copy)
         taken[:] = copies
         is_whole = self._is_whole[records] & (mask_checksums(np.array(checksums, np.uint32)) == self._checksums[records])
@@ -106,8 +110,15 @@ class Stretches:
 
 
 def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray, is_there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether frames are whole, but for the checksum of their data, bool [n], and what that should be, uint32 [n]; by where frames begin
-    and end in memory, and which are there.
+    """Checks the lengths and the length checksums of frames in memory.
+
+    Args:
+        memory: The memory.
+        begins, ends: The begins and ends of the frames in the memory, int64 [n].
+        is_there: Whether each frame is within bounds, bool [n].
+
+    Returns:
+        Whether each frame is valid except for its data, bool [n], and the expected data checksums, uint32 [n].
     """
     if not is_there.any():
         return is_there, np.zeros(len(begins), np.uint32)
@@ -118,13 +129,14 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
 
 
 def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
-    """The numbers at each place, wherever that is: [n]."""
+    """Returns the numbers at byte offsets in memory, which need not be aligned: [n]."""
     return np.ndarray(len(memory) - np.dtype(dtype).itemsize + 1, dtype, memory, strides=1)[begins]
 
 
 def _make_tables() -> np.ndarray:
-    """CRC-32C, without what it begins and ends with, of a byte with so many zeros behind it: uint32 [8, 256].
+    """Returns the CRC-32C of each byte value followed by 7 to 0 zero bytes: uint32 [8, 256].
 
+    The values lack the usual inversions of CRC-32C at the begin and the end. See
     https://datatracker.ietf.org/doc/html/rfc3720#appendix-B.4
     """
     values = np.arange(256, dtype=np.uint32)
@@ -141,9 +153,12 @@ _OF_NOTHING = np.uint32(google_crc32c.value(bytes(LENGTH_BYTES)))
 
 
 def _length_checksums(lengths: np.ndarray) -> np.ndarray:
-    """The masked CRC-32C of each number as 8 bytes, the lowest first: uint32 [n], of uint64 [n]; all at once, which takes less time."""
+    """Returns the masked CRC-32C of each number (uint64 [n]) as 8 little-endian bytes: uint32 [n].
+
+    The vectorized computation is faster than a call of `google_crc32c` for each number.
+    """
     values = np.full(len(lengths), _OF_NOTHING)
     longest = int(lengths.max(initial=0))
-    for place in range(-(-longest.bit_length() // 8)):  # zeros change nothing
+    for place in range(-(-longest.bit_length() // 8)):  # zero bytes contribute nothing
         values ^= _TABLES[place, lengths >> np.uint64(8 * place) & np.uint64(0xFF)]
     return mask_checksums(values)

@@ -1,14 +1,15 @@
-"""Who reads what is open, so that it is closed with the last of them."""
+"""Counts the readers of files, so that the files are closed after the last reader."""
 
 import threading
 from typing import Any, Callable
 
 
 class Users:
-    """Counts those who read; as a context manager it is one of them.
+    """Counts readers. Each reader enters the object as a context manager.
 
     Args:
-        release: Closes what is open. It is called as the last one ends, and what is closed is opened again for who comes then.
+        release: A function that closes all open files. It is called when the last reader exits. Later reads open files
+            again.
     """
 
     def __init__(self, release: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Records in the order of an epoch, read a window at a time, and ahead of who asks for them."""
+"""Reads records in the order of an epoch, window by window and ahead of time."""
 
 import functools
 import threading
@@ -13,22 +13,22 @@ from tf_input.storage.arenas import Arena, borrow_arena, return_arena
 from tf_input.storage.record_reader import RecordReader, RunPart, SelectedRecords
 from tf_input.storage.stretches import Stretches
 
-_SLACK_BYTES = 4 << 20  # of an arena: how long runs are is known about, and what is not touched takes no memory
-_NUM_REQUESTS = 16  # at a time: where each takes a moment, so many runs come at the speed of the network
-_TOGETHER_BYTES = 1 << 20  # of runs that one thread reads one after the other
+_SLACK_BYTES = 4 << 20  # spare bytes of an arena, because the sizes of chunks are approximate
+_NUM_REQUESTS = 16  # parallel requests, which use the full speed of the network in spite of their latency
+_TOGETHER_BYTES = 1 << 20  # size of the chunks that a thread reads in a task
 
 
 class WindowReader:
-    """Reads the records at places of epochs.
+    """Reads records by their positions in the order of an epoch.
 
-    The windows in which the last batch lay are held, and those that come next are read while they are used up. `close` lets go of
-    them, and of the threads.
+    The windows of the latest batch stay in memory while the next windows are read. `close` releases the windows and the
+    threads.
 
     Args:
         reader: The reader of the split.
-        make_order: A function from the index of an epoch and the runs of its records to their order.
-        hosts: The (number of hosts, this one's index): of each window only what this host needs is read.
-        num_bytes: The number of bytes that may be held of what is read ahead; the next window is held in any case.
+        make_order: A function that takes the index of an epoch and the chunks of its records and returns their order.
+        hosts: The number of hosts and the index of this host. Only the records of this host are read from each window.
+        num_bytes: The maximum number of bytes to read ahead. The next window is always read ahead.
     """
 
     def __init__(
@@ -39,30 +39,32 @@ class WindowReader:
         self._hosts = hosts
         self._num_bytes = num_bytes
         self._epoch, self._order = -1, None
-        self._records: RecordReader | SelectedRecords = reader  # of the epoch
+        self._records: RecordReader | SelectedRecords = reader  # for the current epoch
         self._held: dict[int, _Loading] = {}  # by the index of the window in the epoch
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")
 
     def close(self) -> None:
-        """Lets go of all; what is being read is not waited for."""
+        """Releases all windows and threads without waiting for reads in progress."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._lock.acquire(blocking=False):  # else somebody still takes records out of what is held
+        if self._lock.acquire(blocking=False):  # otherwise, another thread still copies records
             self._let_go_of_all()
             self._lock.release()
 
     def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The records at some places of an epoch, which lie in one window or in few that follow each other.
+        """Reads records by their positions in the order of an epoch.
+
+        The positions should be in the same window or in a few consecutive windows.
 
         Args:
             epoch: The index of the epoch.
-            places: The places of records that this host reads, int64 [n].
+            places: The positions of records that belong to this host, int64 [n].
 
         Returns:
-            Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
+            An object array [n] with the bytes of the serialized examples, or None for skipped corrupt records.
 
         Raises:
-            OSError, ValueError: As in `RecordReader.check`.
+            OSError, ValueError: See `RecordReader.look_again`.
         """
         with self._lock:
             order = self._order_of(epoch)
@@ -80,7 +82,10 @@ class WindowReader:
         return found
 
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The records at places of an epoch, by their numbers in the split: int64 [n] of int64 [n]. Nothing is read."""
+        """Converts positions in the order of an epoch (int64 [n]) to record indexes in the split (int64 [n]).
+
+        No file is read.
+        """
         with self._lock:
             order, selected = self._order_of(epoch), self._records
         found, windows = np.empty_like(places), order.windows_of(places)
@@ -99,7 +104,7 @@ class WindowReader:
         return self._order
 
     def _hold(self, order: WindowOrder, index: int) -> "_Loading":
-        """A window; those before it are let go of, and those after it are begun with."""
+        """Returns a window, releases the windows before it and starts to read the windows after it."""
         if next(iter(self._held), None) == index:
             return self._held[index]
         loading = self._held.get(index) or self._load(order, index)
@@ -117,7 +122,7 @@ class WindowReader:
         return loading
 
     def _length(self, order: WindowOrder, window: Window) -> int:
-        """About how many bytes this host reads of a window."""
+        """Returns the approximate number of bytes that this host reads from a window."""
         records = sum(stop - first for first, stop in order.slices(window, self._hosts))
         return int(self._records.runs.num_bytes[window.runs].sum()) * records // max(1, window.count)
 
@@ -131,7 +136,7 @@ class WindowReader:
             end = int(np.searchsorted(window.run_starts, stop, side="left"))
             for run, start, limit in zip(window.runs[begin:end].tolist(), *_bounds(window, begin, end)):
                 parts.append(RunPart(run, max(first, start) - start, min(stop, limit) - start))
-        # Short runs are read several at a time, as far as each thread has some all the same.
+        # A task reads several short chunks, as long as there are enough tasks for all threads.
         together = max(1, min(-(-len(parts) // _NUM_REQUESTS), _TOGETHER_BYTES * len(parts) // max(1, num_bytes)))
         stretches = [
             self._threads.submit(self._records.read_runs, parts[place : place + together], arena)
@@ -145,7 +150,7 @@ class WindowReader:
             self._let_go(self._held.popitem()[1])
 
     def _let_go(self, loading: "_Loading") -> None:
-        if loading.is_read:  # into any other somebody may still read
+        if loading.is_read:  # otherwise, a thread may still write to the arena
             return_arena(loading.arena)
 
 
@@ -154,12 +159,12 @@ def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]
 
 
 class _Loading:
-    """A window, or a host's part of one, that is being read, or has been.
+    """The records of this host in a window, while and after they are read.
 
     Attributes:
-        num_bytes: The length of the window, about, in bytes.
-        arena: The memory that it is read into.
-        is_read: Whether nobody reads into the arena any more.
+        num_bytes: The approximate size of the records in bytes.
+        arena: The memory for the records.
+        is_read: Whether all reads into the arena are complete.
     """
 
     def __init__(
@@ -175,10 +180,10 @@ class _Loading:
         self._start, self._futures, self._mixed = window.start, stretches, mixed
         self._firsts = np.array([first for first, _ in slices])
         counts = np.array([stop - first for first, stop in slices])
-        self._shifts = self._firsts - (np.cumsum(counts) - counts)  # what is not read before each slice
+        self._shifts = self._firsts - (np.cumsum(counts) - counts)  # records of other hosts before each slice
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """The records at places of the epoch, None for what seems to be damaged; waits until all are read."""
+        """Waits for all reads and returns records by their positions in the epoch, with None for corrupt records."""
         records = self._order[places - self._start]
         return self._stretches.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
 
