@@ -67,8 +67,7 @@ class Division:
     Attributes:
         by: The names of the features whose values form the strata.
         shares: A mapping from split name to its share of the inputs.
-        num_inputs: A mapping from split name to its number of inputs. Empty unless splits are stratified or there are
-            groups.
+        num_inputs: A mapping from split name to its number of inputs. Empty without strata and groups.
         num_kept: The number of inputs that kept the split of an earlier dataset.
         num_groups: The number of groups that were placed.
         num_strata: The number of strata.
@@ -76,8 +75,7 @@ class Division:
         first_small: The first of the small strata.
         num_first_small: The number of inputs or groups in the first small stratum.
         first_small_lacks: The names of the splits that have no input of the first small stratum.
-        excess: The largest excess caused by a group. None if every split has its share of every stratum, within one
-            input.
+        excess: The largest excess caused by a group. None if all shares are reached, within one input.
         largest: A mapping from split name to the name and size of its largest group, for splits by hash.
     """
 

@@ -44,8 +44,7 @@ class Extras(NamedTuple):
         num_class_masks: The number of masks with other values than 0 and 255.
         num_dropped_boxes: The number of boxes that were dropped because they are completely outside the image.
         num_clipped_boxes: The number of boxes that were partly outside the image.
-        is_turn_guessed: Whether EXIF rotates the image, and it is unknown whether boxes or masks refer to the rotated
-            image.
+        is_turn_guessed: Whether EXIF rotates the image, and it is unknown if its boxes or masks are rotated.
         images: A mapping from each additional image to its facts.
         tensors: A mapping from tensor name to its sums, if the example is part of the sample.
     """

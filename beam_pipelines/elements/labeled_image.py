@@ -50,15 +50,13 @@ class LabeledImage(NamedTuple):
 
     Attributes:
         key: The stable id of the example in its source, in Unicode NFC form so that it is the same on every system.
-        path: The path of the file with the image, or with the values of an example without an image, relative to the
-            source's root.
+        path: The path of the file with the image, or with the values of the example, relative to the source's root.
         label: The class name if the dataset has a single-class feature `label`. Otherwise empty.
         split: The split that the source gives the input. None means that the group decides.
         num_bytes: The size of the image in bytes, or 0 if the listing would have to look at each file.
         group: The name of the group that stays in one split. If empty, the key is the group.
         offset: The offset of the image in the file. `WHOLE_FILE` means the whole file, `NO_IMAGE` means no image.
-        raw: The layout of pixels without an image format, or of a `.npy` file inside another file. None for an image
-            file.
+        raw: The layout of pixels without an image format, or of a nested `.npy` file. None for an image file.
         spool: The number of the spool file with the bytes if the source file is compressed. Otherwise 0.
         values: A mapping from each other feature to its value, or None. See `sources`.
     """

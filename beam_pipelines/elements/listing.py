@@ -21,8 +21,7 @@ class Listing:
         root: The folder that paths are relative to.
         schema: The features of an example in ascending order of their names, with class names.
         targets: The names of the features that a model predicts, as in `Manifest.targets`.
-        listed_labels: A mapping from feature to the class names of its inputs. A class without an example causes a
-            warning.
+        listed_labels: A mapping from feature to the class names of its inputs. Classes without examples cause warnings.
         splits: The names of the splits, in display order.
         fractions: A mapping from split name to its share if the group decides the split. None if the source decides.
         num_inputs: The number of inputs, including dead letters and dropped duplicates.

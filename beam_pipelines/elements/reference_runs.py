@@ -1,7 +1,6 @@
 """Sorted runs of references in the spool, as in the first half of an external merge sort.
 
-A range of shuffle keys can be read without the rest of a run. The runner's memory and shuffle only contain pointers,
-for any number of images.
+A range of shuffle keys can be read without the rest of a run. The runner's memory and shuffle only contain pointers.
 """
 
 from typing import Iterable, Iterator, NamedTuple

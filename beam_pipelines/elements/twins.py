@@ -24,8 +24,7 @@ class Twins:
         num_clusters: The number of clusters.
         num_images: The number of images in clusters.
         num_dropped: The number of dropped images in clusters.
-        num_moved: The number of images that moved from another split, including images that share a group with a
-            cluster.
+        num_moved: The number of images that moved from another split, also because of a shared group.
         num_joined: The number of groups that were merged into other groups because of near-duplicates.
         num_cut: The number of clusters that were cut because they were too large or too dissimilar.
         largest_cut: The key of an image in the largest cluster that was cut, or an empty string.

@@ -35,8 +35,7 @@ class ExportedExample(NamedTuple):
         """Returns the value of a feature: bytes of a file, a text, a list of texts, or an array (0-d for a scalar).
 
         Raises:
-            BadExampleError: The number or kind of values does not match the schema. The one-line message names the
-                record.
+            BadExampleError: The values do not match the schema. The one-line message names the record.
         """
         try:
             return read_value(self.reader, feature)
@@ -49,8 +48,7 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
 
     Args:
         path: The path or URL of the shard.
-        split, shard_index: The address of the shard, for the keys of datasets without keys, as after
-            `recordmill transform`.
+        split, shard_index: The address of the shard, for the keys of datasets that have no keys.
         manifest: The manifest of the dataset.
 
     Raises:

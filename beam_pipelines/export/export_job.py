@@ -50,8 +50,7 @@ class ExportedShard(NamedTuple):
     Attributes:
         split, shard_index: The address of the shard.
         num_examples: The number of examples in the shard.
-        files: The (path within the export, size in bytes) of each file. Empty for `image_folder`, which has a file for
-            each example.
+        files: The (path within the export, size in bytes) of each file. Empty for `image_folder`, which has many files.
         names: The concatenated 8-byte hashes of the file names of `image_folder`.
     """
 

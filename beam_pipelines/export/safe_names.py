@@ -2,8 +2,8 @@
 
 A path stays inside its folder, and different names stay different.
 
-Characters that are not allowed in a path are escaped as in a URL, with `%` and two hex digits. Long names are shortened
-and end with `%~` and a hash.
+Characters that are not allowed in a path are escaped as in a URL, with `%` and two hex digits. Long names are cut and
+get `%~` and a hash.
 
     ../up        %2E./up
     a//b         a/%/b

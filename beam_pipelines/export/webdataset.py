@@ -5,8 +5,7 @@
     ant/1%2Ejpg.mask.png     a mask, another image or a tensor (.npy), with its name in the extension
     ant/1%2Ejpg.json         the unchanged key and all other features; class names, and objects as in `export_objects`
 
-The name of a sample is its key (see `safe_names.safe_stem`). The tar files contain no times or owners, so equal
-examples give equal bytes.
+The name of a sample is its key (see `safe_names.safe_stem`). The tar files are reproducible, without times or owners.
 """
 
 import io

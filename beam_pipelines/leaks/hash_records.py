@@ -46,8 +46,7 @@ def hash_records(
     Args:
         path: The path or URL of the file.
         name: The prefix of the names of records without a key.
-        schema: The schema of the dataset. None means another writer, and uses the first feature that contains an image
-            file.
+        schema: The schema of the dataset. None means another writer, and selects the first feature with an image.
         label: The label feature of another writer's dataset. None, or a label without a name, ignores labels.
         progress_directory: The directory for progress counts, or an empty string to disable them.
 

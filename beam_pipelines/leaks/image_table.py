@@ -21,8 +21,7 @@ class ImageTable:
         parts: The names of the splits, prefixed with the dataset if there are several datasets.
         of_images: The index of each image's part, int64 [num_images].
         keys: The key of each image, string [num_images].
-        labels: A mapping from class feature to the label of each image, string or list of string [num_images]. Null if
-            unknown.
+        labels: A mapping from class feature to the label of each image, string or list [num_images]. Null if unknown.
         groups: The group of each image, string [num_images]. Null without a group.
         hashes: The hashes of each image, `HASH_ROW` [num_images].
         numbers: The names of integer labels, which cannot be compared with other datasets.

@@ -81,8 +81,7 @@ class Quality:
     """Result of the test of one order.
 
     Attributes:
-        verdict: `shuffled`, `partly shuffled`, `not shuffled`, or `cannot tell` if even sorted records would look
-            random.
+        verdict: `shuffled`, `partly shuffled`, `not shuffled`, or `cannot tell` if even sorted records look random.
         p_value: The combined p-value of all informative measures, or None if there are none.
         measures: The measures of the order.
         worst_shard: The index of the shard whose labels differ most from all labels, or None for a single shard.

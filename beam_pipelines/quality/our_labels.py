@@ -37,12 +37,10 @@ def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
 
     Args:
         directory: The directory of the dataset.
-        label: A feature with class names. None selects `label`, then the label of the objects, then the first class
-            feature.
+        label: A feature with class names. None selects `label`, the object label or the first class feature.
 
     Raises:
-        UserError: A manifest, index or catalog is missing, corrupt or has another version, or the feature does not
-            exist.
+        UserError: A file is missing, corrupt or has another version, or the feature does not exist.
         StorageError: The store failed.
     """
     path = f"{directory}/{MANIFEST}"

@@ -47,12 +47,11 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
     Args:
         directory: The path or URL of the dataset.
         manifest: The manifest of the dataset.
-        output: The path of the report. None writes it into the dataset. An earlier report is replaced, but no other
-            file.
+        output: The path of the report. None writes it into the dataset. Only an earlier report is replaced.
 
     Raises:
-        UserError: The dataset is corrupt, another file has the path of the report, or the report would differ from the
-            checksum in the manifest.
+        UserError: The dataset is corrupt, another file has the path of the report, or the report would not match the
+            manifest.
         StorageError: The dataset cannot be read, or the report cannot be written.
     """
     path = f"{directory}/{REPORT}" if output is None else output

@@ -37,8 +37,7 @@ class SplitRanks:
         split: The name of the split.
         num_inputs: The number of inputs of the split.
         num_shards: The number of shards of the split. Their numbers of inputs differ by at most one.
-        before: The number of inputs in lower buckets, which is the rank of the bucket's first input. int64
-            [NUM_BUCKETS + 1].
+        before: The number of inputs in lower buckets, which is the bucket's first rank. int64 [NUM_BUCKETS + 1].
     """
 
     split: str

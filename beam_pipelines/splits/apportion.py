@@ -18,8 +18,8 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
     Args:
         nums: The number of inputs of each stratum.
         needs: For each stratum, the number of inputs that each split lacks, in units of 1/scale. Each row sums to the
-            number in `nums`. A negative value means that the split exceeds its share. The other splits then get
-            proportionally fewer inputs.
+            number in `nums`. A negative value means that the split exceeds its share. The others then get
+            proportionally less.
         scale: The number of units in `needs` that equal one input.
 
     Returns:

@@ -35,8 +35,8 @@ class Needs:
     Attributes:
         of_strata: For each stratum, the number of inputs that each split lacks, in units of 1/scale. Negative values
             mean that the split exceeds its share.
-        crossings: A mapping from (stratum, split) to the group that made the split exceed its share, and the group's
-            number of inputs in the stratum.
+        crossings: A mapping from (stratum, split) to the group that made the split exceed its share, and its number of
+            inputs there.
     """
 
     def __init__(self, totals: Sequence[int], shares: Sequence[int], scale: int) -> None:

@@ -66,8 +66,7 @@ class Marked(NamedTuple):
 class SplitFacts:
     """Counts of the references of one or more runs.
 
-    The leading columns of the tables are indices into `strata`, `splits` and `groups`. The last column is a number of
-    inputs.
+    The leading columns of the tables are indices into `strata`, `splits` and `groups`. The last column is a count.
 
     Attributes:
         strata: The names of the strata.
@@ -79,8 +78,7 @@ class SplitFacts:
         bits: The number of hash bits in `singles`.
         num_kept: The number of inputs that keep the split of an earlier dataset.
         num_moved: The number of inputs that were moved from another split to the split of `--move_to`.
-        in_two_splits: The keys of inputs whose earlier split conflicts with the split of their source or of another
-            row.
+        in_two_splits: The keys of inputs whose earlier split conflicts with their source or another row.
     """
 
     strata: list[bytes]

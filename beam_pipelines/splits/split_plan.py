@@ -116,7 +116,7 @@ class _Planner:
 
     Attributes:
         names: The names of all splits, beginning with the splits that have shares.
-        followers: A mapping from group to the split that some of its inputs already have. Its other inputs get the same
+        followers: A mapping from group to the split that some of its inputs already have. All its inputs get this
             split.
     """
 

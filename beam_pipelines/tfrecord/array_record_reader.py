@@ -58,8 +58,7 @@ class RecordFileReader:
         """Yields the records of a file that is open at its start.
 
         Raises:
-            NoRecordsError: The file has neither format, or is an ArrayRecord file that is truncated or has a corrupt
-                footer.
+            NoRecordsError: The file has neither format, or its ArrayRecord footer is missing or corrupt.
             OSError: The file could not be read.
             UserError: The file is an ArrayRecord file, and the library `array_record` is not installed.
         """

@@ -127,8 +127,7 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
 
     Args:
         schema: The features to encode, sorted by name, with or without an image.
-        values: The values by name, as in `encode_extras`. A text with a shape is a sequence of bytes. A tensor is its
-            stored bytes.
+        values: The values by name. See `encode_extras`. Texts with a shape are sequences of bytes. Tensors are bytes.
 
     Returns:
         The header of the example, then the entry header and the values of each feature. The values of an image are the
@@ -242,8 +241,7 @@ def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False)
     Args:
         name: The name of the feature.
         stored: The stored type, a value of `FEATURE_KINDS`.
-        num_bytes: The length of one string or of the packed numbers, in bytes. With `is_list`, the length of the whole
-            list.
+        num_bytes: The length of one string or of the packed numbers, in bytes. With `is_list`, the length of the list.
         is_list: Whether the strings already have length prefixes.
     """
     is_bare = is_list or not num_bytes and stored != "bytes"  # An empty list of numbers has no packed field.

@@ -35,8 +35,7 @@ class FeatureLists(NamedTuple):
     Attributes:
         kind: The kind of the list: `bytes`, `float`, `int64`, or an empty string without a list.
         lists: The start and end of each piece of the list.
-        only: The start and end of the values if they are one bytes value, or numbers packed into one field. Otherwise
-            None.
+        only: The start and end of the values if they are one bytes value or one packed field. Otherwise None.
     """
 
     kind: str
@@ -58,8 +57,7 @@ class ExampleReader:
         num_bytes: The length of the example, in bytes.
 
     Raises:
-        BadExampleError: The bytes are not a `tf.train.Example`, or are a `tf.train.SequenceExample`, which has the same
-            start.
+        BadExampleError: The bytes are not a `tf.train.Example`, or are a `tf.train.SequenceExample`.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -23,8 +23,7 @@ def moved(crcs: np.ndarray, num_bytes: np.ndarray | int) -> np.ndarray:
 
     Args:
         crcs: The CRC-32Cs, uint32 [n].
-        num_bytes: The number of bytes appended to each part, int64 [n], or one number for all. Negative numbers remove
-            bytes.
+        num_bytes: The number of bytes appended to each part, int64 [n], or one number. Negative numbers remove bytes.
 
     Returns:
         The contribution of each CRC, uint32 [n].
@@ -48,8 +47,7 @@ def inner_crcs(crcs: np.ndarray, before: np.ndarray, num_inner: np.ndarray, behi
     """Returns the CRCs of the inner parts of byte ranges from the CRCs of the whole range and its outer parts.
 
     Args:
-        crcs, before, behind: The CRCs of the whole ranges, and of the bytes before and after the inner parts, uint32
-            [n].
+        crcs, before, behind: The CRCs of the whole ranges, and of their first and last parts, uint32 [n].
         num_inner, num_behind: The sizes of the inner parts and of the bytes after them, int64 [n].
 
     Returns:

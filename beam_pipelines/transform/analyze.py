@@ -1,7 +1,7 @@
 """`recordmill analyze`: runs TensorFlow Transform's analyzers over a dataset in one Beam job.
 
-    shards -> record_batches -> AnalyzeDataset(preprocessing | user_preprocessing) -> OUT/transform_fn,
-    OUT/transformed_metadata
+    shards -> record_batches -> AnalyzeDataset(preprocessing | user_preprocessing)
+        -> OUT/transform_fn, OUT/transformed_metadata
 """
 
 import contextlib

@@ -38,8 +38,7 @@ class DefaultPreprocessing:
         channels: The number of image channels in batches, as in the reader.
 
     Raises:
-        UserError: The images are not encoded, a feature cannot follow a crop, or there are too many pixels for the
-            sums.
+        UserError: The images are not encoded, a feature cannot follow a crop, or there are too many pixels.
     """
 
     schema: tuple[Feature, ...]
@@ -67,8 +66,7 @@ class DefaultPreprocessing:
         """Transforms parsed features.
 
         Args:
-            inputs: The features by name, from `tf_input.decoding.schema.parse_examples`. The stored image sizes are not
-                needed.
+            inputs: The features by name, from `tf_input.decoding.schema.parse_examples`. Image sizes are not needed.
         """
         outputs = dict(inputs)
         if self.has_images:
@@ -152,8 +150,8 @@ def _ragged(padded: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
 def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """Normalizes uint8 images [batch, height, width, channels] to float32.
 
-    Each channel of a feature gets mean 0 and variance 1 over all examples. Sums are integers, so they do not depend on
-    the order of batches.
+    Each channel of a feature gets mean 0 and variance 1 over all examples. Sums are integers, so their order does not
+    matter.
     """
     values = tf.cast(images, tf.int32) - _CENTRE
     num_pixels = tft.sum(tf.fill(tf.shape(images)[:1], tf.constant(math.prod(image_size), tf.int64)))

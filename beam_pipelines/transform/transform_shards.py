@@ -50,8 +50,7 @@ class _Transformed(NamedTuple):
     Attributes:
         examples: The serialized examples, each in the pieces of `encode_pieces`.
         labels: A mapping from class feature to the concatenated labels of all examples.
-        sequences: A mapping from class feature to one label per example (see `quality.one_label`), for the shuffle
-            quality.
+        sequences: A mapping from class feature to one label per example, from `quality.one_label`.
     """
 
     examples: list[list[bytes]]
