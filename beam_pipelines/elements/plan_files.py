@@ -86,10 +86,7 @@ def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
 
 
 def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
-    """Reads the facts about a completed shard. Returns None if it is incomplete, or if the facts are corrupt.
-
-    The function does not check the other files of the shard.
-    """
+    """Reads the facts about a completed shard, or None if they are missing or corrupt. Other files are not checked."""
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
     if not files.exists(path):
@@ -128,10 +125,7 @@ def num_done(config: OutputPaths) -> int:
 
 
 def damage(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Returns the missing or corrupt files of a shard: a mapping from file name to the problem.
-
-    In object stores, which have their own checksums, only the sizes are compared.
-    """
+    """Maps each missing or corrupt file of a shard to its problem. In object stores, only sizes are compared."""
     found = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

@@ -75,10 +75,7 @@ class ExportedValues:
 
 
 def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts float32 box sides (0 to 1), [2, num_objects], into the first side and the length in pixels.
-
-    The rounded result converts back to the same float32 sides.
-    """
+    """Converts box sides (float32 [2, num_objects], 0 to 1) to first side and length in pixels without loss."""
     first, second = (_shortest(side, size) for side in sides)
     length = np.round(second - first, _MAX_DECIMALS)
     return first, np.where(((first + length) / size).astype(np.float32) == sides[1], length, second - first)

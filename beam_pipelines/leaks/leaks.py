@@ -148,10 +148,7 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
 
 
 def _refuse_prepared(root: str, names: Iterable[str]) -> None:
-    """Raises UserError if files belong to a prepared dataset.
-
-    The manifest has splits, groups and class names that the records alone do not have.
-    """
+    """Raises UserError for files of a prepared dataset, whose manifest also has splits, groups and class names."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
         # Other tools can also have files with this name.

@@ -38,10 +38,7 @@ _folders: set[str] = set()
 
 
 def listen() -> None:
-    """Makes signals raise KeyboardInterrupt from now on, and records the first signal.
-
-    Signals that are ignored, as in background jobs, stay ignored.
-    """
+    """Makes signals raise KeyboardInterrupt from now on, and records the first signal. Ignored signals stay so."""
     forget()
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:

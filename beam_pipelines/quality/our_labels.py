@@ -132,10 +132,7 @@ def _labels(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _source_order(table: pa.Table) -> np.ndarray | None:
-    """Returns the rank of each example by source file and offset, with equal ranks for ties.
-
-    Returns None if the catalog has no source locations.
-    """
+    """Returns the rank of each example by source file and offset, or None if the catalog has no locations."""
     paths = table.column("path").combine_chunks().dictionary_encode()
     names = np.array([name or "" for name in paths.dictionary.to_pylist()], object)
     ranks = np.empty(len(names) + 1, np.int64)

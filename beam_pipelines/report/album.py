@@ -82,10 +82,7 @@ class Album:
         return Shown(key, caption, found)
 
     def brightness(self, rows: list[int]) -> np.ndarray:
-        """Returns the brightness of the first image of loaded examples, float64 [len(rows)].
-
-        The range is 0 to 1, or NaN if the image cannot be decoded.
-        """
+        """Returns the brightness of each example's first image (0 to 1, or NaN if unknown), float64 [len(rows)]."""
         pictures = (self._loaded[self._sample.place(row)] for row in rows)
         return np.array([_brightness(found[0]) if found else np.nan for found in pictures])
 

@@ -72,10 +72,7 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
-    """Yields the clusters with pictures: leaks first, then possibly mislabeled images, then all others.
-
-    The pictures can be anywhere in the dataset.
-    """
+    """Yields the clusters with pictures: leaks first, then possibly mislabeled images, then all others."""
     found, now = leaks.facts["found"], leaks.facts["now"]
     apart = [[Twin(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
     has_several = len(found["num_conflicts_of"]) > 1

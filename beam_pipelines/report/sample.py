@@ -1,7 +1,4 @@
-"""Reads the first examples of each split from the catalogs.
-
-The examples are a uniform sample, because the order of a split is random.
-"""
+"""Reads the first examples of each split from the catalogs, as a uniform sample."""
 
 import dataclasses
 import itertools

@@ -51,10 +51,7 @@ def _template() -> jinja2.Template:
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Caches the compiled template beside Python's compiled modules, if the folder is writable.
-
-    Compiling the template takes as long as rendering a small page.
-    """
+    """Caches the compiled template beside Python's compiled modules, because compiling it is slow."""
 
     def get_source_checksum(self, source: str) -> str:
         return super().get_source_checksum(jinja2.__version__ + source)

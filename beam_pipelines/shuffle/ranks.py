@@ -131,10 +131,7 @@ def _by_name(num_shards: Mapping[str, int], num_examples: Mapping[str, int]) -> 
 
 
 def share_out(num_shards: int, num_examples: Mapping[str, int]) -> dict[str, int]:
-    """Divides `num_shards` among the splits in proportion to their examples, with at least one shard each.
-
-    Rounding uses the largest-remainder method.
-    """
+    """Divides `num_shards` in proportion to the examples by largest remainder, with at least one shard each."""
     total = sum(num_examples.values())
     if not len(num_examples) <= num_shards <= total:
         raise UserError(

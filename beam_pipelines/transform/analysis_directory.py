@@ -150,10 +150,7 @@ def _working_directory(directory: str) -> str:
 
 
 def _moves(whole: str, directory: str) -> list[tuple[str, str]]:
-    """Returns (path, new path) for each step of a publication, in order.
-
-    The earlier analysis is moved first, and `transform_fn` is published last.
-    """
+    """Returns the (path, new path) of each step of a publication. The step for `transform_fn` is the last."""
     names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
     return aside + [(f"{whole}/{name}", f"{directory}/{name}") for name in reversed(names)]

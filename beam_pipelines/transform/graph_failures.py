@@ -60,10 +60,7 @@ def find_not_writable(message: str) -> str | None:
 
 @contextlib.contextmanager
 def quiet_graph_failures() -> Iterator[None]:
-    """Suppresses logs of failures that are reported to the user in one line.
-
-    The logs would contain a batch of images in hexadecimal. Irrelevant warnings are suppressed too.
-    """
+    """Suppresses irrelevant logs, and logs with batches of images for failures that are reported in one line."""
     with filtered_logs(_is_other, *_LOGGERS):
         yield
 
