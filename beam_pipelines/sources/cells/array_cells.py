@@ -1,4 +1,4 @@
-"""Cells that have an array or a tensor in them, as lists of numbers or as bytes, or name the file of one."""
+"""Reads cells that contain an array or a tensor, as lists of numbers or as bytes, or that name its file."""
 
 import dataclasses
 from typing import Any
@@ -15,12 +15,12 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
 
-# As much as the header of a `.npy` file ever takes.
+# The maximum size of a `.npy` header.
 _HEADER_BYTES = 1 << 16
 
 
 def holds_array(cell: Any) -> bool:
-    """Whether a cell has an array itself, not the name of a file: JSON and Parquet have lists of lists."""
+    """Returns whether a cell contains an array as lists, as in JSON and Parquet, instead of a file name."""
     return isinstance(cell, list) and not (len(cell) == 1 and isinstance(cell[0], str))
 
 
@@ -28,7 +28,7 @@ def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """Reads a cell of nested lists into a float32 array of the given shape.
 
     Raises:
-        Refusal: The cell has an array of another shape, or none.
+        Refusal: The cell does not contain an array of that shape.
     """
     try:
         return read_nested(cell, shape)
@@ -37,10 +37,10 @@ def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | bytes | FilePart:
-    """A tensor in lists of lists, or the bytes of one, or the file that a cell names: as an `ExtrasEncoder` takes it.
+    """Returns a tensor from nested lists, the bytes of a tensor, or the file that a cell names, for `ExtrasEncoder`.
 
     Raises:
-        Refusal: The lists are of another type or shape, or no such file can be.
+        Refusal: The lists have another dtype or shape, or the cell is not a valid path.
     """
     if isinstance(cell, bytes):
         return cell
@@ -53,13 +53,14 @@ def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | byte
 
 
 def settle_array(column: Column, start: bytes | list) -> Column:
-    """An array or a tensor with the shape and the type of the first one, where these are not stated.
+    """Returns the column with the shape and the dtype of the first array or tensor, unless it states them.
 
     Args:
-        start: How the first one's file begins, or its numbers.
+        column: The array or tensor column.
+        start: The first bytes of the first file, or nested lists of numbers.
 
     Raises:
-        Refusal: It is none.
+        Refusal: The data is not an array or tensor.
     """
     if column.kind == "array":
         return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
@@ -70,15 +71,15 @@ def settle_array(column: Column, start: bytes | list) -> Column:
 
 
 def describe_settled(column: Column) -> str:
-    """What says all of an array or a tensor, for messages."""
+    """Returns the syntax of a complete array or tensor column, for messages."""
     return f"{printable(column.names[0])}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
 
 
 def probe(column: Column, cell: Any, root: Root) -> Column:
-    """An array or a tensor with the shape and the type of what a cell of the first row has, or names the file of.
+    """Returns the column with the shape and the dtype of the first row's array, in the cell or in a file.
 
     Raises:
-        UserError: There is no such file, or it is none.
+        UserError: The file does not exist, or the data is not an array.
     """
     found = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
     try:
@@ -89,7 +90,7 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
         found = f"names {printable(path)}: "
         return settle_array(column, read_start(root.path, name, _HEADER_BYTES))
     except OSError as error:
-        describe_fact(error, path)  # RunError where it says nothing about the array
+        describe_fact(error, path)  # raises RunError for errors that are not about the file itself
         problem = error.strerror or str(error)
     except Refusal as error:
         problem = str(error)

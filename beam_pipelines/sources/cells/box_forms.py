@@ -1,4 +1,4 @@
-"""Forms in which tables and samples state a box: four numbers, whose meaning nothing in the file tells."""
+"""Detects the format and unit of boxes in tables and samples, which do not declare them."""
 
 import dataclasses
 from typing import Iterator
@@ -8,7 +8,7 @@ from beam_pipelines.errors import UserError
 
 Box = tuple[float, float, float, float]
 
-# Format -> how it is written in messages.
+# Format -> its description in messages.
 NUMBERS = {
     "xywh": "[x, y, width, height]",
     "xyxy": "[xmin, ymin, xmax, ymax]",
@@ -18,7 +18,7 @@ _MIN_BOXES = 8  # fewer boxes may look like corners by chance
 
 
 def box_sides(box: Box, box_format: str) -> Box:
-    """Returns ymin, xmin, ymax, xmax of a box that is stated in one of the formats."""
+    """Returns ymin, xmin, ymax, xmax of a box in one of the formats."""
     first, second, third, fourth = box
     if box_format == "xyxy":
         return second, first, fourth, third
@@ -29,7 +29,7 @@ def box_sides(box: Box, box_format: str) -> Box:
 
 @dataclasses.dataclass
 class BoxForms:
-    """Counts of boxes as a source states them, to recognise boxes of another form than the one that they are read in.
+    """Counts of boxes, to detect boxes whose format or unit differs from the options.
 
     Attributes:
         num: The number of boxes.
@@ -60,10 +60,10 @@ class BoxForms:
         return taken
 
     def check(self, source: SourceConfig) -> None:
-        """Checks the unit in which boxes are read.
+        """Checks the unit of the boxes.
 
         Raises:
-            UserError: The boxes contradict it.
+            UserError: The boxes contradict the unit.
         """
         if not self.num:
             return
@@ -77,7 +77,7 @@ class BoxForms:
             raise UserError(f"--box_unit=relative: {found}. Pass --box_unit pixels")
 
     def warnings(self, source: SourceConfig) -> Iterator[str]:
-        """Yields a line for each way in which boxes may be of another form."""
+        """Yields a warning for each sign that the boxes have another format or unit."""
         if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
             yield (
                 f"all {self.num:,} boxes may be corners, {NUMBERS['xyxy']}, and are read as {NUMBERS['xywh']}. "

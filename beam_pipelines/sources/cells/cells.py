@@ -1,7 +1,7 @@
-"""What is in one cell of a row, or one field of a record, read as its column's kind expects.
+"""Converts a cell of a row, or a field of a record, to the kind of its column.
 
-A cell is a str, as CSV has them, or what JSON, Parquet and records have: numbers, lists, None, NumPy's scalars and
-arrays, and bytes, which are UTF-8. A list of one is as good as the one.
+A cell is a str, as in CSV, or a value of JSON, Parquet or records: a number, a list, None, a NumPy scalar or array, or
+UTF-8 bytes. A list of one value is equivalent to the value.
 """
 
 import decimal
@@ -22,7 +22,7 @@ from beam_pipelines.storage.files import is_remote
 
 
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """What `convert` makes of a cell; the message of its Refusal says which column that is."""
+    """Returns the result of `convert`. Adds the name of the column to the message of a Refusal."""
     try:
         return convert(*arguments)
     except Refusal as error:
@@ -30,15 +30,15 @@ def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
 
 
 _MAX_NAME_CHARACTERS = 4096
-_MAX_FLOAT = 3.4028234663852886e38  # of 32 bits
+_MAX_FLOAT = 3.4028234663852886e38  # maximum of float32
 _FLAGS = {"": False, "false": False, "true": True} | {f"{flag:d}{zeros}": flag for flag in (False, True) for zeros in ("", ".", ".0")}
 
 
 def read_float(cell: Any) -> float:
-    """Reads a finite number that fits into 32 bits; a boolean is 0 or 1.
+    """Reads a finite number that fits into 32 bits. A boolean is 0 or 1.
 
     Raises:
-        Refusal: The cell has no such number.
+        Refusal: The cell does not contain such a number.
     """
     cell = plain(cell, "bad_value")
     expected = "a finite number of 32 bits"
@@ -48,22 +48,22 @@ def read_float(cell: Any) -> float:
         value = float(cell)
     except (ValueError, OverflowError):
         raise bad_cell("bad_value", cell, expected) from None
-    if not -_MAX_FLOAT <= value <= _MAX_FLOAT or (isinstance(cell, str) and "_" in cell):  # NaN is not between either
+    if not -_MAX_FLOAT <= value <= _MAX_FLOAT or (isinstance(cell, str) and "_" in cell):  # also rejects NaN
         raise bad_cell("bad_value", cell, expected)
     return value
 
 
 def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, separator: str | None = None) -> tuple[Any, ...]:
-    """Reads several values from a cell: a list, or a text with one in brackets, or with a separator between values.
+    """Reads several values from a list, or from text in brackets or with separators.
 
     Args:
-        cell: The cell as it was read.
+        cell: The cell.
         read: A function that reads one value.
-        num_values: The number of values that there must be; None: any number, also none.
-        separator: The separator between values in a text without brackets; None: blanks or commas, as numbers have.
+        num_values: The required number of values; None allows any number.
+        separator: The separator in text without brackets; None means blanks or commas, for numbers.
 
     Raises:
-        Refusal: It has others, or not so many.
+        Refusal: A value is invalid, or the number of values is wrong.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
     if isinstance(cell, str):
@@ -81,7 +81,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
 
 
 def _split_list(text: str, separator: str | None) -> list[Any] | None:
-    """The values in a text; None: it begins like a list, and is none."""
+    """Returns the values in a text; None if it starts like a list but is not a valid list."""
     if is_bracketed(text):
         items = parse_list(text)
         if items is None and separator is None:  # NumPy writes no commas
@@ -96,7 +96,7 @@ def read_weight(cell: Any) -> float:
     """Reads the weight of an example.
 
     Raises:
-        Refusal: The cell is no finite number of at least 0.
+        Refusal: The cell is not a finite number of at least 0.
     """
     weight = read_float(cell)
     if weight < 0:
@@ -105,10 +105,12 @@ def read_weight(cell: Any) -> float:
 
 
 def read_integer(cell: Any) -> int:
-    """Reads an integer of 64 bits: a number without a fraction (pandas writes 2.0 in a column with missing cells), or a boolean.
+    """Reads a 64-bit integer from a number without a fraction or from a boolean.
+
+    A fraction of zero is valid, because pandas writes 2.0 in a column with missing cells.
 
     Raises:
-        Refusal: `bad_value`, the cell has no such number.
+        Refusal: `bad_value`: the cell does not contain such a number.
     """
     value = cell = plain(cell, "bad_value")
     if isinstance(cell, str) and len(cell) <= 40 and (digits := re.fullmatch(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*", cell)):
@@ -119,7 +121,7 @@ def read_integer(cell: Any) -> int:
 
 
 def read_flag(cell: Any) -> bool:
-    """0 or 1, false or true; nothing is false. Refusal `bad_label` where the cell has another value."""
+    """Reads 0 or 1, or false or true. An empty cell is false. Raises Refusal `bad_label` for any other value."""
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
@@ -130,10 +132,10 @@ def read_flag(cell: Any) -> bool:
 
 
 def read_text(cell: Any) -> str:
-    """A str as it is, nothing as an empty one, what else JSON can write as JSON writes it, and dates, decimals and the like as Python does.
+    """Returns a cell as text: a str unchanged, an empty cell as "", JSON values as JSON, and other types with `str`.
 
     Raises:
-        Refusal: It is not UTF-8.
+        Refusal: The text is not valid UTF-8.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
@@ -145,10 +147,10 @@ def read_text(cell: Any) -> str:
 
 
 def read_name(reason: str, cell: Any) -> str:
-    """A key or the name of a group, in NFC; a number is named by its digits.
+    """Reads a key or the name of a group, in NFC. A number becomes its digits.
 
     Raises:
-        Refusal: With the given reason: it is empty, too long, or not on one line.
+        Refusal: With the given reason: the name is empty, too long, or has control characters.
     """
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
@@ -160,7 +162,7 @@ def read_path(cell: Any, root: Root) -> str:
     """Reads the path of a file below the root, and returns it relative to the root.
 
     Raises:
-        Refusal: The cell has no path, or one that leads out of the root.
+        Refusal: The cell is not a path, or leads outside the root.
     """
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
@@ -175,15 +177,15 @@ def read_path(cell: Any, root: Root) -> str:
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
-    """The path of an image below the root, relative to it.
+    """Reads the path of an image below the root, and returns it relative to the root.
 
     Args:
-        cell: With its path, or with a dictionary that has one, as Hugging Face's libraries write it.
+        cell: The path, or a dictionary with the path, as Hugging Face's libraries write it.
         root: The root that the path is relative to.
-        suffix: What the path gets at its end, if it does not end so.
+        suffix: A suffix to append to paths that do not end with it.
 
     Raises:
-        Refusal: As `read_path` does.
+        Refusal: As in `read_path`.
     """
     path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
     if suffix:
@@ -194,18 +196,18 @@ def read_image_path(cell: Any, root: Root, suffix: str) -> str:
 
 
 def embedded_bytes(cell: Any) -> bytes | None:
-    """The bytes of an image that is in the table; None where only its path is."""
+    """Returns the bytes of an image that is stored in the table; None if the cell has only a path."""
     data = cell.get("bytes") if isinstance(cell, dict) else cell
     return data if isinstance(data, bytes) and data else None
 
 
 def read_other_file(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
-    """Where another image, or a mask, lies, as `read_image_path` has it; or its bytes, where they are in the table."""
+    """Returns the bytes of an embedded image or mask, or its path from `read_image_path`."""
     return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix))
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
-    """A cell in Python's own types, bytes decoded, and the one of a list of one in its place unless lists are kept."""
+    """Converts a cell to Python types. Decodes bytes, and unpacks lists of one value unless `keeps_lists`."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()
     if isinstance(cell, tuple):
@@ -221,16 +223,16 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
 
 
 def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
-    """What to raise for a cell: what it has, against what is expected."""
+    """Returns the Refusal for an invalid cell, with its value and the expected value."""
     return Refusal(reason, f"is empty; expected {expected}" if is_empty(cell) else f"has {shown(cell)}; expected {expected}")
 
 
 def is_empty(cell: Any) -> bool:
-    """Whether a plain cell has nothing, or blanks alone."""
+    """Returns whether a plain cell is empty or blank."""
     return cell is None or (isinstance(cell, list) and not cell) or (isinstance(cell, str) and not cell.strip())
 
 
 def shown(cell: Any) -> str:
-    """A cell as a message has it: on one line, and not all of it where that is long."""
+    """Formats a cell for a message: on one line, and shortened."""
     text = reprlib.repr(cell) if not isinstance(cell, (str, bytes)) else repr(cell[:80])
     return CONTROL.sub("?", text[:200])

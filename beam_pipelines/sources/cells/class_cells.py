@@ -1,4 +1,4 @@
-"""The class names in one cell: one, several, or a 0 or 1 for each class."""
+"""Reads the class names in one cell: one class, several classes, or a 0 or 1 for each class."""
 
 import functools
 import math
@@ -16,15 +16,15 @@ from beam_pipelines.sources.folders.file_listing import is_utf8
 _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas writes integers so if a cell of the column is missing
+_WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas: integers in a column with missing cells
 
 
 @functools.lru_cache(1 << 16)
 def class_name(text: str) -> str:
-    """A class name as the data set has it: in NFC, without blanks around it.
+    """Returns a class name in NFC, without blanks around it.
 
     Raises:
-        Refusal: It is empty, too long, not on one line or not UTF-8, or a number that is no label.
+        Refusal: The name is empty, too long, a negative number, not UTF-8, or has control characters.
     """
     name = unicodedata.normalize("NFC", text.strip())
     if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
@@ -35,12 +35,12 @@ def class_name(text: str) -> str:
 
 
 def read_class(cell: Any) -> str:
-    """Returns the class name in a cell. A number without a fraction is named by its digits, a boolean is 0 or 1.
+    """Returns the class name in a cell. A number without a fraction is named by its digits, and a boolean is 0 or 1.
 
     Raises:
-        Refusal: The cell has no class name.
+        Refusal: The cell does not contain a class name.
     """
-    if type(cell) is str:  # first, because this is by far the most common type
+    if type(cell) is str:  # fast path for the most common type
         return class_name(cell)
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and 0 <= cell < 2**63 and cell == int(cell):
@@ -51,10 +51,13 @@ def read_class(cell: Any) -> str:
 
 
 def known(name: str, label_names: Collection[str]) -> str:
-    """Returns the class name that a name from a cell stands for: `2.0` is the integer label `2`, unless the label names have `2.0`.
+    """Returns the class that a name from a cell means.
+
+    `2.0` means the integer label `2`, unless `2.0` is a label name. If all label names are texts, an integer is an
+    index.
 
     Raises:
-        Refusal: The label cannot have this class.
+        Refusal: The name is not one of the label names.
     """
     if label_names and name in label_names:
         return name
@@ -69,10 +72,10 @@ def known(name: str, label_names: Collection[str]) -> str:
 
 
 def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
-    """A cell with class names in place of their positions, wherever it has integers.
+    """Replaces the integers in a cell, which are class indexes, by class names.
 
     Raises:
-        Refusal: One is no position of a name.
+        Refusal: An integer is not a valid index.
     """
     if isinstance(cell, (list, tuple)):
         return [name_integers(column, one, names) for one in cell]
@@ -84,10 +87,10 @@ def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
 
 
 def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
-    """The class name in a cell of a column, one of those that are given, if any are.
+    """Returns the class name in a cell of a column.
 
     Raises:
-        Refusal: It has none; the message says which kinds would read it.
+        Refusal: The cell does not contain an allowed class. The message suggests kinds that can read the cell.
     """
     try:
         return known(read_class(cell), label_names)
@@ -97,7 +100,7 @@ def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
 
 
 def _fitting_kinds(column: str, cell: Any) -> str:
-    """The kinds that would read what is no class: a float, several numbers, several texts; empty: none is known."""
+    """Returns advice on the kinds that can read a cell, such as a float or several classes; empty if there are none."""
     column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
     if isinstance(values, float) and math.isfinite(values):
         return f"{column}:float reads a number"
@@ -116,16 +119,16 @@ def _fitting_kinds(column: str, cell: Any) -> str:
 def read_classes(
     cell: Any, label_names: Collection[str], separator: str = DEFAULT_SEPARATOR, *, are_numbers: bool = False
 ) -> tuple[str, ...]:
-    """The class names in a list, or in a text with a separator between them, each once.
+    """Returns the unique class names in a list, or in a text with separators.
 
     Args:
         cell: The cell of a column, or the values of a field.
-        label_names: The class names that there may be; empty: any.
+        label_names: The class names that are allowed; empty allows all names.
         separator: The separator between class names in a text.
-        are_numbers: Whether it is known that 0 and 1 are the numbers of two classes, and not a 0 for one and a 1 for the other.
+        are_numbers: Whether 0 and 1 are known to be class indexes, instead of one flag per class.
 
     Raises:
-        Refusal: One is none, or the list has a 0 or 1 for each class.
+        Refusal: A name is invalid, or the list seems to have a 0 or 1 for each class.
     """
     cells = _items(cell, separator)
     if is_one_flag_each(cells, 0 if are_numbers else len(label_names)):
@@ -136,13 +139,13 @@ def read_classes(
 
 
 def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
-    """The names of those classes for which a list, or a text of numbers, has a 1.
+    """Returns the classes for which a list, or a text of numbers, has a 1.
 
     Raises:
-        Refusal: It has not a 0 or 1 for each class.
+        Refusal: The cell does not have a 0 or 1 for each class.
     """
     value = plain(cell, "bad_label", keeps_lists=True)
-    flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value  # NumPy writes 1. for 1.0
+    flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value  # NumPy: 1. for 1.0
     if not isinstance(flags, list) or len(flags) != len(label_names):
         raise bad_cell("bad_label", cell, f"{len(label_names)} values of 0 or 1, one for each class")
     return tuple(sorted(name for name, flag in zip(label_names, flags) if read_flag(flag)))

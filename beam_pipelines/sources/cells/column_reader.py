@@ -1,4 +1,4 @@
-"""Reads the values of an example from the cells of a row, each as the kind of its column expects."""
+"""Reads the values of an example from the cells of a row, according to the kinds of the columns."""
 
 import math
 from typing import Any, Callable, Collection, Mapping, Sequence
@@ -24,26 +24,24 @@ from tf_input.dataset_format import LABEL
 
 
 class ColumnReader:
-    """Reads the values of an example from the cells of a row.
-
-    What may be in a cell: see `cells`.
+    """Reads the values of an example from the cells of a row (see `cells` for their formats).
 
     Args:
-        labels: The columns that a model is to predict.
-        features: The columns that are kept besides.
+        labels: The columns that a model predicts.
+        features: The other columns to keep.
         root: The root of the files that cells name.
-        names_of: From a label to the class names that it may have; empty: any. Where they are a tuple, and none of them is
-            a number, a label n means the n-th of them, from 0.
-        separator: What stands between the names in the text of a multi_label.
-        suffix: What the paths of images end with, where they stand there without it.
+        names_of: A function from a label to its allowed class names; empty allows all names. If they are a tuple
+            without numbers, an integer in a cell is an index into them.
+        separator: The separator between class names in the text of a multi-label column.
+        suffix: The suffix to append to image paths that do not end with it.
 
     Attributes:
-        features: What the columns become; class names are not known yet.
-        targets: Names of those that are labels.
-        column_names: All columns that are needed, each once.
+        features: The features of the columns. Class names are not known yet.
+        targets: The names of the features that are labels.
+        column_names: The unique names of all columns that are read.
 
     Raises:
-        UserError: Two features have one name, or a column of a multi_label is no class name.
+        UserError: Two features have the same name, or a column of a multi-label is not a valid class name.
     """
 
     def __init__(
@@ -72,11 +70,12 @@ class ColumnReader:
         self._readers = tuple(readers.items())
 
     def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """(class name of the feature `label`, or "", the other features' values, or None), as `sources` states them; in place of an
-        image or a mask that is in the table itself its bytes.
+        """Returns the class name of the feature `label`, or "", and the values of all other features, or None.
+
+        The types of values are listed in `source`. An embedded image or mask is returned as bytes.
 
         Raises:
-            Refusal: A cell is not what its column's kind expects.
+            Refusal: A cell is invalid for the kind of its column.
         """
         label = self._read_label(row) if self._read_label else ""
         return label, {name: read(row) for name, read in self._readers} if self._readers else None
@@ -132,9 +131,9 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
 
 
 def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:
-    """The columns, with the shape and the type of the first row's array where these are not stated.
+    """Returns the columns with the shape and the dtype of the first row's arrays, unless they state them.
 
     Raises:
-        UserError: There is no such array.
+        UserError: The first row has no such array.
     """
     return tuple(column if column.is_settled else probe(column, first_row.get(column.names[0]), root) for column in columns)

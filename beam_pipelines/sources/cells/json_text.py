@@ -1,4 +1,4 @@
-"""JSON texts of rows and samples, in which no object has a key twice."""
+"""Parses JSON of rows and samples, and rejects repeated keys."""
 
 import json
 from typing import Any
@@ -7,11 +7,11 @@ from beam_pipelines.errors import printable
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parses JSON. `json.loads` keeps the last value of a key that occurs twice, and other programs the first.
+    """Parses JSON and rejects repeated keys, because `json.loads` keeps the last value, and other programs the first.
 
     Raises:
         ValueError: The text is not JSON, or an object in it has a key twice.
-        RecursionError: It is nested too deeply.
+        RecursionError: The JSON is nested too deeply.
     """
     return json.loads(text, object_pairs_hook=_distinct)
 

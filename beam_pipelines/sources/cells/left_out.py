@@ -1,4 +1,4 @@
-"""Columns, and fields of samples and objects, that are not used: their names, for the summary."""
+"""Collects the names of unused columns and fields, for the summary."""
 
 import dataclasses
 from typing import Iterable
@@ -11,16 +11,16 @@ _MAX_CHARACTERS = 80
 
 @dataclasses.dataclass
 class LeftOut:
-    """The names of fields that are met and not kept.
+    """The names of columns and fields that are not kept.
 
     Attributes:
-        names: As a message shows them; of too many those that sort first, so that they are the same in whatever order inputs are listed.
+        names: Printable names. If there are too many, the first in sorted order are kept, whatever the order of inputs.
     """
 
     names: set[str] = dataclasses.field(default_factory=set)
 
     def add(self, fields: Iterable[str]) -> None:
-        """Takes in more of them."""
+        """Adds names of fields."""
         for field in fields:
             if field not in self.names:
                 self.names.add(printable(field[:_MAX_CHARACTERS]))
@@ -28,5 +28,5 @@ class LeftOut:
                     self.names.remove(max(self.names))
 
     def merge(self, other: "LeftOut") -> None:
-        """Takes in those of another part."""
+        """Adds the names from another part."""
         self.add(other.names)

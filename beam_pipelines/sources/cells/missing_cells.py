@@ -1,4 +1,4 @@
-"""Values in place of missing cells, as `--default` states them."""
+"""Fills missing cells with the values of `--default`."""
 
 from typing import Any, Collection, Mapping
 
@@ -8,13 +8,13 @@ from beam_pipelines.errors import UserError, did_you_mean, printable
 
 
 def fill_row(row: Mapping[str, Any], defaults: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns a row in which the default of a column stands in place of a missing cell."""
+    """Returns a row in which missing cells have the default of their column."""
     missing = {name: value for name, value in defaults.items() if _is_missing(row.get(name))}
     return {**row, **missing} if missing else row
 
 
 def _is_missing(cell: Any) -> bool:
-    """Whether a cell has nothing: no value, blanks alone, or NaN, which pandas writes for nothing."""
+    """Returns whether a cell is missing: no value, only blanks, or NaN, which pandas writes for missing cells."""
     if isinstance(cell, (str, bytes)):
         return not cell.strip()
     return cell is None or isinstance(cell, (float, np.floating)) and cell != cell
@@ -24,7 +24,7 @@ def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
     """Checks that each default is for a column that is used.
 
     Raises:
-        UserError: One is not.
+        UserError: A column with a default is not used.
     """
     for name in defaults:
         if name not in used:

@@ -1,4 +1,4 @@
-"""What a row says of its image beside labels and features: its key, its split, its group and its weight."""
+"""Reads the roles of a row: its key, split, group and weight."""
 
 import functools
 from typing import Any, Mapping, NamedTuple
@@ -14,15 +14,16 @@ _KEY_SEPARATOR = "|"
 
 
 class RowRoles(NamedTuple):
-    """The columns, or fields, that have a role; None: there is no such column.
+    """The columns or fields that have a role. None means that there is no such column.
 
     Attributes:
-        key: The columns with the key of the example, or with parts of it; empty: there are none.
+        key: The columns that form the key of the example; empty if there is no key column.
         split: The column with the split.
-        group: The column with the group, which is what stays in one split together.
+        group: The column with the group. All examples of a group stay in the same split.
         weight: The column with the weight.
-        may_lack_split: Whether a row without a split is one that its source does not place; else it is refused.
-        may_lack_group: Whether a row without a group is a group of its own; else it is refused.
+        may_lack_split: Whether rows without a split are allowed. Otherwise they are rejected.
+        may_lack_group: Whether rows without a group are allowed, and each is its own group. Otherwise they are
+            rejected.
     """
 
     key: tuple[str, ...] = ()
@@ -39,14 +40,14 @@ class RowRoles(NamedTuple):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features that the columns of roles become."""
+        """The features of the columns that have a role."""
         return (Feature(WEIGHT, "float"),) if self.weight else ()
 
     def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
-        """The image with what a row says of it.
+        """Returns the image with the key, split, group and weight of a row.
 
         Raises:
-            Refusal: A cell is not what its column is for.
+            Refusal: A cell is invalid for its role.
         """
         if self.weight:
             image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})

@@ -1,4 +1,4 @@
-"""A cell with the objects in an image, as Hugging Face's libraries have it."""
+"""Reads a cell with the objects in an image, in the format of Hugging Face's libraries."""
 
 from typing import Any, Collection, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")
-_FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # which other sources of boxes have
+_FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # flags of other sources of boxes
 
 
 class ObjectsColumn:
@@ -21,14 +21,14 @@ class ObjectsColumn:
 
     Args:
         fields: The names of the fields that the objects have.
-        source: The options on class names and on the form of boxes.
-        names: Field of the objects -> the class names that its integers stand for, if the source states them.
+        source: The options for class names and boxes.
+        names: Field of the objects -> class names that its integers are indexes into, if the source has them.
 
     Attributes:
-        features: The features that the objects become: boxes, classes, and the flags that they have.
-        class_names: The class names of the objects, in order, where the source says them; else empty.
+        features: The features of the objects: boxes, classes and existing flags.
+        class_names: The class names of the objects, in order, if the source has them; else empty.
         left_out: The fields of the objects that are not kept.
-        boxes: The counts of the boxes that were read since they were last taken.
+        boxes: The counts of the boxes that were read since the last `take`.
     """
 
     def __init__(self, fields: Collection[str], source: SourceConfig, names: Mapping[str, Sequence[str]]) -> None:
@@ -49,10 +49,10 @@ class ObjectsColumn:
         )
 
     def read(self, cell: Any) -> Objects:
-        """Reads `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list of objects with one of each.
+        """Reads `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list with a box and category each.
 
         Raises:
-            Refusal: The cell is not of that form, a label cannot have one of the classes, or a flag is set that is no feature.
+            Refusal: The cell does not have this form, a class is not allowed, or a flag is set that is not a feature.
         """
         if cell is None:
             cell = []
@@ -69,7 +69,7 @@ class ObjectsColumn:
             [_field(one, names) for one in cell] if several else _field(cell, names)
             for names in (_BOXES, _CATEGORIES, *((name,) for name in self._flags))
         )
-        if isinstance(boxes, list):  # whoever says nothing of a flag means no
+        if isinstance(boxes, list):  # a missing flag is false
             flags = [[None] * len(boxes) if values is None else values for values in flags]
         if not all(
             isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)
@@ -87,7 +87,7 @@ class ObjectsColumn:
 
     def _read_box(self, box: Any) -> tuple[float, float, float, float]:
         is_box = isinstance(box, list) and len(box) == 4 and all(type(number) in (int, float) for number in box)
-        if not is_box or not all(-1e9 < number < 1e9 for number in box):  # NaN is not between
+        if not is_box or not all(-1e9 < number < 1e9 for number in box):  # also rejects NaN
             raise Refusal("bad_objects", f"has a box {shown(box)}; expected {NUMBERS[self._format]}")
         box = tuple(map(float, box))
         self.boxes.add(box)

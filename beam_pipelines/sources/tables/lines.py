@@ -1,4 +1,4 @@
-"""The lines of text files, wherever they lie and however long they claim to be."""
+"""Reads the lines of text files with a limit on their length."""
 
 import contextlib
 import gzip
@@ -16,22 +16,22 @@ MAX_LINE = 16 << 20  # characters
 
 
 class LongLineError(ValueError):
-    """A line with more than `MAX_LINE` characters."""
+    """Raised for a line with more than `MAX_LINE` characters."""
 
 
 class Lines:
-    """The lines of a text file, with their ends.
+    """An iterator over the lines of a text file, including line ends.
 
-    A line that is too long raises LongLineError; the next call goes on behind it.
+    A line that is too long raises LongLineError. The next call continues after this line.
 
     Args:
         file: The text file.
-        config: The options that say how many lines to skip, and how a comment begins.
+        config: The options for skipped lines and comments.
 
     Attributes:
-        number: The number of the line that was returned last, from 1.
-        row_start: The number of the line in which its row begins.
-        is_row_start: Whether the next line begins a row, so that it may be a comment; set by whoever knows.
+        number: The number of the last returned line, starting at 1.
+        row_start: The number of the line in which the current row starts.
+        is_row_start: Whether the next line starts a row, so that it may be a comment. Set by the caller.
     """
 
     def __init__(self, file: io.TextIOBase, config: SourceConfig) -> None:
@@ -66,7 +66,7 @@ class Lines:
         return line
 
     def _finish(self, line: str) -> bool:
-        """Reads on to the end of the line; whether that was necessary."""
+        """Reads to the end of the line. Returns whether anything was left to read."""
         rest = line
         while len(rest) == MAX_LINE and rest[-1] not in "\r\n":
             rest = self._readline(MAX_LINE)
@@ -75,10 +75,10 @@ class Lines:
 
 @contextlib.contextmanager
 def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
-    """The lines of a file, UTF-8 with or without a byte order mark; what is not UTF-8 comes as lone surrogates.
+    """Opens the lines of a UTF-8 file, with or without a byte order mark. Other bytes become lone surrogates.
 
     Raises:
-        UserError: It cannot be read, or is not compressed as its name says.
+        UserError: The file cannot be read, or is not compressed although its name says so.
     """
     try:
         with open_file(path) as file, _decompressed(path, file) as data:
@@ -89,13 +89,13 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
 
 
 def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | Refusal]]:
-    """`full_lines` of a file; UserError as `open_lines` has it."""
+    """Yields `full_lines` of a file. Raises UserError as in `open_lines`."""
     with open_lines(path, name, config) as lines:
         yield from full_lines(lines)
 
 
 def full_lines(lines: Lines) -> Iterator[tuple[int, str | Refusal]]:
-    """The lines that have something in them, each a row, with their numbers; the Refusal of one that is no text."""
+    """Yields (line number, line) of non-blank lines. A line that is too long or not UTF-8 is a Refusal."""
     while True:
         lines.is_row_start = True
         try:

@@ -1,4 +1,4 @@
-"""What sources have in common whose files have rows: which files these are, and rows that become inputs, or dead letters."""
+"""Base class of sources whose files have rows: finds the files, and converts rows to inputs or dead letters."""
 
 from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 
@@ -14,16 +14,16 @@ Input = TypeVar("Input")
 
 
 class RowFiles:
-    """The inputs that the rows of one file name, or of several; a part is a file.
+    """The inputs in the rows of one or several files. Each file is a part.
 
     Args:
-        config: The options that say where the files lie.
-        formats: Extension -> the format of files that have it, as `find_table_files` takes it.
-        metadata: The names of files that are taken before all others, as `find_table_files` takes them.
+        config: The options of the source.
+        formats: Extension -> format, as in `find_table_files`.
+        metadata: The names of preferred files, as in `find_table_files`.
 
     Attributes:
         root: The root that paths are relative to.
-        num_ignored: The number of images that are ignored, counted while listing.
+        num_ignored: The number of images that are ignored, counted during listing.
     """
 
     def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...] = ()) -> None:
@@ -34,11 +34,11 @@ class RowFiles:
         self._files = {file.name: file for file in files}
 
     def parts(self) -> list[str]:
-        """The names of the files, each of which is a part."""
+        """Returns the names of the files, each of which is a part."""
         return [*self._files]
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
-        """The class names that are known without an example: none."""
+        """Returns an empty dict: no class names are known before rows are read."""
         return {}
 
     def _root_of(self, file: TableFile) -> Root:
@@ -47,12 +47,12 @@ class RowFiles:
     def _read_rows(
         self, file: TableFile, rows: Iterable[tuple[int, Any]], read: Callable[[int, Any], Input]
     ) -> Iterator[Input | DeadLetter]:
-        """The inputs of a file.
+        """Yields the inputs and dead letters of a file.
 
         Args:
             file: The file with the rows.
-            rows: Each with its number; one that is none is the Refusal of it.
-            read: From both to the input; Refusal where the row is not what is expected.
+            rows: Row numbers and rows. An invalid row is a Refusal.
+            read: A function from row number and row to the input. Raises Refusal for an invalid row.
         """
         ignore = self._config.ignore
         for number, row in rows:

@@ -1,22 +1,23 @@
-"""Source `table`: a row for each example, in CSV, TSV, JSON Lines or Parquet.
+"""Source `table`: one row per example, in CSV, TSV, JSON Lines or Parquet.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
-| a row with the path of an image | key and path are the path, relative to where the table lies, or to `--image_root` |
-| a column `key`, `split`, `group`, `weight`, or one so named by an option | is that; a row without a group is its own |
-| a column `label`, `labels`, `class` or `category` | the label, where none is named; of lists: a multi_label |
-| a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where there is no label |
-| no column named like an image, nor with image files or bytes; `--image none` | a row is an example of values; its key is `rows.csv:17` |
+| a row with the path of an image | the path, relative to the table's folder or to `--image_root`, is the key |
+| a column `key`, `split`, `group`, `weight`, or a column that an option names | this role |
+| a row without a group | its own group |
+| a column `label`, `labels`, `class` or `category` | the label, if no label is requested; lists become a multi-label |
+| a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, if there is no label |
+| no column with images, or `--image none` | a row is an example of values without an image; its key is `rows.csv:17` |
 | `--column_names a,b,c` | CSV without a header |
-| images in Parquet, as bytes or `{"bytes", "path"}`, also those of `.npy` files | spooled; the key is the row's place in the file |
-| such a table with other files | these may have paths |
-| other images, as `right:image` | the same, below the same root; a row with one that is bad is a dead letter |
-| `metadata.csv` in a folder of images, or in its split folders | as Hugging Face's ImageFolder: see `table_files` |
-| a row that is not well-formed, or a cell that is not what its column is for | dead letter |
-| a path that leads out of the root, directly or by a link | dead letter; never opened |
+| images in Parquet, as bytes or `{"bytes", "path"}`, also `.npy` bytes | spooled; the key contains the row's index |
+| other files of such a table | may have paths instead |
+| other images, as `right:image` | the same, below the same root; a row with an invalid image is a dead letter |
+| `metadata.csv` in a folder of images, or in its split folders | like Hugging Face's ImageFolder: see `table_files` |
+| a malformed row, or a cell that is invalid for its column | dead letter |
+| a path that leads outside the root, directly or by a link | dead letter; never opened |
 | an image that matches `--ignore` | ignored, and counted |
 
-Whether an image is there, and is one, is found when it is read. Memory stays flat: rows are listed as they are read.
+Images are checked later, when they are read. Memory is constant, because rows are listed while they are read.
 """
 
 import dataclasses
@@ -48,12 +49,12 @@ from beam_pipelines.sources.tables.table_rows import FORMATS, TableHead, read_fi
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import IMAGE, OBJECTS
 
-_FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, as those of an example's own image
+_FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, like the example's image
 
-# References to spooled images that wait in memory for the end of their spool, so that whoever gets one can read it.
+# References to spooled images that wait until their spool is complete, so that all listed images can be read.
 _SPOOL_IMAGES = 16_384
 
-# Endings of CSV files that are named themselves, or by a pattern. In a folder, such files are something else.
+# Extensions of CSV files that are requested by name or pattern. In a folder, such files are not tables.
 _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
 
 Listed = LabeledImage | DeadLetter
@@ -71,25 +72,25 @@ class _Embedded(NamedTuple):
 
 
 class Table(RowFiles):
-    """The inputs that one table names, or several of the same columns.
+    """The inputs of one table, or of several tables with the same columns.
 
     Args:
-        config: The options that say where the table lies, and what its columns mean.
-        with_sizes: Each file's size is wanted too: see `sizes`.
-        spool_directory: Where images go that are in the table itself; None: nowhere, since nobody will read them.
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes (see `sizes`).
+        spool_directory: The directory for images in the table itself; None if these images will not be read.
 
     Attributes:
         has_images: Whether a column has images.
-        features: The features that the columns become.
+        features: The features of the columns.
         targets: The names of the features that are labels.
-        left_out: The columns, and the fields of objects, that are not kept.
+        left_out: The columns and object fields that are not kept.
         boxes: The counts of the boxes in the parts that were listed.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
         refuse_options(source, _OPTIONS)
-        named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}  # CSV, as --source says
+        named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}  # CSV
         super().__init__(config, {**FORMATS, **named}, METADATA)
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory
@@ -112,7 +113,7 @@ class Table(RowFiles):
         self._file_columns = {columns.image, *file_columns}
         unnamed = [one for one in columns.labels if not source.names_of(one.name)]
         numbers = [name for one in (*columns.labels, *source.features) for name in one.names]
-        features = [one for one in source.features if all(numbers.count(name) == 1 for name in one.names)]  # else its numbers count too
+        features = [one for one in source.features if all(numbers.count(name) == 1 for name in one.names)]
         self._names = names_of_integers((*unnamed, *features), head.class_names)
         classes = [one.names[0] for one in (*unnamed, *features) if has_names(one)]
         if columns.objects and not source.names_of(OBJECT_LABEL):
@@ -148,7 +149,7 @@ class Table(RowFiles):
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Class names that the table states for its integers, and the columns that make a class together."""
+        """Returns feature -> class names, from the table's metadata and from columns that form one class feature."""
         columns = (*self._labels, *self._features)
         texts = {one.name for one in columns if one.kind == "text"}
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
@@ -156,7 +157,7 @@ class Table(RowFiles):
         return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects, **of_columns}
 
     def _has_embedded(self, file: TableFile) -> bool:
-        """Whether a file may have images in it: others of the table may have their paths."""
+        """Returns whether a file may contain image bytes. Other files of the table may have paths instead."""
         if file.format != "parquet":
             return False
         head = self._heads.get(file.name) or read_head(file, self._config.source)
@@ -170,7 +171,7 @@ class Table(RowFiles):
         return ColumnReader(self._labels, self._features, root, self._names_of, source.separator, source.image_suffix)
 
     def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
-        """The column of the split, unless folders or files are named after splits and no option names it."""
+        """Returns the split column; None if folders or files define the splits and no option names the column."""
         if column is None or (self._config.source.split_column is None and any(file.split for file in files)):
             return None
         if self._config.asks_for_shares and not self._config.source.divide:
@@ -181,7 +182,7 @@ class Table(RowFiles):
         source, root = self._config.source, self._root_of(file)
         names = [name for one in (*self._labels, *self._features) for name in one.names]
         columns = {one.name: one.names[0] for one in (*self._labels, *self._features)}
-        # A column that several read has numbers that count too.
+        # Only columns that are used once: other uses need the numbers.
         positions = {columns[name]: known for name, known in self._names.items() if names.count(columns[name]) == 1}
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
         reader = _RowImages(self._columns, file, root, self._make_reader(root), self._objects, positions, source, others)
@@ -189,17 +190,17 @@ class Table(RowFiles):
 
 
 class _RowImages:
-    """Makes images of a file's rows.
+    """Converts the rows of a file to images.
 
     Args:
         columns: The columns that have a meaning.
         file: The file with the rows.
         root: The root that the rows' paths are relative to.
         read_columns: The reader of labels and features.
-        objects: The reader of objects; None: there are none.
-        positions: Column of integers -> the names that they stand for.
-        source: The options on missing cells and on the ending of paths.
-        others: The names of the features that are other images, or masks.
+        objects: The reader of objects; None if there are no objects.
+        positions: Integer column -> class names that its integers are indexes into.
+        source: The options for missing cells and image suffixes.
+        others: The names of the features that are other images or masks.
     """
 
     def __init__(
@@ -223,10 +224,10 @@ class _RowImages:
         self._others = others
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
-        """Makes the image of a row.
+        """Converts a row to an image.
 
         Raises:
-            Refusal: A cell is not what its column is for.
+            Refusal: A cell is invalid for its column.
         """
         row = fill_row(row, self._defaults)
         named = {name: name_integers(name, row.get(name), names) for name, names in self._positions.items()}
@@ -255,13 +256,13 @@ class _RowImages:
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
-    """The first file that tells what columns there are: JSON Lines without a line tell nothing."""
+    """Returns the first file with columns, and its head. JSON Lines files without lines have no columns."""
     heads = ((file, read_head(file, source)) for file in files)
     return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
 
 
 def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
-    """That no column of a first row seems to be the one of the images, which only has another name than the usual ones."""
+    """Raises UserError if a column of the first row seems to contain images under an unusual name."""
     for name, cell in row.items():
         found = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
         if isinstance(found, bytes) or isinstance(found, str) and found.lower().endswith(tuple(IMAGE_EXTENSIONS)):
@@ -271,7 +272,7 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
-    """Yields what is listed, with embedded images in the spool, so that all that is yielded can be read."""
+    """Yields the inputs after their embedded images are in a complete spool, so that all yielded images can be read."""
     if directory is None:
         yield from (one.image if isinstance(one, _Embedded) else one for one in listed)
         return

@@ -1,4 +1,4 @@
-"""The meaning of a table's columns: those that options name, else those with the usual names."""
+"""Finds the columns of a table that have a meaning, by options or by their usual names."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ from tf_input.dataset_format import LABEL, OBJECTS
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
 
-# Columns that together hold one box, by their names in lower case, without other signs and without a prefix such as `bbox_`.
+# Columns that together form one box, by lower-case names without punctuation and without a prefix such as `bbox_`.
 _BOX_COLUMNS = (
     *(("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1"), ("left", "top", "right", "bottom")),
     *(("x", "y", "w", "h"), ("x", "y", "width", "height"), ("left", "top", "width", "height"), ("xmin", "ymin", "width", "height")),
@@ -24,19 +24,19 @@ _BOX_COLUMNS = (
 _BOX_PREFIX = re.compile("(bounding_?box|bbox|bndbox|box)_?(?=.)")
 _BOX_COLUMN = ("bbox", "box", "bndbox", "boundingbox")
 
-# What no column is called, but a cell of a row may be.
+# Numbers are never column names, but cells of a row.
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table. None: there is no such column.
+    """The columns of a table that have a meaning. None means that there is no such column.
 
     Attributes:
-        image: With the path of the image, or, in Parquet, with its bytes; None: examples have none.
-        roles: With its key, its split, its group, its weight.
-        objects: With boxes and their classes, as Hugging Face's libraries have them.
-        labels: The columns that a model is to predict, beside objects.
+        image: The column with image paths, or with image bytes in Parquet; None if examples have no image.
+        roles: The columns with key, split, group and weight.
+        objects: The column with boxes and their classes, in the format of Hugging Face's libraries.
+        labels: The columns that a model predicts, without objects.
     """
 
     image: str | None
@@ -46,21 +46,21 @@ class TableColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All but the labels' columns."""
+        """The names of all columns except labels."""
         names = (self.image, *self.roles.names, self.objects)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableColumns:
-    """Finds the columns that have a meaning by the head of a table.
+    """Finds the columns that have a meaning from the head of a table.
 
     Args:
-        head: The columns that there are.
-        config: The names that were given.
+        head: The existing columns.
+        config: The options of the source.
         table: The name of the table in messages.
 
     Raises:
-        UserError: There is none for the image or the label, or none of a name that was given, or nothing that an example would have.
+        UserError: There is no image or label column, a requested column is missing, or examples would be empty.
     """
     chooser = _Chooser(head.columns, table)
     image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS) if config.has_images else None
@@ -107,7 +107,7 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
 
 
 def find_box_columns(columns: Sequence[str]) -> list[str]:
-    """Returns the columns that hold one box, by their names, in their order; empty: there are none."""
+    """Returns the columns that form one box by their names, in their order; empty if there are none."""
     plain = {_BOX_PREFIX.sub("", re.sub(r"[^a-z0-9]", "", name.lower())): name for name in reversed(columns)}
     several = next((names for names in _BOX_COLUMNS if set(names) <= plain.keys()), ())
     names = several or [name for name in _BOX_COLUMN if name in plain][:1]
@@ -119,12 +119,12 @@ def _means_objects(column: Column, head: TableHead) -> bool:
 
 
 def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Feature -> what the integers in its column stand for, where the table says so."""
+    """Returns feature -> class names that the integers in its column are indexes into, if the table has them."""
     return {one.name: class_names[one.names[0]] for one in columns if has_names(one) and class_names.get(one.names[0])}
 
 
 def has_names(column: Column) -> bool:
-    """Whether names stand in a column, by its kind, or integers for them where the table says so."""
+    """Returns whether a column of this kind can have class names, or integers for class names."""
     return len(column.names) == 1 and column.kind in ("class", "multi_label", "text")
 
 
@@ -134,7 +134,7 @@ class _Chooser:
         self._table = table
 
     def choose(self, option: str, given: str | None, usual: Sequence[str]) -> str | None:
-        """The column of the given name, or the first with a usual one, whatever the case of its letters; None: none."""
+        """Returns the requested column, or the first column with a usual name, ignoring case; None if there is none."""
         if given is not None:
             if given and given not in self._columns:
                 raise self.error(f"no column {printable(given)!r} in it ({option})", f"one of them{did_you_mean(given, self._columns)}")
@@ -143,16 +143,16 @@ class _Chooser:
         return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
 
     def choose_key(self, given: str | None) -> tuple[str, ...]:
-        """The columns of the key: one, or, with commas between their names, several that are the key together."""
+        """Returns the columns of the key. Several columns, separated by commas, form the key together."""
         names = [given] if given is None or given in self._columns else given.split(",")
         found = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
         return tuple(name for name in found if name)
 
     def refuse_boxes(self, label: str) -> None:
-        """Checks that rows do not hold one box each, of which a class alone would be kept.
+        """Rejects tables with one box per row, of which only a class would be kept.
 
         Raises:
-            UserError: There are columns of a box, and nobody has said that they are not wanted.
+            UserError: There are columns of a box.
         """
         columns = find_box_columns(self._columns)
         if columns:

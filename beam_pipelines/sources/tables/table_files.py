@@ -1,15 +1,15 @@
-"""The files that a table, or a list in text files, is made of.
+"""Finds the files of a table, or of a list in text files.
 
 | `--input` | files |
 | --- | --- |
 | a file | that file |
-| a folder with `metadata.csv`, `.jsonl` or `.parquet` in it | that file |
+| a folder with `metadata.csv`, `.jsonl` or `.parquet` | that file |
 | a folder of files of one format, `part-0.csv`, `part-1.csv`, … | all of them; splits, if named `train.csv`, … |
-| a folder of such folders | all of theirs; splits, if the folders are named `train`, … |
-| a pattern, `data/*.csv`, `data/**/*.parquet`, `part-{0..9}.csv` | the files of one format that fit; splits, if all are named like them |
+| a folder of such folders | all of their files; splits, if the folders are named `train`, … |
+| a pattern, `data/*.csv`, `data/**/*.parquet`, `part-{0..9}.csv` | the matching files; splits, if all are named so |
 
-Paths in a file are relative to the folder in which it lies. Hidden files and `--ignore` patterns are left out. Where a table, or a folder
-of them, is a link that is not followed, the run is refused.
+Paths in a file are relative to its folder. Hidden files and `--ignore` patterns are skipped. If a table or its folder
+is a link that is not followed, the run fails.
 """
 
 import os
@@ -26,7 +26,7 @@ from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-_SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # behind the split, in the name of one file of several
+_SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # after the split, in the name of one of several files
 
 
 class TableFile(NamedTuple):
@@ -34,10 +34,10 @@ class TableFile(NamedTuple):
 
     Attributes:
         path: The path of the file, or its URL.
-        name: The path of the file below the input's folder: how messages, and parts, name it.
-        format: The format, as the source names what its extension stands for.
-        folder: Where paths in its rows begin, below the root: empty, or with a "/" at its end.
-        split: The split of all its rows; None: nothing is said about it.
+        name: The path of the file below the input's folder, for messages and parts.
+        format: The format, one of the values of `formats`.
+        folder: The folder that paths in its rows are relative to, below the root: empty, or with a trailing "/".
+        split: The split of all its rows; None if unknown.
     """
 
     path: str
@@ -48,7 +48,7 @@ class TableFile(NamedTuple):
 
 
 def open_root(path: str, folder: str, follows_links: bool = False) -> Root:
-    """Returns a root for paths that are relative to one of its folders, "" or with a "/" at its end."""
+    """Returns a root for paths that are relative to `folder`, which is "" or has a trailing "/"."""
     return _FolderRoot(path, folder, follows_links) if folder else Root(path, follows_links)
 
 
@@ -65,22 +65,22 @@ class _FolderRoot(Root):
 def find_table_files(
     config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...]
 ) -> tuple[str, list[TableFile]]:
-    """(folder, its files in ascending order of their names).
+    """Returns a folder, and its files in ascending order of their names.
 
     Args:
-        config: The options that say where the files lie, and what to leave out.
-        formats: Extension -> format. The extension "" stands for a file that is named itself, whatever its extension.
-        metadata: The names of files that are taken before all others.
+        config: The options of the source.
+        formats: Extension -> format. The extension "" is for a file that is requested by name, whatever its extension.
+        metadata: The names of files that take precedence over all others.
 
     Raises:
-        UserError: There are none, or it is not clear which.
+        UserError: There are no files, or the choice is ambiguous.
     """
     finder = _Finder(config, formats, metadata)
     return finder.find_one() if finder.is_file() else finder.find_fitting() if finder.is_pattern() else finder.find_all()
 
 
 def format_of(name: str, formats: Mapping[str, str]) -> str | None:
-    """Returns the format that a file's extension stands for, without `.gz`; None where it stands for none."""
+    """Returns the format of a file's extension, ignoring `.gz`; None for other extensions."""
     return formats.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
 
 
@@ -119,7 +119,7 @@ class _Finder:
         if not found:
             found = [path for folder in self._listing.top_level()[0] for path in self._tables_in(folder)]
             stems = [path.split("/")[0] for path in found]
-            if not any(stem.lower() in SPLIT_FOLDERS for stem in stems):  # as in data/train-00000-of-00002.parquet
+            if not any(stem.lower() in SPLIT_FOLDERS for stem in stems):  # such as data/train-00000-of-00002.parquet
                 stems = [_SHARD.sub("", os.path.basename(path).split(".")[0]) for path in found]
         if not found:
             wanted = f"{', '.join(self._metadata)}, or files" if self._metadata else "files"
@@ -147,7 +147,7 @@ class _Finder:
         return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or self._formats.get("", ""), folder, split)
 
     def _tables_in(self, folder: str) -> list[str]:
-        """Paths of tables right in a folder. Metadata files are asked for before the images beside them are listed."""
+        """Returns paths of tables directly in a folder. Metadata files are found without listing the folder."""
         path = f"{self._input}/{folder}".rstrip("/")
         found = [name for name in self._metadata if self._files.exists(f"{path}/{name}")]
         if not found:
@@ -166,7 +166,7 @@ class _Finder:
         return [None]
 
     def _name_splits(self, names: list[str]) -> list[str | None]:
-        """The splits that folders or files are named after."""
+        """Returns the splits of folder or file names."""
         config = self._config
         splits = [SPLIT_FOLDERS.get(name.lower()) for name in names]
         if config.split_folders is False or (config.split_folders is None and not any(splits)):

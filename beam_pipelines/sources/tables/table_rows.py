@@ -1,11 +1,11 @@
-"""The rows of a table's file, one after the other: CSV, JSON Lines, Parquet.
+"""Reads the rows of a table's file in CSV, JSON Lines or Parquet.
 
-Memory stays flat whatever a file holds: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
+Memory is constant for all files: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
 
-CSV is as RFC 4180 has it, in UTF-8, with a header, or with `--column_names` in its place. Commas separate cells; where the first line has
-none, tabs or semicolons do. In a file named `.tsv` tabs do, and with `--column_names` what alone gives as many cells as names. A row may
-have several lines, in quotes; where such a row is not well-formed, a quote was likely forgotten, nobody knows how many rows it hides, and
-the file is refused.
+CSV has the format of RFC 4180, in UTF-8, with a header or with `--column_names` instead. Commas separate cells. If the
+first line has no commas, tabs or semicolons do. In a `.tsv` file, tabs do. With `--column_names`, it is the only
+separator that gives as many cells as names. A row with quotes may span several lines. If such a row is malformed, a quote
+is probably missing, and it is unknown how many rows it hides. Therefore the run fails.
 """
 
 import collections
@@ -35,20 +35,21 @@ from tf_input.dataset_format import OBJECTS
 FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 
-# Its number (of the line in which it begins, or in Parquet its own, from 1), and its cells by their columns' names.
+# The row number (in Parquet from 1; otherwise the number of its first line), and the cells by column name.
 Row = tuple[int, Mapping[str, Any] | Refusal]
 
 
 class TableHead(NamedTuple):
-    """What is known of a file's columns without reading it all.
+    """The columns of a file, without reading all of it.
 
     Attributes:
-        columns: The names of the columns: of a CSV file's header, of a Parquet schema, or of the first objects of JSON Lines.
-        lists: The columns that hold lists, in a format that has types.
-        structs: The columns that hold objects, or lists of objects.
-        has_bytes: The columns that hold bytes, themselves or in an object.
-        object_fields: The fields that the objects in the column `objects` have, `bbox` and `category` for example.
-        class_names: Column of integers -> the names that they stand for, where the file says so; of a field of objects `objects/category`.
+        columns: The names of the columns: from a CSV header, a Parquet schema, or the first objects of JSON Lines.
+        lists: The columns that contain lists, in a format with types.
+        structs: The columns that contain objects, or lists of objects.
+        has_bytes: The columns that contain bytes, directly or in an object.
+        object_fields: The fields of the objects in the column `objects`, such as `bbox` and `category`.
+        class_names: Integer column -> class names, if the file has them. A field of objects is named
+            `objects/category`.
     """
 
     columns: tuple[str, ...]
@@ -60,10 +61,10 @@ class TableHead(NamedTuple):
 
 
 def read_head(file: TableFile, config: SourceConfig) -> TableHead:
-    """Looks at the beginning of a file.
+    """Reads the columns from the start of a file.
 
     Raises:
-        UserError: It cannot be read, or is not of its format.
+        UserError: The file cannot be read, or has another format.
     """
     if file.format == "parquet":
         return _parquet_head(file)
@@ -91,7 +92,7 @@ def read_head(file: TableFile, config: SourceConfig) -> TableHead:
 
 def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> TableHead:
     rows, names = _read_header(file, lines, config)
-    with contextlib.suppress(csv.Error, LongLineError):  # of which a dead letter is made when it is listed
+    with contextlib.suppress(csv.Error, LongLineError):  # becomes a dead letter during listing
         first = next(rows, []) if config.column_names else []
         if first and len(first) != len(names):
             found = f"the first row has {len(first)} cells, and --column_names {len(names)} names"
@@ -117,7 +118,7 @@ _NUM_HEAD_ROWS = 100
 
 
 def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ...]) -> Mapping[str, Any]:
-    """The first row that is well-formed; without cells, where there is none."""
+    """Returns the first valid row; an empty row if there is none."""
     with contextlib.closing(read_rows(file, config, columns)) as rows:
         return next((row for _, row in rows if not isinstance(row, Refusal)), {})
 
@@ -133,13 +134,13 @@ def read_rows(
 
     Args:
         file: The file with the rows.
-        config: The options that say what stands above the header, and what is a comment.
-        columns: The only columns that are needed, which spares reading the others; None: all.
-        names: Column of integers -> the names that they stand for, as the first file says it; empty: it says nothing.
-        left_out: Gets the names of the columns that are not needed; None: nobody asks for them.
+        config: The options for skipped lines and comments.
+        columns: The columns to read; None reads all columns.
+        names: Integer column -> its class names in the first file; empty if that file has no class names.
+        left_out: Collects the names of unused columns; None ignores them.
 
     Raises:
-        UserError: The file cannot be read, is not of its format, lacks one of the columns, or says otherwise what integers stand for.
+        UserError: The file cannot be read, has another format, lacks a column, or has other class names.
     """
     if file.format == "parquet":
         yield from _parquet_rows(file, columns, names, left_out)
@@ -201,8 +202,8 @@ _DELIMITERS = ",\t;"
 
 
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
-    """(the rows below the header, the names in it); without a header all rows, and the names that are given."""
-    csv.field_size_limit(MAX_LINE)  # of this process; the default is 131,072 characters
+    """Returns (the rows below the header, the column names). Without a header, returns all rows and the given names."""
+    csv.field_size_limit(MAX_LINE)  # a limit of this process; the default is 131,072 characters
     try:
         first = next((line for line in _first_of_rows(lines) if line.strip()), "")
         reader = csv.reader(itertools.chain(_again(first, lines), lines), strict=True, delimiter=_find_delimiter(file, first, config))
@@ -221,7 +222,7 @@ def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[I
 
 
 def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
-    """What separates the cells, by the file's name, the number of names that are given, or else the first line."""
+    """Returns the delimiter of cells, from the file's name, the number of column names, or the first line."""
     if format_of(file.name, {".tsv": "tabs"}):
         return "\t"
     num_cells = {mark: len(next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS}
@@ -230,7 +231,7 @@ def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
 
 
 def _again(first: str, lines: Lines) -> Iterator[str]:
-    """The first line, which was looked at already; the next one need not begin a row."""
+    """Yields the first line again. After it, a line need not start a row."""
     lines.is_row_start = False
     yield first
 
@@ -252,7 +253,7 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
 def _checked_json_rows(
     file: TableFile, lines: Lines, columns: tuple[str, ...] | None, left_out: LeftOut | None
 ) -> Iterator[Row]:
-    """An object need not have every column; a file in which none of them has it has other columns than the first."""
+    """Yields the rows. Raises UserError at the end if a column is in no row. Single objects may lack columns."""
     needed = frozenset(columns or ())
     missing = set(columns or ())
     found: dict[str, None] = {}  # in their order
@@ -276,7 +277,7 @@ def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
         row = read_json(line)
     except RecursionError:
         return Refusal("bad_row", "JSON that is nested too deep; expected an object")
-    except ValueError as error:  # a number of too many digits is one, beside what json has for it
+    except ValueError as error:  # also raised for a number with too many digits
         return Refusal("bad_row", f"no JSON: {error}")
     return row if isinstance(row, dict) else Refusal("bad_row", f"JSON of type {type(row).__name__}; expected an object")
 
@@ -284,7 +285,7 @@ def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
 def _check_columns(
     file: TableFile, found: Sequence[str], columns: tuple[str, ...] | None, left_out: LeftOut | None
 ) -> tuple[str, ...]:
-    """Returns the columns that are needed, all of which must be there, and notes the others as left out."""
+    """Returns the columns to read, and adds the others to `left_out`. Raises UserError if a column is missing."""
     if left_out is not None and columns is not None:
         left_out.add(name for name in found if name not in columns)
     for name in columns or ():
@@ -295,6 +296,6 @@ def _check_columns(
 
 
 def show_columns(columns: Sequence[str]) -> str:
-    """The names of columns, for a message."""
+    """Returns the names of columns as text for a message."""
     shown = [printable(name.encode("utf-8", "replace").decode()[:80]) for name in columns[:50]]
     return (", ".join(shown) or "no names") + (f" and {len(columns) - 50} more" if len(columns) > 50 else "")

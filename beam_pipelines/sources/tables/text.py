@@ -1,21 +1,21 @@
-"""Source `text`: lists of images in text files, a line `path label` for each.
+"""Source `text`: lists of images in text files, with one line `path label` per image.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
-| `cat/1.jpg 7`, `cat/1.jpg cat` | path, below the list's folder or `--image_root`, and class; the key is the path |
-| a line with a tab in it | tabs separate its fields, which may have blanks in them; else blanks do |
-| `--label weather --label ground` | the second field is `weather`, the third `ground`: the names are yours |
-| `--label x,y:float`, `--label gaze:float[3]` | as many fields as there are numbers |
-| `--label tags:multi_label`, `--feature ids:integer[]`, at the end | the rest, or names with "|" (`--label_separator`) between them |
-| `--label none` | a line is a path |
-| `--feature` | fields behind the labels' |
-| `train.txt`, `val.txt`, `test.txt` in a folder | splits; other names of several files: none |
-| an empty line, lines that `--skip_lines` or `--comment` leave out | no input |
-| a line with more fields, or fewer; a field that is not what its column is for | dead letter |
-| a path that leads out of the root, directly or by a link | dead letter; never opened |
+| `cat/1.jpg 7`, `cat/1.jpg cat` | path and class; the path, relative to the list or to `--image_root`, is the key |
+| a line with a tab | tabs separate its fields, which may contain blanks; without tabs, blanks separate fields |
+| `--label weather --label ground` | names for the second and third field |
+| `--label x,y:float`, `--label gaze:float[3]` | as many fields as numbers |
+| `--label tags:multi_label`, `--feature ids:integer[]`, as the last | the rest, or one field with `--label_separator` |
+| `--label none` | a line has only a path |
+| `--feature` | fields after the labels |
+| `train.txt`, `val.txt`, `test.txt` in a folder | splits; files of other names have no splits |
+| an empty line, or a line that `--skip_lines` or `--comment` skips | ignored |
+| a line with too many or too few fields, or an invalid field | dead letter |
+| a path that leads outside the root, directly or by a link | dead letter; never opened |
 | an image that matches `--ignore` | ignored, and counted |
 
-Whether an image is there, and is one, is found when it is read. Memory stays flat: lines are listed as they are read.
+Images are checked later, when they are read. Memory is constant, because lines are listed while they are read.
 """
 
 import contextlib
@@ -46,15 +46,15 @@ _OPTIONS = "labels features label_names label_separator image_root image_suffix 
 
 
 class TextList(RowFiles):
-    """The inputs that one list names, or several of the same columns.
+    """The inputs of one list, or of several lists with the same fields.
 
     Args:
-        config: The options that say where the lists lie, and what their fields mean.
-        with_sizes: Each file's size is wanted too: see `sizes`.
-        spool_directory: Not used: images are files.
+        config: The options of the source.
+        with_sizes: Whether to find each image's size in bytes (see `sizes`).
+        spool_directory: Ignored: images are files.
 
     Attributes:
-        features: The features that the fields become.
+        features: The features of the fields.
         targets: The names of the features that are labels.
     """
 
@@ -75,7 +75,7 @@ class TextList(RowFiles):
         self.targets = reader.targets
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """Yields the images of one file of lines, with their sizes where these are wanted."""
+        """Yields the images of one file of lines, with their sizes if requested."""
         file = self._files[part]
         root = self._root_of(file)
         read = functools.partial(self._read, file, root, self._make_reader(root))
@@ -89,7 +89,7 @@ class TextList(RowFiles):
     def _first_row(self, file: TableFile) -> Mapping[str, str]:
         with contextlib.closing(read_lines(file.path, file.name, self._config.source)) as lines:
             for _, line in lines:
-                with contextlib.suppress(Refusal):  # listing it makes the dead letter
+                with contextlib.suppress(Refusal):  # becomes a dead letter during listing
                     if isinstance(line, str):
                         return self._fields.split(line)
         return {}
@@ -102,11 +102,11 @@ class TextList(RowFiles):
 
 
 class _Fields:
-    """Splits lines into the fields that columns are made of, by the columns' names.
+    """Splits lines into fields, by the names of the columns.
 
     Args:
-        columns: In the order of their fields, which follow the path.
-        separator: What stands between the class names in one field.
+        columns: The columns in the order of their fields, which follow the path.
+        separator: The separator between class names in one field.
     """
 
     def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
@@ -123,12 +123,12 @@ class _Fields:
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
     def split(self, line: str) -> Mapping[str, str]:
-        """The cells of a line; Refusal where it has more fields, or fewer, or a NUL byte."""
+        """Returns the cells of a line. Raises Refusal for a NUL byte, or for too many or too few fields."""
         if "\0" in line:
             raise Refusal("bad_row", "a NUL byte; expected text")
         if "\t" in line:
             fields = [field.strip() for field in line.split("\t")]
-        else:  # the path may have blanks in it, where the number of labels is known
+        else:  # the path may contain blanks if the number of fields is known
             fields = line.split() if self._takes_rest else line.strip().rsplit(None, self._num_fields - 1)
         if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
             names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])

@@ -1,15 +1,15 @@
-"""Source `text_lines`: text files whose lines are the data: a line is an example with the feature `text`.
+"""Source `text_lines`: text files in which each line is an example with the feature `text`.
 
-| what is found | what becomes of it |
+| input | result |
 | --- | --- |
-| a line | the feature `text`, without the line's end; the key is the file's name and the line's number: `poems.txt:17` |
-| `--label file` | a class for each file, by its name without `.txt` and the like, and `.gz`: of `poems.de.txt` it is `poems.de` |
-| `--group file` | all lines of a file are one group, by its path |
-| `train.txt`, `val.txt`, `test.txt` in a folder, folders so named | splits |
-| a line of blanks, lines that `--skip_lines` or `--comment` leave out | no input |
+| a line | the feature `text`, without the line end; the key is the file's name and the line number: `poems.txt:17` |
+| `--label file` | one class per file, named without extensions of text files and `.gz`: `poems.de` for `poems.de.txt` |
+| `--group file` | all lines of a file are one group, named by the file's path |
+| `train.txt`, `val.txt`, `test.txt` in a folder, or folders with such names | splits |
+| a blank line, or a line that `--skip_lines` or `--comment` skips | ignored |
 | a line that is not UTF-8, or too long | dead letter |
 
-What has several fields a line is a `table`, also without a header (`--column_names`).
+Use the source `table` for lines with several fields, with `--column_names` if there is no header.
 """
 
 import functools
@@ -33,20 +33,20 @@ from beam_pipelines.sources.tables.table_files import TableFile
 _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, _FORMATS))})(\.gz)?$", re.IGNORECASE)
 _TEXT, _FILE = "text", "file"
-_PATHS = ("tensor", "array", "mask", "image")  # kinds of features of which a line would say where they lie
+_PATHS = ("tensor", "array", "mask", "image")  # kinds for which a line would have to be a path
 
 _OPTIONS = "has_images group labels features label_names skip_lines comment".split()
 
 
 class TextLines(RowFiles):
-    """The lines of one text file, or of several.
+    """The lines of one or several text files.
 
     Args:
-        config: The options that say where the files lie, and what is made of them.
-        with_sizes: It changes nothing, as lines have no sizes.
-        spool_directory: It changes nothing, as nothing is spooled.
+        config: The options of the source.
+        with_sizes: Ignored: lines have no sizes.
+        spool_directory: Ignored: this source needs no spool.
 
-    It is a `Source`, and has the attributes of one.
+    Implements `Source`, which documents the attributes.
     """
 
     has_images = False
