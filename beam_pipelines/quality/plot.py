@@ -31,9 +31,7 @@ def make_plot() -> Callable[[Sequence[PathQuality]], bytes]:
 
 
 def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes:
-    """Returns a PNG image with two plots for each split.
-
-    The left plot shows the labels by position. The right plot shows the number of labels in windows of records.
+    """Returns a PNG image with two plots per split: labels by position, and numbers of labels in windows of records.
 
     Args:
         make_figure: Matplotlib's class `Figure`.

@@ -1,7 +1,4 @@
-"""Locates examples by their keys.
-
-The examples of a split are sorted by a hash of their keys, so the catalogs of one or two shards usually suffice.
-"""
+"""Locates examples by their keys. A split is sorted by a hash of its keys, so few catalogs are read."""
 
 import bisect
 import itertools
@@ -40,10 +37,7 @@ def _orders(seed: int, keys: Sequence[str]) -> list[float]:
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, Place]]:
-    """Yields the locations of keys in one split by interpolation search.
-
-    The first guess assumes evenly spaced hashes. Empty shards are skipped.
-    """
+    """Yields the locations of keys in one split by interpolation search. Empty shards are skipped."""
     shards = [shard for shard, info in enumerate(infos) if info.num_examples]
     if not shards:
         return
@@ -70,10 +64,7 @@ def _find_in_split(
 
 
 def _at(starts: Sequence[int], rank: float) -> int:
-    """Returns the index of the shard that contains a rank of the split.
-
-    `starts` has the first rank of each shard, and the total number of examples.
-    """
+    """Returns the index of the shard that contains a rank. `starts` ends with the number of examples."""
     return min(max(bisect.bisect_right(starts, rank) - 1, 0), len(starts) - 2)
 
 

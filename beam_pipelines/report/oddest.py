@@ -59,10 +59,7 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
 
 
 def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
-    """Finds the darkest and brightest images. Only some images are decoded.
-
-    The function decodes a random sample, and the images with the fewest bytes per pixel, such as plain images.
-    """
+    """Finds the darkest and brightest images of a random sample, and of the images with the fewest bytes per pixel."""
     known, height, width, num_bytes = _sizes(sample)
     num = album.num_decoded // 2
     plain = known[np.argsort(num_bytes / (height * width), kind="stable")[:num]]
@@ -77,10 +74,7 @@ def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
 
 
 def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
-    """Returns the rows with a known image size, and their height, width and bytes, int64 [num_rows] each.
-
-    The arrays are empty if the sample has no catalogs.
-    """
+    """Returns the rows with a known image size, and their height, width and bytes, int64 [num_rows] each."""
     columns = [sample.numbers(name) for name in ("height", "width", "num_bytes")]
     if any(column is None for column in columns):
         return tuple(np.zeros((4, 0), np.int64))

@@ -69,12 +69,7 @@ def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
 
 
 def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
-    """Sorts the selected references by split and rank, and reports duplicate keys.
-
-    Returns:
-        The selected references, grouped by split and in rank order, and the keys that occur more than once in any
-        split.
-    """
+    """Sorts the selected references by split and rank. Also returns the keys that occur more than once."""
     orders = references.rows["order"][members]
     by_order = np.argsort(orders)
     orders = orders[by_order]

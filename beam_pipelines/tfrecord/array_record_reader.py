@@ -90,9 +90,7 @@ def _copy_to_disk(path: str) -> _Copy:
 
 
 def read_array_records(path: str) -> Iterator[Record | BadRecord]:
-    """Yields the records of a local ArrayRecord file with their record numbers as offsets.
-
-    At most one chunk is in memory at a time.
+    """Yields the records of a local ArrayRecord file. Offsets are record numbers. One chunk is in memory at a time.
 
     Raises:
         NoRecordsError: The file is truncated, or its footer is corrupt or does not match the chunks.
@@ -155,10 +153,7 @@ def _problem(reader: Any) -> str:
 
 
 def _read_through(path: str) -> None:
-    """Reads the whole file, so that a disk failure raises OSError.
-
-    The library reports disk failures and corrupt files in the same way.
-    """
+    """Reads the whole file to raise OSError for disk failures, which the library reports like corrupt files."""
     with open_file(path) as file:
         while file.read(_READ_BYTES):
             pass

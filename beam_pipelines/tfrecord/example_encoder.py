@@ -58,10 +58,7 @@ def stored_image(schema: Sequence[Feature]) -> str | None:
 
 
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
-    """Returns the stored features of a schema whose values are in the spool.
-
-    These are all features except the key, the label, the image and, in a schema with an image, the image size.
-    """
+    """Returns the stored features of a schema whose values are in the spool. See `is_core`."""
     has_image = any(feature.name == IMAGE for feature in schema)
     return tuple(feature for feature in stored_features(schema) if not is_core(feature, has_image))
 
@@ -88,9 +85,7 @@ class ExampleEncoder:
         return _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
 
     def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
-        """Returns the bytes before and after the image bytes of the serialized example.
-
-        The image is most of the example, so this saves a copy of it.
+        """Returns the bytes before and after the image bytes of a serialized example, to avoid copying the image.
 
         Args:
             num_image_bytes: The length of the encoded image, in bytes.
@@ -188,10 +183,7 @@ def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[byt
 
 
 def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
-    """Encodes the content of a feature's list.
-
-    The content is one string, packed numbers, or, for a text with a shape, strings with length prefixes.
-    """
+    """Encodes the list of a feature: one string, packed numbers, or several strings with length prefixes."""
     stored = FEATURE_KINDS[feature.kind]
     if stored == "float":
         return np.asarray(value, "<f4").tobytes()

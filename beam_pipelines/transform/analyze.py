@@ -133,11 +133,7 @@ class Analysis:
         return sum(map(self.manifest.num_examples, self.config.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
-        """Calls the preprocessing function once before any work.
-
-        Raises:
-            UserError: The function fails, or its outputs are invalid.
-        """
+        """Calls the preprocessing function once before any work. Raises UserError for failures and invalid outputs."""
         schema, targets = self.manifest.schema, self.manifest.targets
         file = None if isinstance(self.preprocessing, DefaultPreprocessing) else self.preprocessing.file
         try:

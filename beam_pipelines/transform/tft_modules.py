@@ -1,7 +1,4 @@
-"""Imports TensorFlow Transform without its change to the environment.
-
-The variable that it sets would turn `tf.keras` into Keras 2, also in child processes.
-"""
+"""Imports TensorFlow Transform, and restores the variable that would turn `tf.keras` into Keras 2."""
 
 import os
 
