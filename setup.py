@@ -45,7 +45,7 @@ class ReproducibleSdist(sdist):
                     info = archive.gettarinfo(member)
                     info.mtime, info.uid, info.gid, info.uname, info.gname = time, 0, 0, "", ""
                     info.mode = 0o755 if info.mode & 0o100 else 0o644
-                    info.type, info.linkname = tarfile.REGTYPE, ""  # setuptools makes hard links
+                    info.type, info.linkname = tarfile.REGTYPE, ""  # Setuptools creates hard links.
                     info.size = member.stat().st_size
                     with member.open("rb") as content:
                         archive.addfile(info, content)

@@ -1,10 +1,10 @@
-"""Builds the images of deploy/: from bases whose digests are recorded, of a commit, with packages whose hashes are.
+"""Builds the container images of deploy/ reproducibly: from pinned base images, a commit and hashed packages.
 
-    python deploy/images.py digests                    # asks the registries for those of base_images.json, and records them: commit that
+    python deploy/images.py digests         # record the current digests of base_images.json; commit the result
     python deploy/images.py build flink-workers --repository REGISTRY/PROJECT --push
-    python deploy/images.py requirements               # resolves requirements*.txt anew, from pyproject.toml and constraints.txt; needs uv
+    python deploy/images.py requirements    # update requirements*.txt from pyproject.toml and constraints.txt
 
-It needs Python alone, and docker or buildah. `build` takes the names in `IMAGES`.
+It needs only Python and docker or buildah. `requirements` also needs uv. `build` accepts the names in `IMAGES`.
 """
 
 import argparse
@@ -24,12 +24,12 @@ BASES = DEPLOY / "base_images.json"
 
 
 class Image(NamedTuple):
-    """One image.
+    """A container image.
 
     Attributes:
-        folder: Of its Dockerfile, in deploy/.
-        target: The stage that it is, where the Dockerfile makes several; empty: the last one.
-        arguments: Of the build, beside the base images.
+        folder: The folder of its Dockerfile in deploy/.
+        target: The stage to build. Empty for the last stage of the Dockerfile.
+        arguments: The build arguments, without the base images.
     """
 
     folder: str
@@ -47,8 +47,8 @@ IMAGES = {
     "trainer": Image("trainer"),
 }
 
-# File -> the extras of pyproject.toml that are in it, and other packages. What prepares a data set needs no TensorFlow, the package's own
-# base requirement, which is larger than all the rest.
+# File -> (extras of pyproject.toml, other packages). Images that prepare a dataset omit TensorFlow, a base requirement
+# of the package that is larger than all others together.
 REQUIREMENTS = {
     "dataflow/requirements.txt": (("gcp",), ()),
     "flink/requirements.txt": (("gcp", "aws"), ()),
@@ -60,14 +60,14 @@ _INSPECT = {"docker": ("docker", "buildx", "imagetools", "inspect", "--raw"), "s
 
 
 class ImageError(Exception):
-    """One line for the user."""
+    """An error that is shown to the user as one line."""
 
 
 def call(command: Sequence[str], **options: Any) -> bytes:
-    """Runs a command at the checkout's root, and returns what it printed.
+    """Runs a command at the root of the checkout, and returns its standard output.
 
     Raises:
-        ImageError: It could not be run, or failed.
+        ImageError: The command was not found or failed.
     """
     try:
         return subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, **options).stdout
@@ -78,8 +78,10 @@ def call(command: Sequence[str], **options: Any) -> bytes:
 
 
 def record_digests() -> None:
-    """Asks for what each tag of base_images.json is now, and writes it there: the digest of an image (or of its list of platforms) is the
-    SHA-256 of its manifest."""
+    """Records the current digest of each tag in base_images.json.
+
+    The digest of an image, or of its list of platforms, is the SHA-256 of its manifest.
+    """
     tool = next((tool for tool in _INSPECT if shutil.which(tool)), None)
     if tool is None:
         raise ImageError(f"digests: expected {' or '.join(_INSPECT)} on the PATH, to ask the registries")
@@ -92,7 +94,7 @@ def record_digests() -> None:
 
 
 def base_arguments(image: Image) -> list[str]:
-    """NAME=IMAGE@DIGEST of each base that the Dockerfile asks for."""
+    """Returns NAME=IMAGE@DIGEST for each base image of the Dockerfile."""
     bases, arguments = json.loads(BASES.read_text()), []
     for name in re.findall(r"^ARG (\w+_IMAGE)$", (DEPLOY / image.folder / "Dockerfile").read_text(), re.MULTILINE):
         base = bases[name]
@@ -103,10 +105,12 @@ def base_arguments(image: Image) -> list[str]:
 
 
 def find_tag() -> str:
-    """The commit that is checked out; an image of anything else could not be told from it.
+    """Returns the checked-out commit as a tag.
+
+    Uncommitted changes are an error, because the tag would not identify them.
 
     Raises:
-        ImageError: There is no commit, or the tree is another one.
+        ImageError: There is no commit, or the working tree has uncommitted changes.
     """
     tag = call(("git", "describe", "--always", "--dirty")).decode().strip()
     if tag.endswith("-dirty"):
@@ -115,7 +119,7 @@ def find_tag() -> str:
 
 
 def build(name: str, repository: str, tag: str, tool: str, push: bool) -> str:
-    """Builds an image, and pushes it. Returns its name."""
+    """Builds an image, and pushes it if requested. Returns its name."""
     if push and tag.endswith("-dirty"):
         raise ImageError(f"--tag={tag}: nothing that is not committed is pushed")
     image = IMAGES[name]
@@ -124,7 +128,8 @@ def build(name: str, repository: str, tag: str, tool: str, push: bool) -> str:
     command = [tool, "build", f"--file={dockerfile}", f"--tag={reference}"]
     command += [f"--build-arg={argument}" for argument in (*base_arguments(image), *image.arguments)]
     command += [f"--target={image.target}"] if image.target else []
-    command += [f"--ignorefile={dockerfile}.dockerignore"] if tool == "buildah" else []  # docker finds it by its name
+    # Docker finds the file automatically.
+    command += [f"--ignorefile={dockerfile}.dockerignore"] if tool == "buildah" else []
     call([*command, "."])
     if push:
         call([tool, "push", reference])
@@ -132,7 +137,10 @@ def build(name: str, repository: str, tag: str, tool: str, push: bool) -> str:
 
 
 def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
-    """Writes every version that these need, within constraints.txt, and the hashes of its files. What was there and fits still is kept."""
+    """Writes the pinned versions and hashes of all required packages, within constraints.txt.
+
+    Existing pins are kept if they are still valid.
+    """
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = [*packages, *(one for extra in extras for one in requirements(project, extra))]
     command = "uv pip compile - --quiet --python-version=3.11 --no-header --no-annotate --generate-hashes --constraint=deploy/constraints.txt"
@@ -140,7 +148,7 @@ def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
 
 
 def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
-    """What an extra requires, and what those of this package do that it names."""
+    """Returns the requirements of an extra, and of the other extras of this package that it includes."""
     found: list[str] = []
     for requirement in project[extra]:
         named = re.fullmatch(r"recordmill\[(.*)\]", requirement)
@@ -165,7 +173,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 not."""
+    """Returns the exit code: 0 for success, 1 for failure."""
     arguments: Any = make_parser().parse_args(argv)
     try:
         if arguments.command == "digests":

@@ -1,4 +1,4 @@
-"""Pages of the site whose home is elsewhere: files beside the code, and the command line, which its parser describes.
+"""Adds pages to the documentation site whose sources are outside docs/: README files, and the command line reference.
 
 MkDocs calls `on_files` and `on_page_markdown` when it builds the site (`hooks` in mkdocs.yml).
 """
@@ -18,12 +18,12 @@ from beam_pipelines.__main__ import make_parser
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "deploy/*/README.md", "deploy/demo/shuffle.png")
 
-_LINK = re.compile(r"(?<=\]\()([^()\s:#]+)(?=[#)])")  # a relative one, without its anchor
+_LINK = re.compile(r"(?<=\]\()([^()\s:#]+)(?=[#)])")  # A relative link without its anchor.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that do not lie in docs/."""
+    """Adds the pages that are not in docs/."""
     for path in (path for pattern in ELSEWHERE for path in sorted(ROOT.glob(pattern))):
         files.append(File.generated(config, place(path), abs_src_path=os.fspath(path)))
     files.append(File.generated(config, "command_line.md", content=command_line()))
@@ -31,25 +31,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links are written as files lie in the repository, where readers of a checkout follow them; here they lead to the site's pages."""
+    """Rewrites relative links between repository files to links between the site's pages."""
     source = page.file.abs_src_path
     return _LINK.sub(lambda link: move(link[0], pathlib.Path(source)), markdown) if source else markdown
 
 
 def place(path: pathlib.Path) -> str:
-    """Where a file of the repository lies in the site."""
+    """Returns the path in the site of a repository file."""
     name = path.relative_to(ROOT).as_posix()
     return "index.md" if name == "README.md" else name.removeprefix("docs/")
 
 
 def move(link: str, source: pathlib.Path) -> str:
-    """A relative link in a file of the repository -> the same from its page to that of the file that is linked."""
+    """Converts a relative link in a repository file to a link between the site's pages."""
     target = pathlib.Path(os.path.normpath(source.parent / link))
     return os.path.relpath(place(target), os.path.dirname(place(source)) or ".")
 
 
 def command_line() -> str:
-    """The page of all commands and options."""
+    """Returns the page of all commands and options."""
     parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     titles = {action.dest: action.help for action in commands._choices_actions}
@@ -65,7 +65,7 @@ def command_line() -> str:
 
 
 def describe(group: argparse._ArgumentGroup) -> Iterator[str]:
-    """The options of one group, as a table."""
+    """Yields the options of one group as a table."""
     actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
     if actions:
         yield from ("", f"| {escape(group.title or '')} | |", "| --- | --- |")
@@ -74,7 +74,7 @@ def describe(group: argparse._ArgumentGroup) -> Iterator[str]:
 
 
 def usage(action: argparse.Action) -> str:
-    """As it is typed: `--seed SEED`, or `OUT`."""
+    """Returns an option as a user types it, such as `--seed SEED` or `OUT`."""
     names = ", ".join(action.option_strings)
     if action.nargs == 0:
         return names
@@ -87,5 +87,5 @@ def meaning(action: argparse.Action) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain text, in Markdown."""
+    """Escapes a plain text for Markdown."""
     return _SPECIAL.sub(r"\\\1", text)

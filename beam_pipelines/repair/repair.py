@@ -116,7 +116,7 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
 def find_damaged(
     directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]], progress_directory: str = ""
 ) -> Iterator[DamagedShard]:
-    """Yields the shards with a corrupt or missing file. The progress is counted in `progress_directory` if it is set."""
+    """Yields the shards with a corrupt or missing file. Progress is counted in `progress_directory` if it is set."""
     num_bytes = sum(info.num_bytes for _, info in shards)
     tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # Results arrive in order.
 

@@ -1,6 +1,6 @@
-"""What the Flex Template's launcher runs: the template's parameters become the options of `recordmill prepare`.
+"""Entry point of the Flex Template: converts the template's parameters to options of `recordmill prepare`.
 
-The launcher passes every parameter as --NAME=VALUE, and ends with this program: the job is submitted, nobody waits for it.
+The launcher passes each parameter as --NAME=VALUE. The program ends when the job is submitted, without waiting for it.
 """
 
 import os
@@ -9,21 +9,23 @@ import sys
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 
-# Options of `recordmill prepare` that are no parameters: a launch does not wait, does not only estimate, and has no local paths and no log of its own.
+# Options of `recordmill prepare` that are not parameters. A launch does not wait, does not only estimate, and has no
+# local paths or log settings.
 NO_PARAMETERS = ("error_json", "estimate", "follow_links", "log_format", "progress", "quiet", "shared_filesystem", "wait")
 SWITCHES = ("exact_only", "keep_depth", "masks", "no_report", "overwrite", "restart", "resume")
-LISTS = {"about": ";", "default": ";", "describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
+# Option -> separator of its values.
+LISTS = {"about": ";", "default": ";", "describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}
 
 
 def to_options(parameters: list[str], image: str) -> list[str]:
-    """The options that parameters mean.
+    """Converts template parameters to command-line options.
 
     Args:
-        parameters: As the launcher passes them, Beam's options among them.
-        image: What the workers run in where no parameter says so; empty: the parameters have to.
+        parameters: The parameters from the launcher, which include Beam's options.
+        image: The default container image of the workers. Empty if a parameter must name it.
 
     Raises:
-        UserError: A parameter does not exist, or has a value that none of its kind has.
+        UserError: A parameter does not exist, or has an invalid value.
     """
     options = []
     for parameter in parameters:

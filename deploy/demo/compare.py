@@ -1,4 +1,4 @@
-"""Trains the same network twice, on the same examples in two orders, and measures how mixed their labels are."""
+"""Trains the same network on the same examples in two orders, and measures how well their labels are mixed."""
 
 import collections
 import dataclasses
@@ -21,11 +21,11 @@ NUM_PASSES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What a network saw, and what it learned from it.
+    """The batches and the accuracies of a training.
 
     Attributes:
-        labels: Of each batch, in the order of the training.
-        accuracies: On the validation split, 0..1, before the first step and after each.
+        labels: The labels of each batch, in training order.
+        accuracies: The accuracy on the validation split, 0 to 1, before the first step and after each step.
     """
 
     labels: list[np.ndarray]
@@ -34,13 +34,13 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The two trainings.
+    """The results of the two trainings.
 
     Attributes:
-        folder_labels: The training examples' labels as they lie in the folder, [num_examples].
-        steps_per_pass: Batches in one pass over the training examples.
-        buffered: The training in the folder's order, through the shuffle buffer.
-        prepared: The training in the prepared data set's order, without a buffer.
+        folder_labels: The labels of the training examples in the order of the folder, [num_examples].
+        steps_per_pass: The number of batches per epoch.
+        buffered: The training in the order of the folder with a shuffle buffer.
+        prepared: The training in the order of the prepared dataset without a buffer.
     """
 
     folder_labels: np.ndarray
@@ -50,9 +50,10 @@ class Comparison:
 
 
 def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int | None, seed: int) -> Comparison:
-    """Trains on the data set at `prepared`, and on its training examples in class order, written to `class_ordered`.
+    """Trains on the dataset at `prepared`, and then on the same training examples in class order.
 
-    The prepared ones are read as they lie on disk: the usual buffer would hold all of so few, and shuffle any order.
+    The examples in class order are written to `class_ordered`. The prepared examples are read in their order on disk,
+    because the default shuffle buffer would hold the whole small dataset.
     """
     digits = tf_input.open(prepared)
     folder_labels = write_class_ordered(digits, class_ordered)
@@ -79,7 +80,7 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
 
 
 def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) -> np.ndarray:
-    """Writes the training examples by key, as a walk through the class folders meets them, and returns their labels."""
+    """Writes the training examples sorted by key, which is the order of the class folders, and returns their labels."""
     shards = [os.fspath(digits.directory / shard.name) for shard in digits.manifest.splits["train"]]
     examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(shards).as_numpy_iterator()]
     examples.sort(key=lambda example: example.features.feature["key"].bytes_list.value[0])
@@ -90,19 +91,19 @@ def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) ->
 
 
 def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A serialized example -> (uint8 image [height, width, 1], label)."""
+    """Parses a serialized example into (uint8 image [height, width, 1], label)."""
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     example = tf.io.parse_single_example(record, features)
     return tf.io.decode_image(example["image"], channels=1, expand_animations=False), example["label"]
 
 
 def state(model: keras.Model) -> list[keras.Variable]:
-    """All that a training changes."""
+    """Returns all variables that training changes."""
     return [*model.variables, *model.optimizer.variables]
 
 
 def train(model: keras.Model, batches: tf.data.Dataset, validation: tuple[tf.Tensor, tf.Tensor], num_steps: int) -> Training:
-    """Trains a network, from whatever it is."""
+    """Trains a network from its current state."""
     images, labels = (tensor.numpy() for tensor in validation)
 
     def measure() -> float:
@@ -117,7 +118,7 @@ def train(model: keras.Model, batches: tf.data.Dataset, validation: tuple[tf.Ten
 
 
 def make_model(image_shape: tuple[int, ...]) -> keras.Model:
-    """A small convolutional network that no training has changed, with Keras's own settings throughout."""
+    """Returns a small, untrained convolutional network with the default settings of Keras."""
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -136,7 +137,7 @@ def make_model(image_shape: tuple[int, ...]) -> keras.Model:
 
 
 def describe(comparison: Comparison) -> Iterator[str]:
-    """What came out, as a small table."""
+    """Yields the results as a small table."""
     folder_labels, num_steps = comparison.folder_labels, len(comparison.prepared.labels)
     counts = collections.Counter(folder_labels.tolist())
     in_folder = np.split(folder_labels, range(BATCH_SIZE, len(folder_labels), BATCH_SIZE))
@@ -161,13 +162,13 @@ def describe(comparison: Comparison) -> Iterator[str]:
 
 
 def expected_labels(counts: collections.Counter[int]) -> float:
-    """Distinct labels in a batch that is drawn at random, on average."""
+    """Returns the expected number of distinct labels in a random batch."""
     total = sum(counts.values())
     return sum(1 - math.comb(total - count, BATCH_SIZE) / math.comb(total, BATCH_SIZE) for count in counts.values())
 
 
 def _mixing(batches: list[np.ndarray]) -> tuple[str, str]:
-    """Mean length of a run of equal labels, and mean number of distinct labels in a batch."""
+    """Returns the mean length of runs of equal labels, and the mean number of distinct labels per batch."""
     sequence = LabelSequence.of(np.concatenate(batches))
     num_labels = np.mean([len(np.unique(labels)) for labels in batches])
     return f"{sequence.num_labels / sequence.num_runs:.2f}", f"{num_labels:.1f}"

@@ -1,11 +1,11 @@
-"""`make demo`: the main job on real images, and what a global shuffle does for training.
+"""Implements `make demo`: prepares a dataset from real images, and shows how a global shuffle improves training.
 
-A folder of handwritten digits is written, `recordmill prepare` makes a data set of it, and a small network is trained
-twice on the same examples: as they lie in the folder, and as they were prepared. Nothing is downloaded.
+The demo writes a folder of handwritten digits and runs `recordmill prepare`. It then trains a small network twice on
+the same examples: in the order of the folder, and in the prepared order. Nothing is downloaded.
 
-    digits     the folder of images
-    compare    the two trainings, and how mixed the labels were that they saw
-    picture    demo-out/shuffle.png
+    digits     writes the folder of images
+    compare    runs the two trainings, and measures how well their labels are mixed
+    picture    draws demo-out/shuffle.png
 """
 
 import argparse
@@ -23,7 +23,7 @@ SPLITS = "train=0.8,validation=0.2"
 
 
 def main() -> int:
-    """Returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Returns the exit code: 0 for success, 1 for failure, 2 for wrong usage, 130 for an interruption."""
     arguments = parse_arguments()
     try:
         return run(arguments.output, arguments.steps, arguments.seed)
@@ -45,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run(output: pathlib.Path, num_steps: int | None, seed: int) -> int:
-    import digits  # late, like the others: what takes seconds to import must not delay --help
+    import digits  # Imported late, because slow imports would delay --help.
 
     folder, prepared = output / "digits", output / "prepared"
     try:
@@ -76,7 +76,7 @@ def run(output: pathlib.Path, num_steps: int | None, seed: int) -> int:
 
 
 def recordmill() -> list[str]:
-    """The command as a user can type it here, in the environment that this runs in."""
+    """Returns the `recordmill` command as a user can type it in this environment."""
     script = shutil.which("recordmill", path=os.path.dirname(sys.executable))
     program = [script] if script else [sys.executable, "-m", "beam_pipelines"]
     if pathlib.Path(program[0]).is_relative_to(pathlib.Path.cwd()):
@@ -89,15 +89,15 @@ def call(command: list[str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            process.wait()  # Ctrl-C reaches it too, and it removes what it had begun
+            process.wait()  # The child process receives Ctrl-C too, and cleans up.
             raise
 
 
 @contextlib.contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """TensorFlow's import writes about processors and GPUs to standard error, some of it whatever the log level."""
+    """Suppresses the messages of TensorFlow's import on standard error, some of which ignore the log level."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU is no faster on this, and its sums differ
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # A GPU is not faster for this model, and its sums differ.
     standard_error = os.dup(2)
     with tempfile.TemporaryFile() as messages:
         os.dup2(messages.fileno(), 2)

@@ -1,4 +1,4 @@
-"""Scikit-learn's handwritten digits as a folder of class folders, which is how images usually lie about."""
+"""Writes scikit-learn's handwritten digits as a folder of class folders."""
 
 import collections
 import io
@@ -10,10 +10,10 @@ from sklearn.datasets import load_digits
 
 
 def write_folder(folder: pathlib.Path) -> int:
-    """Writes `folder/<class>/NNNN.png`, over an earlier run's files, and returns how many images those are.
+    """Writes `folder/<class>/NNNN.png`, overwrites files of an earlier run, and returns the number of images.
 
     Raises:
-        FileExistsError: The folder holds anything else, which would become part of the data set.
+        FileExistsError: The folder has other files, which would become part of the dataset.
     """
     images = make_images()
     others = {path.relative_to(folder).as_posix() for path in folder.glob("**/*") if not path.is_dir()} - set(images)
@@ -27,12 +27,12 @@ def write_folder(folder: pathlib.Path) -> int:
 
 
 def make_images() -> dict[str, bytes]:
-    """Path within the folder -> PNG file."""
+    """Returns path within the folder -> PNG file."""
     digits = load_digits()
     images, num_in_class = {}, collections.Counter()
     for pixels, label in zip(digits.images, digits.target):
         file = io.BytesIO()
-        Image.fromarray((pixels * (255 / 16)).astype(np.uint8)).save(file, "png")  # pixels are 0..16
+        Image.fromarray((pixels * (255 / 16)).astype(np.uint8)).save(file, "png")  # Pixel values are 0 to 16.
         images[f"{label}/{num_in_class[label]:04d}.png"] = file.getvalue()
         num_in_class[label] += 1
     return images

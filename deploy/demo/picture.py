@@ -1,4 +1,4 @@
-"""Draws the labels in the order in which a network sees them, and what it learns from that."""
+"""Draws the labels in training order, and the accuracies of the two trainings."""
 
 import io
 import logging
@@ -7,7 +7,7 @@ import os
 import matplotlib
 
 matplotlib.use("agg")
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # the first time, it tells of its font cache
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # It logs the creation of its font cache.
 
 import numpy as np
 from matplotlib import pyplot
@@ -17,7 +17,7 @@ from PIL import Image
 from compare import SHUFFLE_BUFFER, Comparison, Training
 
 INK, PALE = "#24292f", "#c4c9d0"
-GREY, ORANGE, BLUE = "#6e7781", "#d9480f", "#1864ab"  # told apart with any colour vision
+GREY, ORANGE, BLUE = "#6e7781", "#d9480f", "#1864ab"  # Distinguishable with color blindness.
 
 STYLE = {
     "font.size": 12,
@@ -91,7 +91,7 @@ def _draw_curve(axes: pyplot.Axes, training: Training, name: str, colour: str, n
 
 
 def _save(figure: pyplot.Figure, path: str | os.PathLike[str]) -> None:
-    """With a palette: a third of the size."""
+    """Saves a figure with a color palette, which makes the file three times smaller."""
     file = io.BytesIO()
     figure.savefig(file)
     pyplot.close(figure)

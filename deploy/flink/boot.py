@@ -1,10 +1,10 @@
-"""Starts one Python worker of a Flink TaskManager (`--environment_type=PROCESS`), in the environment of the Python that runs it."""
+"""Starts a Python worker of a Flink TaskManager (`--environment_type=PROCESS`) with the current Python environment."""
 
 import argparse
 import gc
 import os
 
-gc.disable()  # a fifth of the imports: it looks through what stays, again and again
+gc.disable()  # Garbage collection takes a fifth of the import time.
 
 import grpc  # noqa: E402
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc  # noqa: E402

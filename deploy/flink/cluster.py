@@ -1,10 +1,11 @@
-"""A real Flink cluster on this machine, from packages alone: a JobManager, two TaskManagers, Python workers as processes.
+"""Runs a real Flink cluster on this machine: a JobManager, two TaskManagers, and Python workers as processes.
 
-    python deploy/flink/cluster.py up        # fetches what it needs the first time; prints what to add to `recordmill prepare`
+    python deploy/flink/cluster.py up        # download packages at first use; print options for `recordmill prepare`
     python deploy/flink/cluster.py status
     python deploy/flink/cluster.py down
 
-Run it with the Python that recordmill is installed in: its workers run in the same one. It needs Linux, Java 11 or later, Maven.
+Run it with the Python in which recordmill is installed, because its workers use the same Python. It needs Linux, Java
+11 or later, and Maven.
 """
 
 import argparse
@@ -47,11 +48,12 @@ appender.console.layout.pattern = %d %-5p %c{1} - %m%n
 
 
 class Cluster:
-    """A cluster whose configuration, logs and process ids lie in one folder.
+    """A Flink cluster whose configuration, logs and process ids are in one folder.
 
     Args:
-        folder: Where; each cluster has its own.
-        rest_port: Of the JobManager's REST interface and page; 0: any free one. A cluster that is up keeps its own.
+        folder: The folder of this cluster. Each cluster needs its own folder.
+        rest_port: The port of the JobManager's REST interface and web page. 0 selects a free port. A running cluster
+            keeps its port.
     """
 
     def __init__(self, folder: pathlib.Path, rest_port: int = 8081) -> None:
@@ -63,7 +65,7 @@ class Cluster:
 
     @property
     def options(self) -> list[str]:
-        """What `recordmill prepare` needs to run here."""
+        """The options with which `recordmill prepare` runs on this cluster."""
         return [
             "--runner=FlinkRunner",
             f"--flink_master=localhost:{self.rest_port}",
@@ -76,14 +78,14 @@ class Cluster:
         ]
 
     def up(self) -> None:
-        """Starts it and waits until it can work.
+        """Starts the cluster and waits until it is ready.
 
         Raises:
-            ClusterError: It cannot run here, or does not come up.
+            ClusterError: The cluster cannot run on this machine, or does not start.
         """
         self._check()
         fetch()
-        self.down()  # workers that a killed cluster left
+        self.down()  # Ends workers of a killed cluster.
         self._configure()
         try:
             self._start("job-manager", [], _JOB_MANAGER, [])
@@ -107,7 +109,8 @@ class Cluster:
                 raise ClusterError(f"something listens on port {self.rest_port} already; expected a free one: --rest_port")
 
     def _configure(self) -> None:
-        from beam_pipelines.runners.job_servers import reserve_port  # which is there, as `_check` has seen
+        # `_check` has verified that the package is installed.
+        from beam_pipelines.runners.job_servers import reserve_port
 
         self.rest_port = self.rest_port or reserve_port()
         for name in ("conf", "logs", "pids", "tmp"):
@@ -121,41 +124,45 @@ class Cluster:
             "taskmanager.host": "localhost",
             "taskmanager.memory.process.size": "1728m",
             "taskmanager.numberOfTaskSlots": 1,
-            # An analysis has dozens of stages at a time, and little in each: by default every one takes 16 MB of network memory.
+            # An analysis has dozens of concurrent stages with little data. By default, each stage takes 16 MB of
+            # network memory.
             "taskmanager.network.sort-shuffle.min-buffers": 32,
             "rest.address": "localhost",
             "rest.bind-address": "localhost",
             "rest.port": self.rest_port,
             "parallelism.default": 2,
             "io.tmp.dirs": self.folder / "tmp",
-            "blob.service.cleanup.interval": 60,  # seconds; by default a TaskManager keeps each job's copy of the job server for an hour
-            # Without these the loss of one TaskManager fails the job.
+            # Seconds. By default, each job's copy of the job server is kept for an hour.
+            "blob.service.cleanup.interval": 60,
+            # Without a restart strategy, the loss of one TaskManager fails the job.
             "restart-strategy.type": "fixed-delay",
-            "restart-strategy.fixed-delay.attempts": 10,  # the loss of one may cost two
+            "restart-strategy.fixed-delay.attempts": 10,  # The loss of one TaskManager can cause two restarts.
             "restart-strategy.fixed-delay.delay": "2 s",
-            # From the class path, where Beam's job server lies too, and not from the copy that comes with each job: its classes are loaded
-            # and compiled once, and workers live on from stage to stage, which those of a job's own class loader never do.
+            # Loads Beam's job server from the class path instead of the copy in each job. Its classes are then loaded
+            # and compiled once, and workers survive from stage to stage, which is impossible with the class loader of a
+            # job.
             "classloader.resolve-order": "parent-first",
-            "cluster.registration.error-delay": 500,  # of a TaskManager that is up before the JobManager is: by default it looks again after 10 s
+            # Retry delay (ms) of a TaskManager that starts before the JobManager. The default is 10 s.
+            "cluster.registration.error-delay": 500,
             "heartbeat.timeout": 10000,
-            "heartbeat.interval": 500,  # who is lost is known to be before the job starts again
+            "heartbeat.interval": 500,  # A lost TaskManager is detected before the job restarts.
         }
         conf, boot = self.folder / "conf", self.folder / "boot"
         (conf / "config.yaml").write_text("".join(f"{name}: {json.dumps(str(value))}\n" for name, value in settings.items()))
         (conf / "log4j.properties").write_text(_LOGGING)
-        log = self.folder / "logs" / "workers.log"  # of those that do not start: Flink keeps nothing of what they say
+        log = self.folder / "logs" / "workers.log"  # Flink discards the output of workers that fail to start.
         boot.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_BOOT}" "--cluster={self.folder}" "$@" 2>>"{log}"\n')
         boot.chmod(0o755)
         self._settings.write_text(json.dumps({"rest_port": self.rest_port}))
 
     def start_task_manager(self, name: str) -> None:
-        """Starts one more; its name is what `kill` takes."""
+        """Starts a further TaskManager. `kill` accepts its name."""
         java_options, settings = self._task_manager_options
         self._start(name, java_options, _TASK_MANAGER, [*settings, "-D", f"taskmanager.resource-id={name}"])
 
     @functools.cached_property
     def _task_manager_options(self) -> tuple[list[str], list[str]]:
-        """What Flink makes of the configuration: Java's options, and settings."""
+        """The Java options and the settings that Flink derives from the configuration."""
         tool = "org.apache.flink.runtime.util.bash.BashJavaUtils"
         classpath = f"{LIBRARIES}/bin/bash-java-utils.jar:{LIBRARIES}/lib/*"
         command = [java(), "-cp", classpath, tool, "GET_TM_RESOURCE_PARAMS", "--configDir", self.folder / "conf"]
@@ -170,14 +177,14 @@ class Cluster:
         command += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-cp", f"{LIBRARIES}/lib/*:{JAR}", main_class, "--configDir", str(conf), *arguments]
         environment = {**os.environ, "FLINK_PLUGINS_DIR": str(LIBRARIES / "plugins")}
         with open(self.folder / "logs" / f"{name}.log", "wb") as log:
-            # In a session of its own: Ctrl-C at the terminal is not for it.
+            # A separate session, so that Ctrl-C in the terminal does not reach the process.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
         (self.folder / "pids" / name).write_text(str(process.pid))
 
     def wait_for_task_managers(self, count: int) -> None:
-        """Until so many offer their slots."""
+        """Waits until `count` TaskManagers are registered."""
         deadline = time.monotonic() + _SECONDS_TO_START
         while self.overview().get("taskmanagers") != count:
             for name, pid in self.process_ids().items():
@@ -188,41 +195,41 @@ class Cluster:
             time.sleep(0.2)
 
     def overview(self) -> dict[str, Any]:
-        """What the REST interface says of the cluster; empty where it does not answer."""
+        """Returns the REST interface's overview of the cluster, or an empty dictionary if it does not respond."""
         try:
             return self.ask("overview")
         except OSError:
             return {}
 
     def ask(self, path: str) -> dict[str, Any]:
-        """What the REST interface answers; OSError where it does not."""
+        """Returns a response of the REST interface. Raises OSError if it does not respond."""
         with urllib.request.urlopen(f"http://localhost:{self.rest_port}/{path}", timeout=5) as response:
             return json.load(response)
 
     def process_ids(self) -> dict[str, int]:
-        """Name -> process id, of the JobManager and the TaskManagers that were started and not ended by us."""
+        """Returns name -> process id of the JobManager and TaskManagers that were started and not ended here."""
         return {path.name: int(path.read_text()) for path in sorted((self.folder / "pids").glob("*"))}
 
     def worker_ids(self) -> list[int]:
-        """Process ids of the Python workers, those too whose TaskManager is gone."""
+        """Returns the process ids of the Python workers, including workers whose TaskManager has ended."""
         processes = (int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*"))
         return [pid for pid in processes if f"--cluster={self.folder}" in command_line(pid)]
 
     def is_running(self) -> bool:
-        """Whether a JobManager or a TaskManager is there."""
+        """Returns whether a JobManager or a TaskManager is running."""
         return any(belongs_to(self.folder, pid) for pid in self.process_ids().values())
 
     def kill(self, name: str) -> None:
-        """Ends a JobManager or TaskManager as a power cut would."""
+        """Kills a JobManager or TaskManager immediately, as a power failure would."""
         end(self.folder, self.process_ids()[name], signal.SIGKILL)
         (self.folder / "pids" / name).unlink()
 
     def down(self) -> None:
-        """Ends exactly the processes of this cluster, and removes what they kept beside their configuration and logs."""
-        for name, pid in sorted(self.process_ids().items(), reverse=True):  # TaskManagers first
+        """Ends only the processes of this cluster, and removes their temporary files. Keeps configuration and logs."""
+        for name, pid in sorted(self.process_ids().items(), reverse=True):  # TaskManagers end first.
             end(self.folder, pid, signal.SIGTERM)
             (self.folder / "pids" / name).unlink()
-        for pid in self.worker_ids():  # they may outlive a killed TaskManager
+        for pid in self.worker_ids():  # Workers can outlive a killed TaskManager.
             end(self.folder, pid, signal.SIGKILL)
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 

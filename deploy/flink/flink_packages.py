@@ -1,4 +1,4 @@
-"""Flink and Beam's Flink job server, from packages: fetched once, into a cache outside the checkout."""
+"""Downloads Flink and Beam's Flink job server once, into a cache outside the checkout."""
 
 import contextlib
 import os
@@ -16,29 +16,30 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 LIBRARIES = CACHE / f"flink-{FLINK}"
 JAR = CACHE / f"flink-job-server-{JOB_SERVER}.jar"
 
-# The same file. Beam's job server sends itself along with each job, 157 MB, unless it lies in a folder of this name: for a cluster that has it.
+# A hard link to `JAR`. Beam's job server uploads itself (157 MB) with each job, unless its path has such a folder. This
+# cluster already has it on its class path.
 STAYING_JAR = CACHE / "gradle" / "wrapper" / JAR.name
 
 _POM = pathlib.Path(__file__).resolve().parent / "job_server" / "pom.xml"
 
 
 class ClusterError(Exception):
-    """One line for the user."""
+    """An error that is shown to the user as one line."""
 
 
 def java() -> str:
-    """As Beam looks for it."""
+    """Returns the Java command that Beam would use."""
     home = os.environ.get("JAVA_HOME")
     return f"{home}/bin/java" if home else "java"
 
 
 def missing_tools() -> list[str]:
-    """What a fetch and a cluster need and this machine lacks."""
+    """Returns the tools for the download and the cluster that this machine lacks."""
     return [tool for tool in (java(), *(() if JAR.exists() else ("mvn",))) if not shutil.which(tool)]
 
 
 def fetch() -> None:
-    """Brings both into the cache, each whole or not at all.
+    """Downloads both packages into the cache. Each package is complete or absent.
 
     Raises:
         ClusterError: A tool is missing or failed.
@@ -52,7 +53,7 @@ def fetch() -> None:
             call([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:", "-d", folder, package])
             (archive,) = folder.glob("*.tar.gz")
             with tarfile.open(archive) as tar:
-                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+                tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Available since Python 3.11.4.
                 tar.extractall(folder)
             archive.unlink()
             (unpacked,) = folder.iterdir()
@@ -70,14 +71,14 @@ def fetch() -> None:
 
 @contextlib.contextmanager
 def _building() -> Iterator[pathlib.Path]:
-    """Beside what it becomes, so that this takes one rename."""
+    """Context manager for a temporary folder in the cache, so that the result can be published by one rename."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="building-") as folder:
         yield pathlib.Path(folder)
 
 
 def _put(made: pathlib.Path, place: pathlib.Path) -> None:
-    """Who made it at the same time may have been first."""
+    """Renames a result to its final path, unless another process has already created it."""
     try:
         os.rename(made, place)
     except OSError:
@@ -86,10 +87,10 @@ def _put(made: pathlib.Path, place: pathlib.Path) -> None:
 
 
 def call(command: list[Any], **options: Any) -> str:
-    """Runs a command and returns what it printed.
+    """Runs a command and returns its standard output.
 
     Raises:
-        ClusterError: It could not be run, or failed.
+        ClusterError: The command was not found or failed.
     """
     text = " ".join(map(str, command))
     try:

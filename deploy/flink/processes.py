@@ -1,4 +1,4 @@
-"""Which processes are a cluster's, and how they end."""
+"""Finds and ends the processes of a cluster."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ _SECONDS_TO_END = 10
 
 
 def command_line(pid: int) -> list[str]:
-    """Empty where there is no such process, or it has ended and nobody has asked how."""
+    """Returns the command line of a process, or an empty list if the process does not exist or has ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -18,12 +18,12 @@ def command_line(pid: int) -> list[str]:
 
 
 def belongs_to(folder: pathlib.Path, pid: int) -> bool:
-    """Whether it is there and of this cluster: an id may have been given to another process since."""
+    """Returns whether a process is running and belongs to the cluster, because its id may have been reused."""
     for _ in range(100):
         line = command_line(pid)
         if any(line) or not _is_alive(pid):
             break
-        time.sleep(0.01)  # for a moment, while it starts, Java has none
+        time.sleep(0.01)  # Java has no command line for a moment during its start.
     return not {str(folder / "conf"), f"--cluster={folder}"}.isdisjoint(line)
 
 
@@ -35,11 +35,11 @@ def _is_alive(pid: int) -> bool:
 
 
 def end(folder: pathlib.Path, pid: int, how: signal.Signals) -> None:
-    """Signals a process, until it is gone; one that does not go is killed."""
+    """Signals a process until it has ended. After a time limit, the process is killed."""
     deadline = time.monotonic() + _SECONDS_TO_END
     while belongs_to(folder, pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, how if time.monotonic() < deadline else signal.SIGKILL)
         time.sleep(0.1)
-    with contextlib.suppress(ChildProcessError):  # it was another process's child
+    with contextlib.suppress(ChildProcessError):  # The process was started by another process.
         os.waitpid(pid, os.WNOHANG)

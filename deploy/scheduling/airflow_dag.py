@@ -1,8 +1,9 @@
-"""An Airflow DAG that prepares a data set each night from what has arrived.
+"""An Airflow DAG that prepares a dataset each night from newly arrived images.
 
-The command is always right: with --resume it begins where nothing is there, goes on where a part is, and is done where the data set is whole. So
-a retry, a backfill and a run that is cleared by hand are the same command again; a second one beside it is refused. Its exit code says what is
-worth a retry. Copy it into the DAGs' folder; workers need recordmill on their PATH.
+The same command works in each state because of --resume: it starts a new run, resumes an interrupted run, or succeeds
+if the dataset is complete. Retries, backfills and manually cleared tasks therefore run the same command. A second
+concurrent command is rejected. The exit code determines whether Airflow retries. Copy the file into the DAGs folder.
+The workers need recordmill on their PATH.
 """
 
 import datetime
@@ -16,21 +17,21 @@ from airflow.sdk import dag, task
 
 INPUT, OUTPUT = "gs://raw/flowers", "gs://data/flowers"
 SECONDS = 6 * 3600
-_DO_NOT_RETRY = 2  # wrong use or bad data: again is no better
+_DO_NOT_RETRY = 2  # The exit code for wrong usage or bad data, which a retry cannot fix.
 
 
 def command(output: str, error_json: str) -> list[str]:
-    """What is run, for each output once."""
+    """Returns the command for one output."""
     options = ["--resume", f"--job_timeout={SECONDS}", "--log_format=json", f"--error_json={error_json}"]
     return ["recordmill", "prepare", f"--input={INPUT}", f"--output={output}", *options]
 
 
 def run(arguments: list[str], error_json: str) -> None:
-    """Runs it, with its log in the task's; raises what Airflow is to make of its exit code."""
+    """Runs the command, whose log goes to the task's log. Raises the Airflow exception that matches the exit code."""
     process = subprocess.Popen(arguments)
     try:
         code = process.wait()
-    except BaseException:  # Airflow ends the task: the command cancels its job first
+    except BaseException:  # When Airflow ends the task, the command cancels its job first.
         process.terminate()
         process.wait()
         raise
@@ -49,8 +50,9 @@ def run(arguments: list[str], error_json: str) -> None:
     default_args={"retries": 3, "retry_delay": datetime.timedelta(minutes=5), "retry_exponential_backoff": True},
 )
 def prepare_flowers() -> None:
-    @task(execution_timeout=datetime.timedelta(seconds=SECONDS + 900))  # later than --job_timeout, which says why
-    def prepare(ds: str | None = None) -> None:  # the date that Airflow gives
+    # Later than --job_timeout, whose error states the reason.
+    @task(execution_timeout=datetime.timedelta(seconds=SECONDS + 900))
+    def prepare(ds: str | None = None) -> None:  # Airflow passes the date.
         with tempfile.TemporaryDirectory() as folder:
             error_json = f"{folder}/error.json"
             run(command(f"{OUTPUT}/{ds}", error_json), error_json)

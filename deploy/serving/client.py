@@ -1,4 +1,7 @@
-"""Asks a server of TensorFlow Serving's REST calls what images show, and prints a name a line. The standard library alone."""
+"""Classifies images with the REST API of a TensorFlow Serving server, and prints one name per line.
+
+It uses only the standard library.
+"""
 
 import argparse
 import json
@@ -18,7 +21,7 @@ example:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong usage is one line."""
+    """An argument parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
@@ -37,20 +40,20 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def predict(server: str, name: str, images: Sequence[bytes], timeout: float = 60) -> list[Any]:
-    """What the model says of each image.
+    """Returns the model's predictions for images.
 
     Args:
-        server: Its URL.
-        name: Of the model.
+        server: The URL of the server.
+        name: The name of the model.
         images: The bytes of image files.
-        timeout: In seconds.
+        timeout: The time limit in seconds.
 
     Returns:
-        Of each image a dictionary of the model's outputs, such as `label` and `scores`.
+        A dictionary of the model's outputs, such as `label` and `scores`, for each image.
 
     Raises:
-        OSError: There is no server, or none with this model.
-        ValueError: It refuses the images; the message says why.
+        OSError: The server does not respond, or does not serve this model.
+        ValueError: The server rejects the images. The message states the reason.
     """
     url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(name)}:predict"
     body = json.dumps(predict_calls.make(images)).encode()
@@ -67,7 +70,7 @@ def predict(server: str, name: str, images: Sequence[bytes], timeout: float = 60
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 answered, 1 the server did not, 2 wrong usage, or an image is none."""
+    """Returns the exit code: 0 for success, 1 if the server failed, 2 for wrong usage or an invalid image."""
     arguments = make_parser().parse_args(argv)
     try:
         images = [pathlib.Path(path).read_bytes() for path in arguments.images]
@@ -85,11 +88,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe(answer: Any) -> str:
-    """The names and the best score; what is not of one target with class names as JSON."""
+    """Returns the names and the best score. Outputs other than a single classification are returned as JSON."""
     if not isinstance(answer, dict) or not {"label", "scores"} <= set(answer):
         return json.dumps(answer)
     label = answer["label"]
-    names = ", ".join(filter(None, label)) if isinstance(label, list) else label  # some may be filled up with ""
+    names = ", ".join(filter(None, label)) if isinstance(label, list) else label  # Some lists are padded with "".
     return f"{names}\t{max(answer['scores']):.3f}"
 
 

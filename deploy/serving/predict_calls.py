@@ -1,6 +1,7 @@
-"""What a predict call of TensorFlow Serving's REST interface holds, and its answer: for whoever sends one and for whoever takes it.
+"""Encodes and decodes predict requests and responses of TensorFlow Serving's REST API.
 
-A call has rows, {"instances": [...]}, or columns, {"inputs": ...}; bytes are {"b64": "..."}. The standard library alone.
+A request has rows, {"instances": [...]}, or columns, {"inputs": ...}. Bytes are encoded as {"b64": "..."}. The module
+is used by client and server, and needs only the standard library.
 """
 
 import base64
@@ -9,29 +10,29 @@ from typing import Any, Mapping, Sequence
 
 
 def make(images: Sequence[bytes]) -> dict[str, Any]:
-    """The call that asks about image files."""
+    """Returns a request for the classification of image files."""
     return {"instances": [{"image": {"b64": base64.b64encode(one).decode()}} for one in images]}
 
 
 def signature_name(call: Any) -> str:
-    """Of the signature that is asked; ValueError where it is no call."""
+    """Returns the name of the requested signature. Raises ValueError if the request is invalid."""
     if not isinstance(call, Mapping) or ("instances" in call) == ("inputs" in call):
         raise ValueError('expected {"instances": [...]} or {"inputs": ...}')
     return call.get("signature_name", "serving_default")
 
 
 def parse(call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The inputs of a call.
+    """Decodes the inputs of a request.
 
     Args:
-        call: As it came.
-        names: Of the signature's inputs. Of a single input, a row may be its value.
+        call: The decoded JSON of the request.
+        names: The names of the signature's inputs. If there is one input, a row may be its bare value.
 
     Returns:
-        Name -> values, one for each row; bytes as bytes.
+        Name -> values, one value for each row. Base64 values are decoded to bytes.
 
     Raises:
-        ValueError: It has other inputs, or none; the message says what was expected.
+        ValueError: The inputs are missing or have other names. The message states the expected names.
     """
     only = names[0] if len(names) == 1 else None
     if "instances" in call:
@@ -49,7 +50,7 @@ def parse(call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def answer(call: Mapping[str, Any], outputs: Mapping[str, list]) -> dict[str, Any]:
-    """The answer to a call: in rows or columns, as it was asked."""
+    """Returns the response to a request, in rows or columns like the request."""
     columns = {name: _plain(outputs[name]) for name in sorted(outputs)}
     only = next(iter(columns.values())) if len(columns) == 1 else None
     if "inputs" in call:
@@ -62,7 +63,7 @@ def _named(value: Any, only: str | None) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """With the bytes that stand for {"b64": ...}."""
+    """Returns a value with each {"b64": ...} replaced by its bytes."""
     if isinstance(value, list):
         return [_decoded(one) for one in value]
     if not isinstance(value, dict):
@@ -75,7 +76,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Text is text; bytes that are none are base64."""
+    """Returns a value for JSON. Bytes become text, or base64 if they are not UTF-8."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if not isinstance(value, bytes):

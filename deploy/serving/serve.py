@@ -1,7 +1,7 @@
-"""A small server of exported models, for trying them out, with the REST predict calls of TensorFlow Serving. It runs until it is stopped.
+"""Serves an exported model for trials, with the REST predict API of TensorFlow Serving, until it is stopped.
 
-It needs TensorFlow alone, and has no limits on how many calls it takes, no queue, no metrics and no authentication. What is for others than yourself
-is served by TensorFlow Serving itself, from the same directory: see the Dockerfile beside this file.
+It needs only TensorFlow. It has no rate limits, no queue, no metrics and no authentication. For production, serve the
+same directory with TensorFlow Serving. See the Dockerfile beside this file.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _CALL = re.compile(r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong usage is one line."""
+    """An argument parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
@@ -56,7 +56,7 @@ def _port(text: str) -> int:
 
 
 class Refusal(Exception):
-    """A call that can't be answered: an HTTP status and why."""
+    """A request that cannot be answered, with an HTTP status and a reason."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -64,11 +64,11 @@ class Refusal(Exception):
 
 
 class Model:
-    """One version of a model.
+    """A version of a model.
 
     Raises:
-        ValueError: The directory holds no version.
-        OSError: It can't be read.
+        ValueError: The directory has no versions.
+        OSError: The directory can't be read.
     """
 
     def __init__(self, directory: str, name: str | None) -> None:
@@ -79,10 +79,14 @@ class Model:
         if not versions:
             raise ValueError(f"--model={directory}: expected versions in it, such as {directory}/1/saved_model.pb")
         self.name, self.version = name or folder.name, str(max(versions))
-        self._model = tf.saved_model.load(str(folder / self.version))  # kept: it owns what signatures use
+        # Kept alive, because it owns the variables of the signatures.
+        self._model = tf.saved_model.load(str(folder / self.version))
 
     def predict(self, call: Any) -> dict[str, Any]:
-        """The answer to a predict call, in rows (`instances`) or columns (`inputs`); Refusal if there is none."""
+        """Returns the response to a predict request in rows (`instances`) or columns (`inputs`).
+
+        Raises Refusal if the request is invalid.
+        """
         try:
             name = predict_calls.signature_name(call)
             if name not in self._model.signatures:
@@ -106,7 +110,7 @@ class Model:
             return signature(**tensors)
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
             raise Refusal(400, _reason(error)) from error
-        except tf.errors.OpError as error:  # such as no memory for what was sent
+        except tf.errors.OpError as error:  # For example, the request does not fit into memory.
             raise Refusal(500, _reason(error)) from error
 
     def status(self) -> dict[str, Any]:
@@ -114,7 +118,7 @@ class Model:
         return {"model_version_status": [state]}
 
     def metadata(self) -> dict[str, Any]:
-        """Inputs and outputs of each signature: dtypes and shapes."""
+        """Returns the dtypes and shapes of the inputs and outputs of each signature."""
         signatures = {
             name: {"inputs": _described(one.structured_input_signature[1]), "outputs": _described(one.structured_outputs)}
             for name, one in self._model.signatures.items()
@@ -134,14 +138,14 @@ def _described(specs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """The line of TensorFlow's message that says what was wrong."""
+    """Returns the line of TensorFlow's message that states the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     plain = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "<stack traces", "[["))]
     return (plain or lines or [type(error).__name__])[0]
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Answers for one model."""
+    """An HTTP server for one model."""
 
     daemon_threads = True
 
@@ -151,7 +155,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One call."""
+    """Handles one request."""
 
     server: Server
     protocol_version = "HTTP/1.1"
@@ -165,7 +169,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(answer)
 
     def do_POST(self) -> None:  # noqa: N802
-        # Read whatever becomes of it: what is left would be taken for the next call.
+        # Always reads the body, because an unread body would be parsed as the next request.
         stated = self.headers.get("Content-Length", "")
         length = int(stated) if stated.isascii() and stated.isdecimal() else None
         if length is None or length > _MAX_BODY_BYTES:
@@ -180,7 +184,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 raise Refusal(405, "expected GET")
             try:
                 return self.server.model.predict(json.loads(body))
-            except ValueError as error:  # of json; predict raises none
+            except ValueError as error:  # Only the JSON decoder raises ValueError.
                 raise Refusal(400, f"no JSON: {error}") from None
 
         self._answer(answer)
@@ -205,11 +209,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Calls are not logged."""
+        """Disables the log of requests."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 stopped, 1 it could not listen, 2 wrong usage or no model."""
+    """Returns the exit code: 0 if stopped, 1 if it cannot listen, 2 for wrong usage or a missing model."""
     arguments = make_parser().parse_args(argv)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,6 +1,6 @@
-"""One server of a tf.data service: the dispatcher, or one of its workers. It runs until it is stopped.
+"""Runs one server of a tf.data service, the dispatcher or a worker, until it is stopped.
 
-Workers run TensorFlow's own operations alone: they need TensorFlow, in the version of the trainer, and this file.
+Workers run only TensorFlow operations. They need this file, and TensorFlow in the version of the trainer.
 """
 
 import argparse
@@ -25,7 +25,7 @@ a trainer reads through it with:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong usage is one line."""
+    """An argument parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
@@ -65,7 +65,7 @@ def _address(text: str) -> str:
 
 
 def make_dispatcher(arguments: argparse.Namespace) -> Any:
-    """A dispatcher that is not started yet."""
+    """Returns a dispatcher that is not started yet."""
     from tensorflow.data.experimental import service
 
     config = service.DispatcherConfig(
@@ -77,19 +77,19 @@ def make_dispatcher(arguments: argparse.Namespace) -> Any:
 
 
 def make_worker(arguments: argparse.Namespace) -> Any:
-    """A worker that is not started yet."""
+    """Returns a worker that is not started yet."""
     from tensorflow.data.experimental import service
 
     config = service.WorkerConfig(
         dispatcher_address=arguments.dispatcher,
-        worker_address=arguments.address or "localhost:%port%",  # the server puts its port there
+        worker_address=arguments.address or "localhost:%port%",  # The server replaces %port%.
         port=arguments.port,
     )
     return service.WorkerServer(config, start=False)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 stopped, 1 it could not start."""
+    """Returns the exit code: 0 if stopped, 1 if it cannot start."""
     arguments = make_parser().parse_args(argv)
     if arguments.role == "dispatcher" and arguments.work_dir:
         os.makedirs(arguments.work_dir, exist_ok=True)
@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *unused: stopped.set())
     try:
-        socket.create_server(("", arguments.port)).close()  # gRPC would share a port that is taken, and its calls
+        socket.create_server(("", arguments.port)).close()  # gRPC would share a used port and its requests.
     except OSError as error:
         print(f"serve.py: --port={arguments.port}: {os.strerror(error.errno)}", file=sys.stderr)
         return 1

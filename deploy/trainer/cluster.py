@@ -1,4 +1,4 @@
-"""On which devices and machines a training runs."""
+"""Selects the devices and machines of a training."""
 
 import os
 
@@ -8,10 +8,10 @@ import options
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The strategy of `--strategy`; for `multi_worker`, waits for the other workers.
+    """Returns the strategy for `--strategy`. For `multi_worker`, it waits for the other workers.
 
     Raises:
-        ValueError: TF_CONFIG is missing or wrong.
+        ValueError: TF_CONFIG is missing or invalid.
     """
     if name == "none":
         return tf.distribute.get_strategy()
@@ -23,7 +23,7 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes what all have made."""
+    """Returns whether this process writes the shared output."""
     resolver = strategy.cluster_resolver
     if resolver is None or resolver.task_type is None:
         return True
@@ -32,7 +32,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def mean_over_workers(strategy: tf.distribute.Strategy, value: int) -> float:
-    """The mean of a number that each worker gives; all have to ask for it."""
+    """Returns the mean of a number over all workers. Every worker must call this function."""
 
     @tf.function
     def mean() -> tf.Tensor:

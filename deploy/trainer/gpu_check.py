@@ -1,8 +1,9 @@
-"""Whether training works on this machine's GPU, and what mixed precision and XLA bring there: a table of images per second.
+"""Checks that training works on this machine's GPU, and prints the speed with mixed precision and XLA.
 
     gpu_check.py --data out/flowers --model resnet50 --batch_size 256
 
-Each row is a run of train.py of its own. It fails if a loss is not finite, or if neither kind of mixed precision is quicker.
+Each row of the table, in images per second, is a separate run of train.py. The check fails if a loss is not finite, or
+if neither kind of mixed precision is faster than float32.
 """
 
 import argparse
@@ -23,7 +24,7 @@ _ROWS = (
 
 
 def main() -> int:
-    """Returns the exit code: 0 as it should be, 1 a run failed or nothing is gained, 2 no GPU."""
+    """Returns the exit code: 0 for success, 1 if a run failed or mixed precision is not faster, 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, metavar="DIR", help="a data set")
     parser.add_argument("--model", default="resnet50", help="(default: resnet50)")
@@ -53,7 +54,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace, flags: tuple[str, ...]) -> dict | None:
-    """The results of a short training; None if it failed, which it says itself."""
+    """Returns the results of a short training. Returns None if it failed, which the training reports itself."""
     program = pathlib.Path(__file__).with_name("train.py")
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(program), "--data", arguments.data, "--output", folder, "--model", arguments.model]

@@ -1,4 +1,4 @@
-"""What each worker reads: its rows of every batch, so many for each of its replicas, weights included."""
+"""Creates the batches of each worker: its part of each global batch, divided among its replicas, with weights."""
 
 import dataclasses
 import functools
@@ -13,12 +13,13 @@ from tf_input.epochs.position import Position
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """Batches of a split, on all replicas.
+    """The batches of a split on all replicas.
 
     Attributes:
-        make: (epoch, step) -> a data set of (uint8 images, int64 labels, float32 weights), which is distributed: the epoch from
-            that step on, if it is then read before another is made.
-        position: How many steps an epoch has, the same on all workers, and what its batches depend on: for `tf_input.Backup`.
+        make: (epoch, step) -> a distributed dataset of (uint8 images, int64 labels, float32 weights). It yields the
+            rest of the epoch from that step. It must be read before the next dataset is made.
+        position: The number of steps per epoch, which is equal on all workers, and the identity of the batches. It is
+            the iterator state for `tf_input.Backup`.
     """
 
     make: Callable[[int, int], Any]
@@ -26,11 +27,11 @@ class Batches:
 
     @property
     def num_steps(self) -> int:
-        """In an epoch."""
+        """The number of steps per epoch."""
         return self.position.num_batches
 
     def iterator(self, epoch: int, step: int = 0) -> Iterator:
-        """The batches of an epoch, or what is left of them."""
+        """Returns an iterator over the batches of an epoch from the given step."""
         return iter(self.make(epoch, step))
 
 
@@ -44,29 +45,31 @@ def training_batches(
     limit_steps: int | None = None,
     **options: Any,
 ) -> Batches:
-    """Full batches. They depend on the seed, the epoch and the step alone (through a service also on the workers' pace), so that
-    a training that goes on later, on as many workers or not, reads what it would have read.
+    """Returns full batches for training, which depend only on the seed, the epoch and the step.
 
-    Nothing is sharded automatically: each worker reads its rows of each batch, so that no image is decoded in vain. A remainder is
-    left out, another one in each epoch.
+    A resumed training therefore reads the same batches, even with another number of workers. With a tf.data service,
+    the batches also depend on the speed of the workers. Automatic sharding is off: each worker reads its own part of
+    each batch, so no image is decoded unnecessarily. The remainder is dropped, and differs between epochs.
 
     Args:
-        batch_size: Of all replicas together.
-        class_weight: As `tf_input.ReadConfig` has it: "balanced", or label -> weight in the loss; None: all count 1.
-        service: A tf.data service that reads in this process's place; an epoch is then read from its beginning.
-        limit_steps: At most so many steps are an epoch.
-        **options: Of `tf_input.ReadConfig`, with a seed.
+        batch_size: The total batch size of all replicas.
+        class_weight: "balanced", or label -> weight in the loss, as in `tf_input.ReadConfig`. None: all weights are 1.
+        service: A tf.data service that reads the data instead of this process. Epochs then start at their beginning.
+        limit_steps: The maximum number of steps per epoch.
+        **options: Options of `tf_input.ReadConfig`, including a seed.
 
     Raises:
-        ValueError: There is not one step to make, or an option is wrong.
+        ValueError: The split has fewer examples than one batch, or an option is invalid.
     """
     if (num_examples := dataset.num_examples(split)) < batch_size:
         raise ValueError(f"{split} has {num_examples} examples: not one step of {batch_size} images")
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
-    weights = {} if class_weight is None else class_weight  # labels that are not named have 1: so batches always have weights
+    # Unnamed labels have weight 1, so batches always have weights.
+    weights = {} if class_weight is None else class_weight
     read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, "channels": 3, **options}
-    whole = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))  # of which nothing is then held here
+    # With a service, this process caches no data.
+    whole = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))
     num_steps = min(len(whole), limit_steps or len(whole))
 
     def distribute(data: tf.data.Dataset, step: int) -> Any:
@@ -75,12 +78,13 @@ def training_batches(
 
         return strategy.distribute_datasets_from_function(of_worker)
 
-    distribute_once = functools.cache(functools.partial(distribute, whole))  # for all epochs that are read from that step on
+    # Reused by all epochs that start at this step.
+    distribute_once = functools.cache(functools.partial(distribute, whole))
 
     def make(epoch: int, step: int) -> Any:
         if service is not None:
             return distribute(dataset.batches(split, start_epoch=epoch, start_step=step, service=service, **read), step)
-        whole.position.go_to(epoch, step)  # where the next pass begins
+        whole.position.go_to(epoch, step)  # The start of the next iteration.
         return distribute_once(step)
 
     return Batches(make, Position(num_batches=num_steps, identity=whole.position.identity))
@@ -94,13 +98,15 @@ def evaluation_batches(
     image_size: int,
     limit_steps: int | None = None,
 ) -> Batches:
-    """Every example once, with weight 1. What fills up a last batch has weight 0: other images where workers have no equal part of
-    it, and a black one for a replica that has run out of them.
+    """Returns batches with every example once and with weight 1.
+
+    The last batch is padded with weight 0. If the workers' parts differ in size, other images are the padding. A
+    replica without remaining images gets a black image.
     """
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
     read = {"batch_size": batch_size, "image_size": image_size, "hosts": hosts, "shuffle": False, "use_weights": False, "channels": 3}
-    read["class_weight"] = {}  # all count 1; what fills up a batch, 0
+    read["class_weight"] = {}  # Examples have weight 1, padding has weight 0.
     num_steps = math.ceil(dataset.num_examples(split) / batch_size)
     num_steps = min(num_steps, limit_steps or num_steps)
 
@@ -110,5 +116,5 @@ def evaluation_batches(
         data = data.concatenate(tf.data.Dataset.from_tensors(nothing).repeat())
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)
 
-    distributed = strategy.distribute_datasets_from_function(of_worker)  # the same in each epoch
+    distributed = strategy.distribute_datasets_from_function(of_worker)  # Equal in each epoch.
     return Batches(lambda epoch, step: distributed, Position(num_batches=num_steps))

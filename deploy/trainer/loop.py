@@ -1,7 +1,7 @@
-"""Training and evaluation steps, alike on one device, on all of a machine, and on many machines.
+"""Runs training and evaluation steps on one device, on all devices of a machine, or on several machines.
 
-`Model.fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`, and under `MirroredStrategy` with more than one step to an
-execution; this is the loop that `tf.distribute` documents for any of them.
+`Model.fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`. It also fails under `MirroredStrategy` with several
+steps per execution. This loop follows the `tf.distribute` guide, and works with each strategy.
 """
 
 from typing import Any, Iterator
@@ -11,14 +11,14 @@ import tensorflow as tf
 
 
 class Loop:
-    """A model's steps. Make it within the strategy's scope.
+    """The training and evaluation steps of a model. Create it in the scope of the strategy.
 
     Args:
         model: Images -> logits.
-        optimizer: Built for the model's trainable variables.
-        strategy: Under which both were made.
-        jit_compile: Whether XLA compiles the training step; for a single replica.
-        steps_per_execution: Training steps that are one call from Python.
+        optimizer: The optimizer, built for the model's trainable variables.
+        strategy: The strategy in whose scope model and optimizer were created.
+        jit_compile: Whether XLA compiles the training step. It requires a single replica.
+        steps_per_execution: The number of training steps per call from Python.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Loop:
         self._train, self._evaluate = train, evaluate
 
     def train(self, iterator: Iterator, num_steps: int, done: int = 0) -> Iterator[int]:
-        """Makes the steps of an epoch that are not done; yields how many are after each execution."""
+        """Runs the remaining steps of an epoch, and yields the number of completed steps after each execution."""
         self._reset()
         while done < num_steps:
             count = min(self._steps_per_execution, num_steps - done)
@@ -62,13 +62,13 @@ class Loop:
             yield done
 
     def evaluate(self, iterator: Iterator, num_steps: int) -> dict[str, float]:
-        """Metrics over all examples, and their number."""
+        """Returns the metrics over all examples, and the number of examples."""
         self._reset()
         self._evaluate(iterator, tf.constant(num_steps))
         return {**self.results(), "examples": int(self._num_examples.result())}
 
     def results(self) -> dict[str, float]:
-        """Metrics over all replicas, since the epoch began or was gone on with. Every worker has to ask for them."""
+        """Returns the metrics over all replicas since the epoch started or was resumed. All workers must call this."""
         return {metric.name: float(metric.result()) for metric in self._metrics}
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> None:
@@ -76,7 +76,7 @@ class Loop:
             logits = self.model(images, training=True)
             losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
             loss = tf.reduce_mean(losses * weights) + tf.add_n([0.0, *self.model.losses])
-            # The optimizer adds up the replicas' gradients.
+            # The loss is divided, because the optimizer adds the gradients of all replicas.
             scaled = self.optimizer.scale_loss(loss / self.strategy.num_replicas_in_sync)
         variables = self.model.trainable_variables
         self.optimizer.apply(tape.gradient(scaled, variables), variables)
@@ -89,7 +89,7 @@ class Loop:
         self._update(labels, logits, losses, weights, weights)
 
     def _update(self, labels: Any, logits: Any, losses: Any, loss_weights: Any, weights: Any) -> None:
-        """Class weights count in the training loss, and in no accuracy."""
+        """Updates the metrics. Class weights influence the training loss but no accuracy."""
         if weights is None:
             self._metrics[0].update_state(losses * loss_weights)
         else:

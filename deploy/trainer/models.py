@@ -1,4 +1,4 @@
-"""What is trained and by what: networks of keras.applications, their normalisation inside (uint8 in, logits out), and optimizers."""
+"""Creates networks of keras.applications with built-in normalization (uint8 in, logits out), and their optimizers."""
 
 import dataclasses
 from typing import Callable
@@ -11,12 +11,12 @@ import options
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """One of keras.applications.
+    """A network of keras.applications.
 
     Attributes:
-        build: The function that makes it.
-        preprocess: Pixels from 0 to 255 -> what it was trained on; None: it does that itself.
-        image_size: Height and width that it was made for.
+        build: The function that creates the network.
+        preprocess: The function from pixels (0 to 255) to the network's input range. None if the network includes it.
+        image_size: The height and width for which the network was designed.
     """
 
     build: Callable[..., keras.Model]
@@ -36,17 +36,18 @@ NETWORKS = {
 
 
 def make_model(name: str, image_size: int, num_classes: int, weights: str | None, dropout: float) -> keras.Model:
-    """A classifier of images.
+    """Returns an image classifier.
 
     Args:
-        name: One of `NETWORKS`.
-        image_size: Height and width.
-        num_classes: How many logits.
-        weights: "imagenet" (downloaded on first use) or None, random.
-        dropout: Share of the features that a training step drops.
+        name: A key of `NETWORKS`.
+        image_size: The height and width of the images.
+        num_classes: The number of logits.
+        weights: "imagenet" (downloaded at first use), or None for random weights.
+        dropout: The share of the features that a training step drops.
 
     Returns:
-        uint8 [batch, image_size, image_size, 3] -> float32 [batch, num_classes], whatever the precision within.
+        A model from uint8 [batch, image_size, image_size, 3] to float32 [batch, num_classes], with any internal
+        precision.
     """
     network = NETWORKS[name]
     images = keras.Input((image_size, image_size, 3), dtype="uint8", name="image")
@@ -60,7 +61,7 @@ def make_model(name: str, image_size: int, num_classes: int, weights: str | None
 
 
 def make_optimizer(settings: options.Options, steps_per_epoch: int) -> keras.optimizers.Optimizer:
-    """The optimizer that was asked for; its learning rate warms up, then falls to 0 with the last step, along a cosine."""
+    """Returns the requested optimizer. Its learning rate rises during warmup, and then follows a cosine to 0."""
     peak = settings.learning_rate * settings.batch_size / 256
     warmup = max(1, round(settings.warmup_epochs * steps_per_epoch))
     rest = max(1, settings.epochs * steps_per_epoch - warmup)

@@ -1,4 +1,4 @@
-"""The trainer's command line; it needs neither TensorFlow nor Keras."""
+"""Parses the command line of the trainer. It needs neither TensorFlow nor Keras."""
 
 import argparse
 import dataclasses
@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-# Those of `models.NETWORKS`, by size; a test holds the two against each other.
+# The keys of `models.NETWORKS`, by size. A test compares the two lists.
 MODELS = (
     "mobilenetv3small",
     "resnet50",
@@ -17,7 +17,7 @@ MODELS = (
     "convnexttiny",
 )
 _LEARNING_RATES = {"sgd": 0.1, "adamw": 0.001}
-_MIN_IMAGE_SIZE = 32  # what all of these networks take
+_MIN_IMAGE_SIZE = 32  # The smallest size that all these networks support.
 
 _EXAMPLES = """\
 examples:
@@ -97,7 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The flags of `train.py`, checked; `train.py --help` says what they mean."""
+    """The validated options of `train.py`. See `train.py --help` for their meaning."""
 
     data: str
     output: str
@@ -152,10 +152,10 @@ class Options:
 
 
 def parse(argv: list[str] | None = None) -> Options:
-    """The command line's options.
+    """Parses the command line.
 
     Raises:
-        ValueError: One is wrong.
+        ValueError: An option is invalid.
     """
     values = vars(make_parser().parse_args(argv))
     values["learning_rate"] = values["learning_rate"] or _LEARNING_RATES[values["optimizer"]]
@@ -165,13 +165,13 @@ def parse(argv: list[str] | None = None) -> Options:
 
 
 def tf_config(workers: tuple[str, ...], worker_index: int) -> str:
-    """What TF_CONFIG has to be on one of the workers."""
+    """Returns the value of TF_CONFIG for one of the workers."""
     task = {"type": "worker", "index": worker_index}
     return json.dumps({"cluster": {"worker": list(workers)}, "task": task})
 
 
 def check_tf_config(text: str | None) -> None:
-    """Raises ValueError where TensorFlow would train alone, or fail obscurely."""
+    """Raises ValueError if TF_CONFIG would make TensorFlow train alone or fail with an obscure error."""
     if not text:
         raise ValueError("--strategy=multi_worker: expected --workers and --worker_index, or the variable TF_CONFIG")
     try:

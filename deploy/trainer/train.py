@@ -1,14 +1,14 @@
-"""Trains an image classifier of keras.applications on a data set that `recordmill prepare` wrote, and evaluates it.
+"""Trains an image classifier of keras.applications on a dataset from `recordmill prepare`, and evaluates it.
 
 The modules:
 
-    options       the command line
-    models        the networks, uint8 images in; the optimizers
-    inputs        what each worker reads
-    cluster       the strategy: on which devices and machines
-    loop          training and evaluation steps on any strategy
+    options       parse the command line
+    models        create networks and optimizers
+    inputs        create the batches of each worker
+    cluster       select devices and machines
+    loop          run training and evaluation steps with any strategy
 
-`tf_input.Backup` saves where a training stands.
+`tf_input.Backup` saves checkpoints.
 """
 
 import dataclasses
@@ -27,7 +27,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done; 1 the training or a store failed, and again may help; 2 wrong usage or input; 130 interrupted."""
+    """Returns the exit code.
+
+    The exit code is 0 for success, 1 for a failure that a retry may fix, 2 for wrong usage or input, and 130 for an
+    interruption.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         settings = options.parse(argv)
@@ -37,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         print(f"train: {' '.join(str(error).split())}", file=sys.stderr)
         is_wrong = not isinstance(error, OSError) or isinstance(error, (FileNotFoundError, NotADirectoryError))
-        return 2 if is_wrong else 1  # a store that is away, or a disk that fails, may be back for the next try
+        return 2 if is_wrong else 1  # A store or disk may work again at the next try.
     except KeyboardInterrupt:
         return 130
     try:
@@ -52,10 +56,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Training:
-    """One run. All that the user can have got wrong is found out before the first step.
+    """One run of the trainer. All user errors are detected before the first step.
 
     Raises:
-        ValueError, OSError, ImportError: Options, data set, packages or cluster are not fit to train.
+        ValueError, OSError, ImportError: The options, the dataset, the packages or the cluster are not suitable.
     """
 
     def __init__(self, settings: options.Options) -> None:
@@ -130,7 +134,8 @@ class Training:
                 jit_compile=settings.jit_compile,
                 steps_per_execution=settings.steps_per_execution,
             )
-        names = ("model", "optimizer", "mixed_precision", "class_weight")  # a run that goes on has the same, and the same batches
+        # A resumed run must have the same values and batches.
+        names = ("model", "optimizer", "mixed_precision", "class_weight")
         self.backup = tf_input.Backup(
             self.folder / "backups",
             self.model,
@@ -144,7 +149,7 @@ class Training:
             raise ValueError(f"--output={self.folder}: workers find different backups in it; expected a shared directory")
 
     def run(self) -> None:
-        """Trains the epochs that are left, evaluates after each, and writes the model and results.json."""
+        """Trains the remaining epochs, evaluates after each epoch, and writes the model and results.json."""
         import tensorflow as tf
 
         writer = tf.summary.create_file_writer(str(self.folder / "logs")) if self.is_chief else None
@@ -165,8 +170,8 @@ class Training:
         started, timed_from, steps, first = time.perf_counter(), None, self.train_batches.num_steps, self.backup.step
         for done in self.loop.train(self.train_batches.iterator(epoch, first), steps, first):
             self.backup.advance(done - self.backup.step)
-            if timed_from is None:  # tracing, compiling and the pipeline's start are no part of the speed
-                self.loop.results()  # waits for the step
+            if timed_from is None:  # The speed excludes tracing, compilation and the start of the input pipeline.
+                self.loop.results()  # Waits for the end of the step.
                 timed_from, warm = time.perf_counter(), done
         results = self.loop.results()
         if not all(map(math.isfinite, results.values())):
@@ -179,7 +184,7 @@ class Training:
     def _report(self, writer: Any, results: dict[str, Any]) -> None:
         import tensorflow as tf
 
-        # Not tf.summary.scalar, for which TensorBoard would have to be installed where the training runs.
+        # `tf.summary.scalar` would require an installation of TensorBoard.
         scalars = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
         with writer.as_default(step=results["epoch"]):
             for name, value in {**results, "learning_rate": float(self.model.optimizer.learning_rate)}.items():

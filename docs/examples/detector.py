@@ -1,11 +1,11 @@
-"""A detector: boxes and their classes, found as peaks of a heat map (CenterNet, https://arxiv.org/abs/1904.07850).
+"""Trains a CenterNet detector (https://arxiv.org/abs/1904.07850), which finds boxes as peaks of a heat map.
 
     recordmill prepare --input scenes/annotations/instances.json --image_root scenes/images --output out/boxes \\
         --splits train=0.9,validation=0.1
     python docs/examples/detector.py out/boxes
 
-The network answers one cell for each 4 x 4 pixels: a logit for each class, that an object of it has its centre there, and where there
-is one, its centre within the cell and its size.
+The network predicts a cell for each 4 x 4 pixels. A cell has a logit per class, which is high if the center of an
+object is in the cell. It also has the position of the center in the cell and the size of the object.
 """
 
 import argparse
@@ -18,8 +18,8 @@ import tensorflow as tf
 
 import tf_input
 
-STRIDE = 4  # pixels of the image to a cell
-MAX_OBJECTS = 20  # of an image
+STRIDE = 4  # The width and height of a cell in pixels.
+MAX_OBJECTS = 20  # The maximum number per image.
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     data = tf_input.open(arguments.data)
     num_classes, num_cells = len(data.class_names), arguments.image_size // STRIDE
     size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size, "max_objects": MAX_OBJECTS}
-    # Digits are not mirrored; for photographs leave out `flip`. Boxes are cropped as their images are.
+    # Digits must not be flipped. For photographs, omit `flip`. Boxes are cropped with their images.
     train = data.batches("train", augment=tf_input.Augmentation(min_area=0.8, flip=False), seed=0, **size)
     validation = data.batches("validation", **size)
 
@@ -44,7 +44,7 @@ def main() -> None:
 
     model = make_detector(arguments.image_size, num_classes)
     model.compile(keras.optimizers.Adam(6e-3), detection_loss, jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, which takes seconds
+    model.optimizer.build(model.trainable_variables)  # Avoids a second trace of the first step, which takes seconds.
     model.fit(train.map(to_cells), validation_data=validation.map(to_cells), epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 
@@ -57,15 +57,19 @@ def main() -> None:
 
 
 def make_detector(image_size: int, num_classes: int) -> keras.Model:
-    """uint8 images [batch, size, size, 3] -> cells, float32 [batch, size / 4, size / 4, num_classes + 4]."""
+    """Returns a model from images to cells.
+
+    Images are uint8 [batch, size, size, 3]. Cells are float32 [batch, size / 4, size / 4, num_classes + 4].
+    """
     inputs = keras.Input((image_size, image_size, 3), dtype="uint8")
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs)
     x = convolution(convolution(x, 16, strides=2), 32, strides=2)
     fine = convolution(x, 48)
     x = convolution(convolution(fine, 48, strides=2), 48)
-    x = keras.layers.Add()([fine, keras.layers.UpSampling2D()(x)])  # what is coarse sees more of the image
+    x = keras.layers.Add()([fine, keras.layers.UpSampling2D()(x)])  # Coarse features cover more of the image.
     x = convolution(x, 48)
-    classes = keras.layers.Conv2D(num_classes, 1, bias_initializer=keras.initializers.Constant(-4))(x)  # centres are rare
+    # Centers are rare.
+    classes = keras.layers.Conv2D(num_classes, 1, bias_initializer=keras.initializers.Constant(-4))(x)
     places = keras.layers.Conv2D(4, 1)(x)
     return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")([classes, places]))
 
@@ -76,17 +80,18 @@ def convolution(x: keras.KerasTensor, width: int, strides: int = 1) -> keras.Ker
 
 
 def make_cells(objects: dict[str, tf.Tensor], num_cells: int, num_classes: int) -> tf.Tensor:
-    """What the network is to answer.
+    """Returns the target output of the network.
 
     Args:
-        objects: As batches have them: `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [batch, n];
-            `valid`, bool [batch, n].
-        num_cells: Along each side of an image.
-        num_classes: Of the data set.
+        objects: The objects of a batch: `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64
+            [batch, n]; `valid`, bool [batch, n].
+        num_cells: The number of cells along each side of an image.
+        num_classes: The number of classes of the dataset.
 
     Returns:
-        float32 [batch, num_cells, num_cells, num_classes + 4]: 1 for the class of an object whose centre is in the cell, and less
-        around it; the centre within the cell (y, x) and the logarithm of the size in cells (height, width), where there is one.
+        float32 [batch, num_cells, num_cells, num_classes + 4]. The first values are 1 for the class of an object whose
+        center is in the cell, and less in neighboring cells. The last four values are the center in the cell (y, x) and
+        the logarithm of the size in cells (height, width), if the cell has a center.
     """
     boxes, batch = objects["bbox"] * num_cells, tf.shape(objects["bbox"])[0]
     centers, sizes = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
@@ -99,12 +104,12 @@ def make_cells(objects: dict[str, tf.Tensor], num_cells: int, num_classes: int) 
     labels = tf.cast(tf.gather_nd(objects["label"], where), tf.int32)
     peaks = tf.zeros([*shape, num_classes])
     peaks = tf.tensor_scatter_nd_update(peaks, tf.concat([at, labels[:, None]], axis=1), tf.ones_like(labels, tf.float32))
-    around = 0.8 * tf.nn.max_pool2d(peaks, 3, 1, "SAME")  # a neighbour of a centre is nearly right
+    around = 0.8 * tf.nn.max_pool2d(peaks, 3, 1, "SAME")  # A prediction next to a center is nearly correct.
     return tf.concat([tf.maximum(peaks, around), places], axis=-1)
 
 
 def detection_loss(expected: Any, predicted: Any) -> Any:
-    """CenterNet's: a focal loss of the classes, and the distance of places where there is a centre; for each image."""
+    """Returns CenterNet's loss for each image: a focal loss of the classes and an L1 loss of the boxes at centers."""
     classes, logits = expected[..., :-4], predicted[..., :-4]
     is_center = keras.ops.cast(classes == 1, "float32")
     probability, other = keras.ops.sigmoid(logits), keras.ops.sigmoid(-logits)
@@ -117,11 +122,11 @@ def detection_loss(expected: Any, predicted: Any) -> Any:
 
 
 def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float, int, np.ndarray]]:
-    """The objects of one image, the surest first: (score, label, (ymin, xmin, ymax, xmax) in 0..1).
+    """Returns the objects of one image by descending score: (score, label, (ymin, xmin, ymax, xmax) in 0..1).
 
     Args:
-        cells: float32 [cells, cells, num_classes + 4], as the network answers.
-        min_score: What is less sure is left out.
+        cells: The output of the network, float32 [cells, cells, num_classes + 4].
+        min_score: The minimum score of a returned object.
     """
     num_cells = len(cells)
     heat = 1 / (1 + np.exp(-cells[..., :-4]))
@@ -137,7 +142,7 @@ def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float,
 
 
 def average_precisions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> dict[int, float]:
-    """Of each class that occurs: the area under precision over recall, where an overlap of 0.5 counts as found."""
+    """Returns the average precision of each class that occurs. Objects match at an overlap of 0.5 or more."""
     found: dict[int, list[tuple[float, bool]]] = collections.defaultdict(list)
     num_expected: collections.Counter[int] = collections.Counter()
     for images, objects in batches.as_numpy_iterator():
@@ -156,14 +161,14 @@ def average_precisions(model: keras.Model, batches: tf.data.Dataset, num_classes
 
 
 def overlap(one: np.ndarray, other: np.ndarray) -> float:
-    """The intersection of two boxes over their union."""
+    """Returns the intersection over union of two boxes."""
     height, width = np.maximum(np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2]), 0)
     areas = [np.prod(box[2:] - box[:2]) for box in (one, other)]
     return float(height * width / (sum(areas) - height * width))
 
 
 def average_precision(found: Iterable[tuple[float, bool]], num_expected: int) -> float:
-    """Of one class, from (score, whether it is right) of all that was found."""
+    """Returns the area under the precision-recall curve of one class, from (score, is correct) of all detections."""
     right = np.array([is_right for _, is_right in sorted(found, key=lambda one: -one[0])], bool)
     precision = np.cumsum(right) / np.arange(1, len(right) + 1)
     best_from_here = np.maximum.accumulate(precision[::-1])[::-1]

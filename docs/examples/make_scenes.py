@@ -1,9 +1,9 @@
-"""Small pictures of handwritten digits with boxes and masks, to try a detector and a U-Net on without any download.
+"""Writes small pictures of handwritten digits with boxes and masks, to try a detector and a U-Net without a download.
 
     python docs/examples/make_scenes.py scenes
 
-writes scenes/images/NNNN.png, scenes/masks/NNNN.png (1 where a digit is, else 0) and scenes/annotations/instances.json, with boxes as
-COCO has them. The digits are the scans that scikit-learn ships.
+The command writes scenes/images/NNNN.png, scenes/masks/NNNN.png (1 for digits, 0 for background) and
+scenes/annotations/instances.json with boxes in COCO format. The digits are scikit-learn's scans.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def write_scenes(folder: pathlib.Path, num_images: int) -> None:
-    """Writes so many pictures, always the same ones."""
+    """Writes `num_images` pictures. The result is deterministic."""
     random, digits = np.random.default_rng(0), load_digits()
     images, annotations = [], []
     for name in ("images", "masks", "annotations"):
@@ -49,15 +49,15 @@ def write_scenes(folder: pathlib.Path, num_images: int) -> None:
 def draw_scene(
     random: np.random.Generator, scans: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int, int, int]]]:
-    """One to four digits that do not touch each other, on a dark ground.
+    """Draws one to four digits that do not touch each other, on a dark background.
 
     Args:
-        random: What decides.
-        scans: float [num_scans, 8, 8], 0 to 16.
+        random: The random generator.
+        scans: The scans of digits, float [num_scans, 8, 8], 0 to 16.
         labels: The digit of each scan.
 
     Returns:
-        The picture, uint8 [64, 64, 3]; its mask, uint8 [64, 64]; and of each digit (digit, left, top, side).
+        The picture, uint8 [64, 64, 3]; its mask, uint8 [64, 64]; and (digit, left, top, side) for each digit.
     """
     picture = random.integers(0, 60, (SIDE, SIDE, 3)).astype(np.uint8)
     mask = np.zeros((SIDE, SIDE), np.uint8)

@@ -1,9 +1,9 @@
-"""Pictures of the report pages of three small data sets of handwritten digits: with classes, with boxes and with masks.
+"""Takes screenshots of the report pages of three small datasets: with classes, with boxes and with masks.
 
     python docs/examples/report_screenshots.py docs/pictures
 
-The digits are the scans that scikit-learn ships: as they are, and in the scenes of make_scenes.py. It runs in a checkout, and takes a Chromium on
-the PATH, `pip install playwright scikit-learn`, and nothing from the network.
+The datasets show scikit-learn's handwritten digits, directly and in the scenes of make_scenes.py. The script runs in a
+checkout, without network access. It needs Chromium on the PATH and `pip install playwright scikit-learn`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def make_data_sets(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Prepares the three data sets; by name of the pictures the folder of each."""
+    """Prepares the three datasets, and returns name of the pictures -> folder of the dataset."""
     write_folder(folder / "digits")
     write_scenes(folder / "scenes", NUM_SCENES)
     coco = folder / "scenes" / "annotations" / "instances.json"
@@ -58,7 +58,7 @@ def make_data_sets(folder: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def take_pictures(data_sets: dict[str, pathlib.Path], output: pathlib.Path) -> None:
-    """Writes NAME-SCREEN.png of each data set and each screen."""
+    """Writes NAME-SCREEN.png for each dataset and each screen."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with playwright.sync_api.sync_playwright() as running, running.chromium.launch(executable_path=chromium, args=["--no-sandbox"]) as browser:
         for name, directory in data_sets.items():
@@ -70,7 +70,7 @@ def take_pictures(data_sets: dict[str, pathlib.Path], output: pathlib.Path) -> N
 
 
 def save(screenshot: bytes, path: pathlib.Path) -> None:
-    """As a small file: with few colours, as they are."""
+    """Saves a screenshot as a small PNG file with a palette."""
     image = Image.open(io.BytesIO(screenshot)).convert("RGB")
     image.quantize(NUM_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")

@@ -1,4 +1,4 @@
-"""A U-Net: for each pixel of an image, the class that it belongs to (https://arxiv.org/abs/1505.04597).
+"""Trains a U-Net (https://arxiv.org/abs/1505.04597), which predicts the class of each pixel of an image.
 
     recordmill prepare --source masks --input scenes --output out/masks --splits train=0.9,validation=0.1
     python docs/examples/unet.py out/masks
@@ -26,13 +26,13 @@ def main() -> None:
     data = tf_input.open(arguments.data)
     num_classes = data.statistics["mask"]["max"] + 1
     size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size}
-    # Digits are not mirrored; for photographs leave out `flip`. Masks are cropped as their images are.
+    # Digits must not be flipped. For photographs, omit `flip`. Masks are cropped with their images.
     train = data.batches("train", augment=tf_input.Augmentation(min_area=0.5, flip=False), seed=0, **size)
     validation = data.batches("validation", **size)
 
     model = make_unet(arguments.image_size, num_classes)
     model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
-    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, which takes seconds
+    model.optimizer.build(model.trainable_variables)  # Avoids a second trace of the first step, which takes seconds.
     model.fit(train, validation_data=validation, epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 
@@ -42,13 +42,13 @@ def main() -> None:
 
 
 def make_unet(image_size: int, num_classes: int, width: int = 8, depth: int = 2) -> keras.Model:
-    """uint8 images [batch, size, size, 3] -> logits [batch, size, size, num_classes].
+    """Returns a model from uint8 images [batch, size, size, 3] to logits [batch, size, size, num_classes].
 
     Args:
-        image_size: A multiple of 2 to the power of `depth`.
-        num_classes: The background counts as one.
-        width: Channels of the first level; each level further down has twice as many.
-        depth: How often the image is halved.
+        image_size: The height and width of the images, a multiple of 2 to the power of `depth`.
+        num_classes: The number of classes, including the background.
+        width: The number of channels at the first level. It doubles at each level.
+        depth: The number of times that the image is halved.
     """
     inputs = keras.Input((image_size, image_size, 3), dtype="uint8")
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs)
@@ -73,7 +73,7 @@ def two_convolutions(x: keras.KerasTensor, width: int) -> keras.KerasTensor:
 
 
 def intersections_over_unions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> np.ndarray:
-    """Of each class, over all pixels of all batches: float [num_classes]."""
+    """Returns the intersection over union of each class, over all pixels of all batches, as float [num_classes]."""
     confusion = np.zeros((num_classes, num_classes), int)
     for images, masks in batches.as_numpy_iterator():
         predicted = model.predict_on_batch(images).argmax(-1)
