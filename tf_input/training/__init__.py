@@ -1,5 +1,5 @@
-"""What goes on around a model while it trains: backups that remember the position, and a `PyDataset`.
+"""Training with Keras: resumable checkpoints, `recordmill which`, and batches as a Keras `PyDataset`.
 
-What comes in are a model and what it is fed with; what goes out is a training that goes on where it was stopped, batch for batch.
-Keras is imported here.
+The input is a model and its training data. The output is a training that resumes at the exact batch after an
+interruption. This package imports Keras.
 """

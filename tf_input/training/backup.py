@@ -1,4 +1,4 @@
-"""Trainings that go on where they were interrupted, batch for batch: Backup, for loops. `resume` has the callback for `fit`."""
+"""Checkpoints for training loops, which resume at the exact batch: Backup. `resume` has the callback for `fit`."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ from tf_input.training.variable_names import stable_names
 
 @named_options()
 class Backup:
-    """Saves a training while it runs; the same script, started again, goes on with the same batches and the same weights.
+    """Saves checkpoints of a training loop. When the script restarts, it resumes with the same batches and weights.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
         backup = tf_input.Backup("backups", model, train, optimizer=optimizer, save_freq=1000)
@@ -26,37 +26,44 @@ class Backup:
                 train_step(images, labels)
             backup.state[f"accuracy of epoch {epoch}"] = evaluate(model)
 
-    Where a backup is found, the variables have its values once the object is made, and `epochs` and `batches` give what is left.
-    Values are matched by the names of layers and variables. A backup has all variables of the model and its optimizer, the random states of layers among them, the position, and `state`: in
-    one file, which takes the place of the one before as a whole. Metrics are not saved: they begin anew where the training goes on.
+    If a checkpoint exists, the constructor restores the variables, and `epochs` and `batches` yield the rest. Values
+    are matched by the names of layers and variables. A checkpoint is one file, which is replaced atomically. It
+    contains all variables of the model and the optimizer (including the random states of layers), the iterator state,
+    and `state`. Metrics are not saved. They start over when the training resumes.
 
-    It works on TensorFlow, JAX and torch. A loop in JAX that keeps its variables in a tuple makes the tuple after this object, and puts
-    its values back into them in `before_save`. On torch, Dropout draws from torch's own generator, which is not saved.
+    TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after this
+    object, and copy its values back to the variables in `before_save`. On torch, Dropout uses torch's own random
+    generator, which is not saved.
 
-    Where several processes train one model, each makes this object, and restores the same backup; one of them `writes`.
+    If several processes train one model, each creates this object and restores the same checkpoint, but only one of
+    them sets `writes`.
 
     Args:
-        directory: A local directory for the backups, and for nothing else; it need not exist.
-        model: A Keras model that is built.
-        train: What `PreparedDataset.batches` returns, or a `Sequence`, with a `seed`. Or what has, like these, a `position`: where it
-            is read from, how many batches an epoch has, and what these depend on.
-        optimizer: The one that trains the model, which is built if it is not; None: the one that the model was compiled with.
-        settings: Values by name, as JSON has them, that a training must share to go on with a backup, beside those that `train` was
-            made with.
-        save_freq: "epoch": a backup at the end of each; an integer: also after so many steps.
-        keep: The number of backups that are kept.
-        writes: Whether this process writes backups, or only restores them.
-        before_save: A function that is called before the variables are read.
+        directory: A local directory for checkpoints only. It is created if necessary.
+        model: A built Keras model.
+        train: The return value of `PreparedDataset.batches`, or a `Sequence`, with a `seed`. Other objects need a
+            compatible attribute `position` with the position, the number of batches in an epoch and the identity of the
+            batches.
+        optimizer: The optimizer that trains the model. It is built if necessary. Default: None, the optimizer with
+            which the model was compiled.
+        settings: JSON values by name. A checkpoint is restored only if these settings and the options of `train` are
+            equal to the saved ones. Default: None.
+        save_freq: The number of steps between checkpoints. Checkpoints are also saved at the end of each epoch.
+            Default: "epoch", only at the end of each epoch.
+        keep: The number of checkpoints to keep. Default: 1.
+        writes: Whether this process writes checkpoints, or only restores them. Default: True.
+        before_save: A function that is called before the variables are read. Default: None.
 
     Attributes:
-        epoch: The number of the epoch, from 0; at first the `start_epoch` of `train`.
-        step: The number of the epoch's steps that are done.
-        state: What the loop wants to remember, as JSON has it: {} at first.
-        restored_from: The backup that was found; None: the training begins.
+        epoch: The number of the current epoch, from 0. Its initial value is the `start_epoch` of `train`.
+        step: The number of completed steps in the current epoch.
+        num_steps: The number of steps in an epoch.
+        state: JSON values that the loop can save, such as metrics. Initially {}.
+        restored_from: The path of the checkpoint that was restored; None if the training starts from the beginning.
 
     Raises:
-        ValueError: An option has a wrong value, or `train` can't be read again as it was; or the last backup is damaged, or of another
-            data set, other options or another model.
+        ValueError: An option has a wrong value, `train` is not reproducible, or the last checkpoint is corrupt or
+            belongs to another dataset, model or set of options.
     """
 
     def __init__(
@@ -100,10 +107,13 @@ class Backup:
         self._last_saved = self.step
 
     def epochs(self, num_epochs: int) -> Iterator[int]:
-        """The epochs that are left of so many, each the one of `train`. When the next one is asked for, a backup is written.
+        """Yields the remaining epochs, up to `num_epochs` in total, and saves a checkpoint after each.
+
+        Args:
+            num_epochs: The total number of epochs, including completed ones.
 
         Raises:
-            ValueError: Not all steps of one were made.
+            ValueError: An epoch ended before all of its steps were made.
         """
         for epoch in range(self.epoch, num_epochs):
             self.begin(epoch)
@@ -113,37 +123,37 @@ class Backup:
             self.end()
 
     def batches(self, data: Iterable[Any] | None = None) -> Iterator[Any]:
-        """The batches that are left of this epoch. When the next one is asked for, the step with the one before counts as made.
+        """Yields the remaining batches of this epoch. A step counts as completed when the next batch is requested.
 
         Args:
-            data: What is made of `train`, such as `train.map(...)`, `train.as_numpy_iterator()`, or what `tf.distribute` makes of it;
-                it is read from where the epoch goes on. None: `train`.
+            data: A dataset derived from `train`, such as `train.map(...)`, `train.as_numpy_iterator()` or a distributed
+                dataset. It is read from the current step. Default: None, `train` itself.
         """
         for batch in itertools.islice(self._train if data is None else data, self.num_steps - self.step):
             yield batch
             self.advance()
 
     def begin(self, epoch: int) -> None:
-        """Begins an epoch, or goes on with it if its first steps are done: `train` is read from there. `epochs` calls it."""
+        """Starts an epoch, or resumes it if some of its steps are completed. `epochs` calls this method."""
         if epoch != self.epoch:
             self.epoch, self.step = epoch, 0
         self._position.go_to(epoch, self.step)
         self._last_saved = self.step
 
     def advance(self, num_steps: int = 1) -> None:
-        """So many more steps of the epoch are made, of which a backup may be due. `batches` calls it; so does who reads otherwise."""
+        """Adds completed steps, and saves a checkpoint if one is due. Needed only without `batches`."""
         self.step += num_steps
         if self._save_freq != "epoch" and self._save_freq <= self.step - self._last_saved and self.step < self.num_steps:
             self.save()
 
     def end(self) -> None:
-        """All steps of the epoch are made: the next is read from its beginning, also after one that was gone on with. `epochs` calls it."""
+        """Completes an epoch, saves a checkpoint, and moves to the next epoch. `epochs` calls this method."""
         self.epoch, self.step = self.epoch + 1, 0
         self._position.go_to(self.epoch)
         self.save()
 
     def save(self) -> None:
-        """Writes a backup of how things stand. Under another name first: a run that is killed leaves the one before."""
+        """Writes a checkpoint to a temporary file, which replaces the previous checkpoint when it is complete."""
         self._last_saved = self.step
         if not self._writes:
             return
@@ -165,7 +175,7 @@ class Backup:
             old.unlink()
 
     def delete(self) -> None:
-        """Deletes all backups, of a training that has come to its end."""
+        """Deletes all checkpoints, after a training is finished."""
         for path in find_backups(self._directory) if self._writes else ():
             path.unlink()
 
@@ -175,17 +185,17 @@ class Backup:
         _assign(path, self._variables(), arrays)
         self.epoch, self.step, self.state = found["epoch"], found["step"], found["state"]
         self._position.go_to(self.epoch, self.step)
-        print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)  # from 1, as Keras shows them
+        print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)
 
     def _variables(self) -> dict[str, Any]:
-        """Returns the variables of a training by name, without metrics, which start over in each epoch and may not exist yet."""
+        """Returns the variables by name, without metrics, which start over in each epoch and may not exist yet."""
         metrics = {id(one) for one in self._model.metrics_variables}
         found = {id(one): one for one in (*self._model.variables, *self._optimizer.variables) if id(one) not in metrics}
         return dict(zip(stable_names(self._model, [*found.values()]), found.values()))
 
 
 def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int | str, keep: int) -> None:
-    """Raises ValueError where one has a wrong value."""
+    """Raises ValueError if an option has a wrong value."""
     position = getattr(train, "position", None)
     if not hasattr(position, "go_to"):
         expected = "expected what `batches` returns for a prepared dataset (without a service), or a Sequence"
@@ -203,15 +213,15 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
 
 
 def _storable(value: np.ndarray) -> np.ndarray:
-    """Without bfloat16 and its like, which files of NumPy have no name for; float32 holds each of their values."""
+    """Converts bfloat16 and similar dtypes, which NumPy files can't store, to float32, without loss."""
     return value if value.dtype.kind in "biufc" else value.astype(np.float32)
 
 
 def _assign(path: pathlib.Path, variables: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
-    """Assigns values to the variables of the same names.
+    """Assigns values to the variables with the same names.
 
     Raises:
-        ValueError: Names or shapes differ. Nothing is assigned then.
+        ValueError: Names or shapes differ. Then nothing is assigned.
     """
     lists = {"is missing from it": (variables, values), "is missing from the model": (values, variables)}
     if missing := [f"{name!r} {what}" for what, (one, other) in lists.items() for name in [*(name for name in one if name not in other)][:1]]:

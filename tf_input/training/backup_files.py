@@ -1,4 +1,4 @@
-"""The files of backups: where they lie, and of which training they are. No model is needed to know that, and no Keras."""
+"""File names, contents and identity checks of checkpoints. This module needs neither a model nor Keras."""
 
 import json
 import os
@@ -9,34 +9,34 @@ from typing import Any, Mapping
 
 import numpy as np
 
-STATE = "state"  # what is JSON; the others are arrays
+STATE = "state"  # the entry with JSON; all other entries are arrays
 _NAME = re.compile(r"backup-\d{8}-\d{8}\.npz")
 
 
 def file_name(epoch: int, step: int) -> str:
-    """Names sort by age."""
+    """Returns the file name of a checkpoint. Names sort by age."""
     return f"backup-{epoch:08d}-{step:08d}.npz"
 
 
 def find_backups(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
-    """The backups in a directory, the last one last."""
+    """Returns the checkpoints in a directory, oldest first."""
     folder = pathlib.Path(directory)
     return sorted(path for path in (folder.iterdir() if folder.is_dir() else ()) if _NAME.fullmatch(path.name))
 
 
 def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Reads a backup: its state, and the values of variables by their names.
+    """Reads a checkpoint: its state, and the values of variables by name.
 
     Args:
-        path: The path of the backup.
-        with_arrays: Whether to read the values.
+        path: The path of the checkpoint.
+        with_arrays: Whether to read the values. Default: True.
 
     Raises:
-        OSError: The backup can't be read.
-        ValueError: It is corrupt, or no backup.
+        OSError: The checkpoint can't be read.
+        ValueError: The file is corrupt, or not a checkpoint.
     """
     try:
-        with zipfile.ZipFile(path):  # NumPy would read another file as another kind of array
+        with zipfile.ZipFile(path):  # otherwise NumPy would read other files as other kinds of arrays
             pass
         with np.load(path) as file:
             found = json.loads(str(file[STATE]))
@@ -52,7 +52,7 @@ def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str,
 
 
 def check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises ValueError where a backup is of other batches than those of `train`."""
+    """Raises ValueError if a checkpoint belongs to other batches than those of `train`."""
     if there.get("manifest") != here["manifest"]:
         before, now = there.get("dataset") or {}, here["dataset"]
         changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]

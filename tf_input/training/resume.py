@@ -1,4 +1,4 @@
-"""Trainings by `fit` that go on where they were interrupted, batch for batch: BackupAndRestore."""
+"""Checkpoints for trainings with `fit`, which resume at the exact batch: BackupAndRestore."""
 
 import math
 import os
@@ -9,39 +9,41 @@ import keras
 from tf_input.options import named_options
 from tf_input.training.backup import Backup, check_options
 
-# What `stop_training` is where an epoch that was resumed has had the batches that were left. Keras knows one number of batches for
-# all epochs, and would go on into the next one. Another value than True: others may set that.
+# Value of `stop_training` that ends a resumed epoch after its remaining batches. Keras knows only one number of batches
+# for all epochs, and would continue into the next epoch. It is not True, because other callbacks may set that.
 _EPOCH_IS_OVER = "the epoch is over"
 
 
 @named_options()
 class BackupAndRestore(keras.callbacks.Callback):
-    """Saves a training while it runs; the same script, started again, goes on with the same batches and the same weights.
+    """Keras callback that saves checkpoints. When the script restarts, `fit` resumes with the same batches and weights.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
         model.fit(train, epochs=90, callbacks=[tf_input.BackupAndRestore("backups", train, save_freq=1000)])
 
-    Where Keras' own callback repeats the epoch in which a training was killed, this one goes on in the middle of it: the batches
-    that are left are read, and none before them. What a backup is, `Backup` says, which does the same for loops. The model must be
-    built. Not saved are what other callbacks remember, such as the patience of EarlyStopping, and metrics: what is logged of an epoch
-    that was interrupted is of the batches that were left. A training that was stopped as its loss is not finite, by TerminateOnNaN,
-    leaves the backup before that.
+    Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of it, and reads only the
+    remaining batches. `Backup` describes the contents of a checkpoint, and does the same for training loops. The model
+    must be built. The state of other callbacks, such as the patience of EarlyStopping, is not saved. Metrics are not
+    saved either, so the logs of a resumed epoch cover only its remaining batches. If TerminateOnNaN stops the training,
+    the previous checkpoint is kept.
 
     Args:
-        directory: A local directory for the backups, and for nothing else; it need not exist.
-        train: What `fit` is given: of `batches`, or a `Sequence` (and then `shuffle=False`: Keras keeps no record of its own order), with a
-            `seed`. `fit` may also be given what is made of it by its `map`, or its `repeat`; `steps_per_execution` must then divide the
-            batches in an epoch.
-        save_freq: "epoch": at the end of each; an integer: also after so many batches, which Keras can't go on after with a Sequence. A
-            model's `steps_per_execution` must then divide the batches in an epoch.
-        keep: The number of backups that are kept.
-        delete_checkpoint: Whether they are deleted at the end of the training.
-        writes: Whether this process writes backups, or only restores them: of several processes that train one model and share the
-            directory, one writes.
+        directory: A local directory for checkpoints only. It is created if necessary.
+        train: The training data that `fit` receives: the return value of `batches`, or a `Sequence`, with a `seed`. A
+            `Sequence` requires `shuffle=False`, because Keras does not store its own order. `fit` may also receive the
+            result of its `map` or `repeat`; then `steps_per_execution` must divide the number of batches in an epoch.
+        save_freq: The number of batches between checkpoints. Checkpoints are also saved at the end of each epoch. An
+            integer requires `batches` instead of a `Sequence`, and a `steps_per_execution` that divides the number of
+            batches in an epoch. Default: "epoch", only at the end of each epoch.
+        keep: The number of checkpoints to keep. Default: 1.
+        delete_checkpoint: Whether to delete all checkpoints at the end of the training. Default: True.
+        writes: Whether this process writes checkpoints, or only restores them. If several processes train one model and
+            share the directory, only one may write. Default: True.
 
     Raises:
-        ValueError: An option has a wrong value, or `train` can't be read again as it was. When training begins: the last backup is
-            damaged, or of another data set, other options or another model; or an epoch is not a pass over `train`.
+        ValueError: An option has a wrong value, or `train` is not reproducible. Also when training begins: the last
+            checkpoint is corrupt or belongs to another dataset, model or set of options, or an epoch is not one
+            iteration over `train`.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         super().set_model(model)
 
     def _implements_train_batch_hooks(self) -> bool:
-        """Asked by Keras 2 before it calls `set_model`, which then tells that this callback is for Keras 3."""
+        """Keras 2 calls this before `set_model`, which then reports that this callback requires Keras 3."""
         return True
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -80,9 +82,9 @@ class BackupAndRestore(keras.callbacks.Callback):
             )
         if steps != num_batches:
             raise ValueError(f"steps_per_epoch={steps}: expected None, or {num_batches}, the batches in an epoch")
-        # On JAX, `fit` keeps the variables elsewhere, and puts them back when a callback asks for its model.
+        # On JAX, `fit` keeps the variables elsewhere, and copies them back when a callback accesses its model.
         self._backup = backup = Backup(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)
-        # Keras makes so many steps at a time, and the last of them would be made with batches of the epoch after.
+        # Keras executes several steps at a time. The last execution would include batches of the next epoch.
         if (backup.step or self._options["save_freq"] != "epoch") and not self._ends_with_epoch(backup.step):
             raise ValueError(
                 f"steps_per_execution={self.model.steps_per_execution}: expected a divisor of {num_batches - backup.step}, the batches "
@@ -93,15 +95,15 @@ class BackupAndRestore(keras.callbacks.Callback):
                 f"{backup.restored_from} is of the middle of an epoch: expected what `batches` returns, as Keras begins a Sequence anew"
             )
         if backup.restored_from is not None:
-            self.model._initial_epoch = backup.epoch  # as Keras' own callback does
+            self.model._initial_epoch = backup.epoch  # Keras' own callback does the same
         self._first_epoch, self._is_lost = backup.epoch, False
 
     def _ends_with_epoch(self, step: int) -> bool:
-        """Whether executions from that step on end where the epoch does."""
+        """Returns whether executions that start at this step end exactly at the end of the epoch."""
         return (self._backup.num_steps - step) % self.model.steps_per_execution == 0
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self.model._initial_epoch = None  # `fit` has read it, and another one of this model would leave out as many epochs
+        self.model._initial_epoch = None  # `fit` has read it; the next `fit` must not skip epochs
         if epoch < self._first_epoch:
             raise ValueError(f"initial_epoch={epoch}: expected {self._first_epoch}, with which `train` begins")
         self._backup.begin(epoch)
@@ -109,14 +111,14 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         backup = self._backup
-        done = min(self._first_step + batch + 1, backup.num_steps)  # with steps_per_execution, Keras counts beyond the last one
+        done = min(self._first_step + batch + 1, backup.num_steps)  # Keras may count past the last batch
         backup.advance(done - backup.step)
         if self._first_step and done == backup.num_steps and not self.model.stop_training:
             self.model.stop_training = _EPOCH_IS_OVER
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         backup = self._backup
-        if self.model.stop_training is _EPOCH_IS_OVER:  # not if another callback wants to stop
+        if self.model.stop_training is _EPOCH_IS_OVER:  # other callbacks set True
             self.model.stop_training = False
         self._is_lost = bool(self.model.stop_training) and not math.isfinite((logs or {}).get("loss", 0.0))
         if self._is_lost:
@@ -136,6 +138,6 @@ class BackupAndRestore(keras.callbacks.Callback):
             backup.save()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self.model._initial_epoch = None  # where no epoch was left
+        self.model._initial_epoch = None  # in case no epoch was left
         if self._deletes and not self._is_lost:
             self._backup.delete()

@@ -1,4 +1,4 @@
-"""Batches by their numbers, as a Keras `PyDataset`: Sequence."""
+"""Batches by index, as a Keras `PyDataset`: Sequence."""
 
 import collections
 import functools
@@ -32,36 +32,42 @@ from tf_input.read_options import ReadOptions, make_config
 
 
 class Sequence(keras.utils.PyDataset):
-    """The batches of a split by their numbers, for Keras, or for a loop.
+    """Batches of a split by index, as a Keras `PyDataset` or for training loops.
 
         train = tf_input.Sequence(flowers, "train", batch_size=128, image_size=224, augment=True, seed=0, workers=2)
         model.fit(train, epochs=10, shuffle=False)
 
-    `train[i]` is batch i of the current epoch, in NumPy arrays: the one that `flowers.batches` has there with the same options, which
-    is quicker, and can do more. Any number of threads may ask for them.
+    `train[i]` is batch i of the current epoch, in NumPy arrays. It equals batch i of `flowers.batches` with the same
+    options, which is faster and has more features. Threads may share the object.
 
-    An epoch ends when Keras says so (`on_epoch_end`) and each of its batches was read; until then, Keras may look at some, or train
-    with fewer at a time (`steps_per_epoch`). A loop says where it is by `train.position.go_to(epoch, step)`: `train[0]` is then that
-    step's, and the next epoch's follow after the last one. What it can't do: begin in the middle of an epoch of Keras; read and make
-    batches ahead where Keras shuffles them anew, as `fit` does without `shuffle=False`; and tell an epoch of one or two batches from
-    the look that Keras takes at them before it trains.
+    An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Until then, Keras may
+    read some batches in advance, or train with fewer batches at a time (`steps_per_epoch`). A loop can call
+    `train.position.go_to(epoch, step)`. Then `train[0]` is the batch of that step, and indices past the last batch
+    continue in the next epoch.
+
+    A Sequence has three limitations. Keras can't start in the middle of an epoch. Batches are not prepared ahead if
+    Keras shuffles their indices, so pass `shuffle=False` to `fit`. Epochs of one or two batches can't be told apart
+    from the batches that Keras reads before training.
 
     Args:
-        dataset: A data set, or its directory; or a `Mixture`.
-        split: One of its splits; None of a mixture, which has its own.
-        config: As in `PreparedDataset.batches`.
-        workers: How many batches are made at a time, before they are asked for.
-        use_multiprocessing: Whether `workers` are processes that decode, each with a TensorFlow of its own on the CPU, rather than
-            threads; for user functions in Python. Records are read, and splits held in memory, by this process alone. Processes are
-            started anew, not forked: a script needs `if __name__ == "__main__":`, and user functions belong into a module.
-        max_queue_size: How many batches may be made before they are asked for.
-        **options: The attributes of `ReadConfig`, but for `start_step` and `service`.
+        dataset: A dataset or its directory; or a `Mixture`.
+        split: The name of the split. Default: None, for a `Mixture`.
+        config: The options of reading, as in `PreparedDataset.batches`. Default: None.
+        workers: The number of batches that are prepared in parallel. Default: 1.
+        use_multiprocessing: Whether workers are processes instead of threads. Use it for user functions in Python. Each
+            process decodes with its own TensorFlow on the CPU. Only the main process reads records and caches splits in
+            memory. Processes are spawned, not forked: scripts need `if __name__ == "__main__":`, and user functions
+            must be in a module. Default: False.
+        max_queue_size: The number of batches that are prepared ahead. Default: 10.
+        **options: The attributes of `ReadConfig`, except `start_step` and `service`.
 
     Attributes:
-        position: Where it is read from, for `BackupAndRestore` and `Backup`.
+        position: The position of the next iteration, for `BackupAndRestore` and `Backup`.
+        reading: The dataset, the split and the options, for `export_serving`.
 
     Raises:
-        ValueError: An option has a wrong value, or a user function can't be sent to processes; and as `batches` does.
+        ValueError: An option has a wrong value, or a user function can't be sent to worker processes. All other errors
+            are those of `batches`.
     """
 
     @named_options(ReadConfig, without=("start_step", "service"))
@@ -76,8 +82,9 @@ class Sequence(keras.utils.PyDataset):
         max_queue_size: int = 10,
         **options: Unpack[ReadOptions],
     ) -> None:
-        # Keras is told of one worker. More of its own would be forked processes, which TensorFlow does not survive, or threads of which
-        # it keeps the batches that it looked at, on JAX and torch, and trains with them a second time.
+        # Keras gets only one worker. More of its workers would be forked processes, which TensorFlow does not survive,
+        # or threads. With threads on JAX and torch, Keras trains a second time with the batches that it has read in
+        # advance.
         super().__init__()
         check_fork()
         given, config = config, make_config(config, options)
@@ -120,12 +127,12 @@ class Sequence(keras.utils.PyDataset):
         return len(self._was_read)
 
     def __getitem__(self, index: int) -> Any:
-        """A batch: `x`, `(x, y)` or `(x, y, weight)`.
+        """Returns a batch in NumPy arrays: `x`, `(x, y)` or `(x, y, weight)`.
 
         Raises:
-            IndexError: There are fewer.
-            RuntimeError: This process was forked after TensorFlow had run.
-            ValueError: A record is damaged; the message names shard, record and offset.
+            IndexError: The index is out of range.
+            RuntimeError: The process was forked after TensorFlow had run.
+            ValueError: A record is corrupt; the message names shard, record and offset.
         """
         check_fork()
         try:
@@ -138,7 +145,7 @@ class Sequence(keras.utils.PyDataset):
 
     @property
     def epoch(self) -> int:
-        """The current one; on it, the seed and the index depends a batch."""
+        """The number of the current epoch, from 0. A batch depends on it, on the seed and on the index."""
         return self.position.next[0]
 
     def on_epoch_end(self) -> None:
@@ -148,10 +155,10 @@ class Sequence(keras.utils.PyDataset):
 
 
 class _Ahead:
-    """A function from the place of a batch in the row of all epochs to the batch, in NumPy arrays.
+    """Function from the index of a batch, counted over all epochs, to the batch in NumPy arrays.
 
-    Where batches are asked for one after the other, those that follow are made meanwhile. Records are read, and splits held in memory,
-    by this process alone: processes that decode are sent what they need. Arguments and errors are those of `Sequence`.
+    If batches are requested in order, the following batches are prepared meanwhile. Only this process reads records and
+    caches splits in memory; worker processes receive what they decode. Arguments and errors are those of `Sequence`.
     """
 
     def __init__(
@@ -160,9 +167,9 @@ class _Ahead:
         self.plan = plan = dataset.split_reader(split).plan(config)
         self._inputs, self._num_ahead, self._next = plan.open_inputs(), num_ahead, 0
         weakref.finalize(self, self._inputs.__exit__)
-        self._queue: collections.deque[Future] = collections.deque()  # of the next one, and those that follow
+        self._queue: collections.deque[Future] = collections.deque()  # the next batches, in order
         self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(workers, "tf_input")
-        self._reader = ThreadPoolExecutor(1, "tf_input")  # as what follows each other is read in long runs
+        self._reader = ThreadPoolExecutor(1, "tf_input")  # one thread, to read long chunks
         arguments = dataset, split, config, plan.share.has_padding, [_input_spec(part) for part in plan.parts]
         if not use_processes:
             self._decode: Callable[..., Any] = _make_decode(*arguments)
@@ -172,7 +179,7 @@ class _Ahead:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             expected = "where, map_example and map_batch that can be sent to a process, such as functions of a module"
             raise ValueError(f"use_multiprocessing=True: expected {expected}: {error}") from None
-        # Started, not forked: TensorFlow's threads do not survive a fork, and their locks stay locked.
+        # Spawned, not forked: TensorFlow's threads do not survive a fork, and their locks stay locked.
         processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, arguments)
         self._processes, self._decode = processes, lambda *inputs: processes.submit(_decode_in_worker, *inputs).result()
 
@@ -198,7 +205,7 @@ class _Ahead:
 
 
 def _input_spec(part: Plan) -> Any:
-    """The spec of what a batch is decoded from: records, or what is held of its examples."""
+    """Returns the spec of the inputs of a batch: records, or cached examples."""
     size = part.static_size
     if part.held is None:
         return tf.TensorSpec([size], tf.string)
@@ -208,7 +215,10 @@ def _input_spec(part: Plan) -> Any:
 def _make_decode(
     dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, has_padding: bool, specs: list[Any]
 ) -> Callable[..., Any]:
-    """A function from what a batch is decoded from, its rows and its seed, to the batch; inputs and rows of each part."""
+    """Returns a function from the inputs, batch slots and seed of a batch to the batch.
+
+    Inputs and batch slots are tuples with one item per component.
+    """
     decode_batch = dataset.split_reader(split).batch_decoder(config, has_padding)
 
     def decode(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
@@ -216,22 +226,22 @@ def _make_decode(
         return apply_functions(outputs, seed, decode_batch.join_rows(rows), config)
 
     def make(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
-        # As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
+        # A dataset of one element, because TensorFlow optimizes a `tf.function` differently, with other rounding.
         data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
         return allow_state(data).get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)
     made = tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False)
-    # Traced once, for the first batch: of one that is traced as it is called TensorFlow warns in a process that makes a few sequences.
+    # Traced explicitly, once. Otherwise, TensorFlow warns about retracing in a process that creates several sequences.
     traced = functools.cache(made.get_concrete_function)
     return lambda *inputs: traced()(*inputs)
 
 
-_in_worker: dict[str, Callable[..., Any]] = {}  # of a worker process, in which nothing else can keep it
+_in_worker: dict[str, Callable[..., Any]] = {}  # of a worker process, for all of its tasks
 
 
 def _open_in_worker(*arguments: Any) -> None:
-    tf.config.set_visible_devices([], "GPU")  # which is the trainer's
+    tf.config.set_visible_devices([], "GPU")  # the GPU belongs to the training process
     _in_worker["decode"] = _make_decode(*arguments)
 
 

@@ -1,4 +1,4 @@
-"""Names of a model's variables that are the same when the script builds the model again, in any process."""
+"""Names of a model's variables that stay the same when a script builds the model again in any process."""
 
 import collections
 import re
@@ -10,12 +10,12 @@ import keras
 def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[str]:
     """Returns a unique name for each variable: its path, with automatic names numbered from 0 within the model.
 
-    Keras numbers automatic names, such as `dense_7`, through the whole process, so that a model that is built twice has
-    other names the second time. Names that the user gave to layers stay as they are.
+    Keras numbers automatic names, such as `dense_7`, across the whole process, so a model that is built again gets
+    other names. Names that the user gave to layers are unchanged.
 
     Args:
         model: The model.
-        variables: Variables of the model and of its optimizer.
+        variables: The variables of the model and of its optimizer.
     """
     of_model = {id(one) for one in model.variables}
     paths = dict.fromkeys(one.path for one in variables if id(one) in of_model)
@@ -25,13 +25,13 @@ def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[st
     names = []
     for variable in variables:
         name = stable[variable.path] if id(variable) in of_model else _of_optimizer(variable.path, flat)
-        names.append(f"{name}#{seen[name]}" if seen[name] else name)  # nested models may use a path twice
+        names.append(f"{name}#{seen[name]}" if seen[name] else name)  # paths are not unique in nested models
         seen[name] += 1
     return names
 
 
 def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
-    """Paths of a model's variables, with the ranks of numbers in the place of the numbers of automatic names."""
+    """Returns the paths of a model's variables, with automatic names renumbered from 0."""
     classes = {type(one).__name__ for one in model._flatten_layers()} | {"SeedGenerator"}
     bases = map(keras.src.utils.naming.to_snake_case, classes)
     automatic = re.compile(rf"({'|'.join(map(re.escape, bases))})(?:_(\d+))?")
@@ -49,7 +49,7 @@ def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
 
 
 def _of_optimizer(path: str, flat: Mapping[str, str]) -> str:
-    """The name of an optimizer's variable, whose path contains that of a model's variable with "_" instead of "/"."""
+    """Returns the name of an optimizer variable, whose path contains a variable's path with "_" for "/"."""
     optimizer, _, name = path.partition("/")
     of_variable = max((one for one in flat if name.startswith(f"{one}_")), key=len, default="")
     return f"{re.sub(r'_[0-9]+$', '', optimizer)}/{flat.get(of_variable, '')}{name.removeprefix(of_variable)}"

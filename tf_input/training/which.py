@@ -1,4 +1,4 @@
-"""The examples that a past batch had, on the command line: `recordmill which`."""
+"""The command `recordmill which`, which prints the examples of a past batch."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from tf_input.training.backup_files import check_identity, find_backups, read_ba
 if TYPE_CHECKING:
     from tf_input.dataset import PreparedDataset
 
-# Of what identifies batches, what says nothing of which examples they have.
+# Options that change the contents of batches, but not the choice of their examples.
 _OF_CONTENTS = (
     *("image_size", "antialias", "augment", "augment_together", "fit", "max_objects", "max_length", "ragged", "use_weights", "class_weight", "one_hot"),
     *("map_example", "map_batch", "padding_value", "encoded"),
@@ -32,21 +32,22 @@ def run(
     open_fold: tuple[int, int] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Prints the keys of a batch, and what the catalog says of them: a line of names, and one for each example, with tabs between.
+    """Prints the keys of a batch and their catalog columns, separated by tabs, below a line of column names.
 
     Args:
-        directory: The directory of a data set, or its URL.
-        split: The split that the batch is of; None: the one for training.
-        epoch, step: The epoch, and the batch of it, from 0.
+        directory: The directory of a dataset, or its URL.
+        split: The split of the batch. None: the training split.
+        epoch, step: The number of the epoch and of the batch in it, from 0.
         options: The options of the training, by their names in `ReadConfig`.
-        backup: The path of a backup of the training, or of the directory of its backups, which says split and options, but for `hosts`;
-            None: the arguments say them.
-        open_fold: The fold with which the training opened the data set; a backup says it, too.
-        as_json: Whether to print one object of JSON instead.
+        backup: The path of a checkpoint of the training, or of a directory of checkpoints. It contains the split and
+            all options except `hosts`. None: the arguments define them.
+        open_fold: The fold with which the training opened the dataset. A checkpoint also contains it. Default: None.
+        as_json: Whether to print one JSON object instead. Default: False.
 
     Raises:
-        OSError, ImportError: The data set, or the backup, can't be read.
-        ValueError: It is damaged, or of another data set; or an option has a wrong value, or there is no such batch.
+        OSError, ImportError: The dataset or the checkpoint can't be read.
+        ValueError: A file is corrupt or belongs to another dataset, an option has a wrong value, or the batch does not
+            exist.
     """
     import_tensorflow()
     import tf_input
@@ -69,7 +70,7 @@ def run(
 
 
 def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
-    """The newest backup, and what it says of the batches of its training."""
+    """Returns the path of the newest checkpoint, and the identity of the batches of its training."""
     if path.is_dir():
         backups = find_backups(path)
         if not backups:
@@ -88,26 +89,26 @@ def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
 
 
 def _fold_of(identity: Mapping[str, Any]) -> tuple[int, int] | None:
-    """With which fold the data set was open."""
+    """Returns the fold with which the dataset was opened; None without a fold."""
     dataset = identity.get("dataset")
     fold = dataset.get("fold") if isinstance(dataset, dict) else None
     return tuple(fold) if isinstance(fold, list) else None
 
 
 def _find_training(dataset: "PreparedDataset", path: pathlib.Path, identity: dict[str, Any]) -> tuple[str, ReadConfig]:
-    """The split that a training reads, and how."""
+    """Returns the split that a training reads, and the options of reading."""
     fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
     options = {name: value for name, value in identity.items() if name in fields}
     try:
         split, kind = identity["split"], options["shuffle"]
         options |= {"shuffle": kind or False, "transform": "transform" in options}
-        options |= {"memory_budget": 0} if kind == "window" else {}  # which is no order of a split that is held
-        options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # as it says, too, where there are none
+        options |= {"memory_budget": 0} if kind == "window" else {}  # cached splits have an exact order
+        options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # the same without images
         config = ReadConfig(**options)
         reader = dataset.split_reader(split)
         here = reader.identify(config, reader.plan(config, holds=False))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: it does not say how its training read a split: {error}") from None
-    # Beside what identifies batches, a backup has the training's own settings.
+    # A checkpoint also contains the training's own settings.
     check_identity(path, identity, {**identity, **{name: value for name, value in here.items() if name not in _OF_CONTENTS}})
     return split, config
