@@ -1,5 +1,5 @@
-"""A model and its preprocessing in one SavedModel.
+"""Exports a model together with its preprocessing as one SavedModel.
 
-What comes in are a model and the data set that it was trained on; what goes out is a directory that a server loads: encoded images in,
-class names and scores out. What is fed there is decoded by the functions of `decoding`, as in training.
+The inputs are a model and the dataset that it was trained on. The output is a directory that a server loads, which maps
+encoded images to class names and scores. Requests are decoded by the functions of `decoding`, as in training.
 """

@@ -1,4 +1,4 @@
-"""A model and what its training data went through, in one SavedModel: raw image bytes -> names of labels."""
+"""Exports a model and its preprocessing as one SavedModel, from encoded images to class names."""
 
 import contextlib
 import dataclasses
@@ -22,33 +22,39 @@ from tf_input.serving.serving_origin import check_unmapped, find_origin
 from tf_input.storage.paths import is_url
 
 BACKENDS = ("tensorflow", "jax")
-_NUM_CHECKED = 32  # examples
-_WAIT_MICROSECONDS = 2000  # for another call, before a batch that is not full is computed
+_NUM_CHECKED = 32  # number of compared examples
+_WAIT_MICROSECONDS = 2000  # how long an incomplete batch waits for further calls
 _BATCH_THREADS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class ServingConfig:
-    """The options of what is served.
+    """Options of `export_serving`.
 
     Attributes:
-        transform: Whether the model was trained with `batches(transform=True)`. As the next six, only where what it was trained on
-            does not say it itself.
-        image_size: The size of images that the model was trained on, as in `batches`.
-        antialias: Whether the model was trained with `batches(antialias=True)`.
-        channels: The number of channels that the model was trained on, as in `batches`.
-        fit: The fit of images that the model was trained on, as in `batches`.
-        inputs: The names of the features that the model is fed with, as in `batches`.
-        targets: The names of the features that the model predicts, as in `batches`.
-        label_names: The class names of the target, where the data set has none of it: of integers that a vocabulary gave.
-        from_logits: Whether predictions of classes are logits; if not, they are probabilities. None: as the loss says with which
-            the model was compiled.
-        threshold: The lowest score with which a label is named, of a target with any number of labels.
-        overwrite: Whether a SavedModel that is at the path is replaced, once the new one is whole.
-        max_pixels: The largest height times width; a larger image is refused by what its header says, before it is decoded.
-        max_batch_size: Images of several calls that come at about the same time are given to the model together, up to so many, each
-            call decoded for itself before: an image that is damaged fails the call that it came with, and no other. It is for a
-            server with many clients; a call on its own waits for 2 ms. None: each call is computed for itself.
+        transform: Whether the model was trained with `batches(transform=True)`. This and the next six attributes are
+            needed only if `train` is a dataset or a directory. Default: None.
+        image_size: The image size in training, as in `batches`. Default: None.
+        antialias: Whether the model was trained with `batches(antialias=True)`. Default: None.
+        channels: The number of image channels in training, as in `batches`. Default: None.
+        fit: How images were fitted to `image_size` in training, as in `batches`. Default: None.
+        inputs: The names of the model's input features, as in `batches`. Default: None.
+        targets: The names of the features that the model predicts, as in `batches`. Default: None.
+        label_names: The class names of the only target, if the dataset has none, as for integers from a vocabulary.
+            Default: None.
+        from_logits: Whether class predictions are logits instead of probabilities. Default: None, which takes it from
+            the loss of the compiled model.
+        threshold: The lowest score of returned labels, from 0 to 1, for a target with any number of labels. Default:
+            0.5.
+        overwrite: Whether to replace an existing SavedModel, after the new one is complete. Default: False.
+        max_pixels: The largest image, as height times width in pixels. Larger images are rejected by their header,
+            before decoding. Default: 64,000,000.
+        max_batch_size: The largest number of images from concurrent calls that the model processes together. Each call
+            is decoded separately, so a corrupt image fails only its own call. Use it for servers with many clients. A
+            single call waits 2 ms for others. Default: None, which processes each call alone.
+
+    Raises:
+        ValueError: An attribute has a wrong value.
     """
 
     transform: bool | None = None
@@ -76,23 +82,24 @@ class ServingConfig:
             raise ValueError(f"threshold={self.threshold!r}: expected a number from 0 to 1")
         if isinstance(self.label_names, str) or not all(isinstance(name, str) for name in self.label_names or ()):
             raise ValueError(f"label_names={self.label_names!r}: expected class names, or None")
-        ReadConfig(_NUM_CHECKED, **{name: value for name, value in self.reading_options.items() if value is not None})  # checks them
+        # ReadConfig checks the values
+        ReadConfig(_NUM_CHECKED, **{name: value for name, value in self.reading_options.items() if value is not None})
 
     @property
     def reading_options(self) -> dict[str, Any]:
-        """How training batches were read; None where nothing is said."""
+        """The options of reading the training data; None for options that are not set."""
         return {name: getattr(self, name) for name in ("transform", "image_size", "antialias", "channels", "fit", "inputs", "targets")}
 
 
 def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any) -> None:
-    """Writes a SavedModel that takes raw images and answers names of labels; TensorFlow alone runs it.
+    """Writes a SavedModel that maps raw images to class names and scores. Serving needs only TensorFlow.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
         model.fit(train, epochs=10)
         tf_input.export_serving(model, train, "models/flowers/1")
 
-    What is served is preprocessed as `train` was read, transform or not, but without what varies images. Of a model that was
-    trained elsewhere, its data set and the options of its training say the same:
+    Requests are preprocessed as in `train`, with or without a transform, but without augmentation. If the model was
+    trained elsewhere, pass its dataset and the options of the training instead:
 
         tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=False, image_size=224, fit="crop")
         tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=True)
@@ -100,45 +107,49 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
         served = tf.saved_model.load("models/flowers/1").signatures["serving_default"]
         served(image=tf.constant([open("rose.jpg", "rb").read()]))["label"]
 
-    Its signatures, for any number of examples (of a model on JAX, one at least):
+    The signatures accept any number of examples (a JAX model needs at least one):
 
-    - `serving_default` takes `image`, string [batch]: the bytes of JPEG, PNG, GIF, BMP or WebP files of any size (of a data set of
-      raw pixels, as they are stored). It answers `label`, string [batch], and `scores`, float32 [batch, classes], which sum to 1. Of a
-      target with any number of labels, `label` is string [batch, n], filled up with "", and scores are of each class for itself. Of a
-      target without class names it answers `value`, float32 [batch, ...]. Of several targets they are `TARGET/label` and so on.
-    - `preprocess` takes `image`, and answers what the model is fed with, by name.
+    - `serving_default` takes `image`, string [batch]: the contents of JPEG, PNG, GIF, BMP or WebP files of any size.
+      For datasets with raw pixels, it takes pixels as they are stored. It returns `label`, string [batch], and
+      `scores`, float32 [batch, classes], which sum to 1. For a target with any number of labels, `label` is string
+      [batch, n], padded with "", and each class has an independent score. For a target without class names, it returns
+      `value`, float32 [batch, ...]. For several targets, outputs are named `TARGET/label` and so on.
+    - `preprocess` takes `image`, and returns the inputs of the model by name.
 
-    Where inputs depend on other raw features than the image, the signatures take these too, under their names: other images as files,
-    like the first; and lists of any length (of classes by their numbers) filled up, [batch, n], with NAME_length, int64 [batch], how long
-    each is. Class names are also among the SavedModel's assets, one a line.
+    If inputs depend on further raw features, the signatures take these too, under their names. Other images are passed
+    as file contents. Variable-length lists (of classes as label numbers) are passed padded, [batch, n], together with
+    their lengths, NAME_length, int64 [batch]. The class names are also stored as assets of the SavedModel, one per
+    line.
 
-    From the bytes of a stored image on, all is as in training. What `recordmill prepare` does before it stores them is not done:
-    TensorFlow does not look at the EXIF orientation, so who sends photographs as a phone wrote them has to turn them upright first;
-    and who prepared with `--image_size`, which makes images smaller more smoothly than decoding does, had best send them in that
-    size.
+    Processing starts from the encoded image, as in training. The earlier steps of `recordmill prepare` are not
+    repeated. TensorFlow ignores the EXIF orientation, so clients must rotate photos upright before sending them. If the
+    dataset was prepared with `--image_size`, whose downscaling is smoother than that of decoding, clients should send
+    images of that size.
 
-    What was written is loaded again and asked about examples of the data set. It has to preprocess them to the very bits of what
-    `batches` gives, without augmentation (images that are all stored in one size, and resized from pixels that are held in memory,
-    or of up to 96 by 96: to within 1 of 255), and to predict what the model does, but for rounding: to 1e-4 of the largest
-    prediction in float32. What the model is plainly not made for is refused: other shapes, fractions where it takes integers, images
-    that are normalised before its own normalisation.
+    The SavedModel is loaded again and compared with `batches` without augmentation, on examples of the dataset. Its
+    preprocessing must be identical bit by bit. The tolerance is 1 of 255 if all stored images have one size and are
+    resized from cached pixels or have at most 96 x 96 pixels. Its predictions may differ by rounding: by 1e-4 of the
+    largest prediction in float32. Models that obviously do not fit the inputs are rejected, for example if shapes
+    differ, if fractions are passed for integers, or if normalized images are passed to a model with its own
+    normalization.
 
     Args:
-        model: A Keras model, on the backend TensorFlow or JAX.
-        train: The data that it was trained on: what `PreparedDataset.batches` (`as_numpy`) returned, or a `tf_input.Sequence`; with any
-            `split` and seed, so that in another process `batches` with the same options does. Or the data set, or its directory, with the
-            options of training. Of what `recordmill transform` wrote, the data set from which it was made: its transform takes raw images.
-        path: The path of a local directory; parents are made. TensorFlow Serving wants its name to be a version, such as
-            `models/flowers/1`.
+        model: A Keras model, on the TensorFlow or JAX backend.
+        train: The training data: the return value of `PreparedDataset.batches` or `as_numpy`, or a `tf_input.Sequence`,
+            with any split and seed. In another process, call `batches` with the same options. Alternatively, the
+            dataset or its directory, together with the options of the training. After `recordmill transform`, pass the
+            original dataset: its transform accepts raw images.
+        path: The path of a local directory. Parent directories are created. TensorFlow Serving expects a version number
+            as its name, such as `models/flowers/1`.
         **options: The attributes of `ServingConfig`.
 
     Raises:
-        FileExistsError: There is something at the path, or with `overwrite` something else than a SavedModel.
-        FileNotFoundError: There is no data set, or no transform.
-        OSError: It can't be read, or the path not be written.
-        ValueError: An option has a wrong value, or does not fit the model, or the model can't be served; or nothing says how it was
-            trained.
-        RuntimeError: What was written did not do the same. Nothing is left of it.
+        FileExistsError: The path exists or, with `overwrite`, is not a SavedModel.
+        FileNotFoundError: The dataset or its transform does not exist.
+        OSError: The dataset can't be read, or the path can't be written.
+        RuntimeError: The exported model behaves differently from training. Nothing is written.
+        ValueError: An option has a wrong value or does not fit the model, the model can't be served, or the options of
+            its training are unknown.
     """
     config, path = ServingConfig(**options), _check_path(path)
     _check_backend(model)
@@ -195,10 +206,10 @@ def _write(
     max_batch_size: int | None,
     scratch: pathlib.Path,
 ) -> None:
-    """By way of Keras's own export, which makes of a model on any backend a graph of TensorFlow."""
+    """Writes the SavedModel. Keras's own export first converts the model to a TensorFlow graph, on any backend."""
     archive = keras.export.ExportArchive()
     archive.track(model)
-    # Said here, as layers that vary images take themselves to be in training where nobody says anything.
+    # Explicit, because augmentation layers are active by default.
     archive.add_endpoint("serve", lambda x: model(x, training=False), [specs])
     archive.write_out(os.fspath(scratch / "network"), verbose=False)
     root = tf.Module()
@@ -208,7 +219,7 @@ def _write(
     targets = tuple(heads)
     network = root.network.serve if max_batch_size is None else _batched(root.network.serve, specs, max_batch_size)
 
-    read = tf.function(inputs, input_signature=[inputs.specs], autograph=False)  # traced, and written, once for both signatures
+    read = tf.function(inputs, input_signature=[inputs.specs], autograph=False)  # shared by both signatures
 
     def serve(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         predictions = name_predictions(model, network(read(raw)), targets)
@@ -223,13 +234,13 @@ def _write(
         name: tf.function(function, input_signature=[inputs.specs], autograph=False)
         for name, function in (("serving_default", serve), ("preprocess", preprocess))
     }
-    # Nobody trains what is served; and gradients of JAX's functions can't be written a second time.
+    # Served models are not trained. Besides, gradients of JAX functions can't be saved a second time.
     save_options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(root, os.fspath(scratch / "served"), signatures, save_options)
 
 
 def _batched(network: Callable[[Any], Any], specs: Any, max_batch_size: int) -> Callable[[Any], Any]:
-    """Computes the inputs of several calls at once. A server's own batching would join encoded images, of which one fails all."""
+    """Processes the inputs of several calls together, after decoding, so that a corrupt image fails only its own call."""
     batch = tf.nondifferentiable_batch_function(_BATCH_THREADS, max_batch_size, _WAIT_MICROSECONDS)
     joined = batch(lambda *tensors: network(tf.nest.pack_sequence_as(specs, tensors)))
     return lambda x: joined(*tf.nest.flatten(x))
@@ -254,7 +265,7 @@ def _check(
     x: Any,
     predicted: Mapping[str, np.ndarray],
 ) -> None:
-    """Whether what was written does what training does."""
+    """Checks that the SavedModel preprocesses and predicts as in training."""
     served = tf.saved_model.load(os.fspath(path))
     raw = {name: tf.constant(values) for name, values in raw.items()}
     found = served.signatures["preprocess"](**raw)
@@ -264,7 +275,7 @@ def _check(
     answers, tolerance = served.signatures["serving_default"](**raw), prediction_tolerance(model)
     predictions = name_predictions(model, served.network.serve(tf.nest.map_structure(tf.constant, x)), tuple(heads))
     answered = predicted
-    if inputs.rounding:  # what is asked about is a little otherwise than what the model was
+    if inputs.rounding:  # inputs differ within the tolerance, so their predictions do, too
         seen = {name: found[name] for name in expected} if isinstance(x, Mapping) else next(iter(found.values()))
         again = name_predictions(model, served.network.serve(seen), tuple(heads))
         answered = {name: again[name].numpy() for name in heads}
@@ -278,7 +289,10 @@ def _check(
 
 @contextlib.contextmanager
 def _scratch(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Beside the path, so that a rename is all that is left to do; hidden from a server that looks for versions."""
+    """Yields a hidden temporary folder in the parent of the path, so that publishing is a single rename.
+
+    It is hidden from servers that look for versions.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         yield pathlib.Path(folder)
@@ -289,7 +303,7 @@ def _publish(scratch: pathlib.Path, path: pathlib.Path) -> None:
         path.rename(scratch / "replaced")
     try:
         (scratch / "served").rename(path)
-    except BaseException:  # a Ctrl-C too must not take away what was there
+    except BaseException:  # restores the previous model, also after Ctrl-C
         if (scratch / "replaced").exists():
             (scratch / "replaced").rename(path)
         raise

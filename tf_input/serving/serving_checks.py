@@ -1,4 +1,4 @@
-"""Whether what is served does what training does, to the bit or but for rounding."""
+"""Checks that a served model matches the trained model, exactly or up to rounding."""
 
 from typing import Any, Iterator
 
@@ -7,8 +7,8 @@ import numpy as np
 
 from tf_input.model_inputs import describe_misfit
 
-# Of the largest prediction: the served graph is optimised otherwise than the model, and adds in another order, which differs by a
-# few units in the last place of each sum; what is wrongly preprocessed differs by more than this.
+# Relative to the largest prediction. The served graph is optimized differently and adds in another order, which changes
+# the last bits of sums. Wrong preprocessing causes larger differences.
 _TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 
 
@@ -16,32 +16,32 @@ def check_fed(model: keras.Model, x: Any) -> None:
     """Checks that a model may have been trained on such inputs.
 
     Args:
-        model: The model. Of a model that is not built, nothing is known.
+        model: The model. A model that is not built passes the check.
         x: A batch of its inputs, in NumPy arrays.
 
     Raises:
-        ValueError: It takes integers or another shape, or was trained on values of another scale.
+        ValueError: The model takes integers or another shape, or was trained on values of another scale.
     """
     if reason := describe_misfit(model, x):
         raise ValueError(f"the model can't have been trained on this: {reason}")
 
 
 def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: int) -> None:
-    """Compares what a model is fed with.
+    """Compares the served inputs of a model with those of a training batch.
 
     Args:
         name: The name of the input.
         found: The values as they are served.
-        expected: The values as a training batch has them.
-        rounding: The amount by which they may differ; 0: not by a bit.
+        expected: The values of a training batch.
+        rounding: The allowed absolute difference; 0 requires identical bits.
 
     Raises:
-        RuntimeError: They differ.
+        RuntimeError: The values differ.
     """
     found_kind, kind = ((one.dtype, one.shape) for one in (found, expected))
     if found_kind != kind:
         raise RuntimeError(f"{name!r} is not preprocessed as in training: it is {found_kind}, not {kind}; nothing was written")
-    if expected.dtype == object:  # texts
+    if expected.dtype == object:  # strings
         is_same, by = bool((found == expected).all()), "is another text"
     else:
         is_same = found.tobytes() == expected.tobytes()
@@ -52,27 +52,27 @@ def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: i
 
 
 def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    """Compares what a model predicts.
+    """Compares the served predictions of a model with its own predictions.
 
     Args:
         what: The name of the predictions, for the message.
-        found: The predictions as they are served.
-        expected: The predictions as the model gives them.
-        tolerance: The difference that is allowed, as a part of the largest prediction.
+        found: The served predictions.
+        expected: The predictions of the model.
+        tolerance: The allowed difference, as a fraction of the largest prediction.
 
     Raises:
-        RuntimeError: They differ by more.
+        RuntimeError: The predictions differ by more.
     """
     found, expected = found.astype(np.float64), expected.astype(np.float64)
     most = tolerance * max(1e-6, float(np.abs(expected).max(initial=0)))
     differ = np.abs(found - expected).max(initial=0)
-    if not differ <= most:  # so said, it is refused where something is no number
+    if not differ <= most:  # `not`, so that NaN is rejected
         found = f"served {what} differ from the model's by {differ:g}, more than {most:g}"
         raise RuntimeError(f"{found}: a model must predict the same each time; nothing was written")
 
 
 def prediction_tolerance(model: keras.Model) -> float:
-    """By the coarsest dtype in which a layer computes."""
+    """Returns the tolerance for the least precise dtype in which a layer computes."""
     return max(_TOLERANCES.get(layer.compute_dtype, _TOLERANCES["float32"]) for layer in _layers(model))
 
 

@@ -1,7 +1,7 @@
-"""What a model predicts -> what a client is told: names of labels, scores, values."""
+"""Converts the predictions of a model to the outputs of a server: class names, scores or values."""
 
 import dataclasses
-from collections.abc import Mapping  # not of typing: what Keras keeps in a wrapper is none of those
+from collections.abc import Mapping  # not from typing: Keras wraps dictionaries in this Mapping
 from typing import Any, Sequence
 
 import numpy as np
@@ -13,14 +13,14 @@ from tf_input.model_outputs import predicts_logits
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """One target's part of the predictions.
+    """The output of a model for one target.
 
     Attributes:
         target: The name of the target.
-        label_names: The class names of the target; empty where it has none, and is a value.
+        label_names: The class names of the target; empty for a target with values.
         is_multi_label: Whether an example has any number of labels.
-        from_logits: Whether scores are yet to be made of the predictions.
-        threshold: The lowest score with which a label is named, of any number of labels.
+        from_logits: Whether predictions are logits.
+        threshold: The lowest score of returned labels, for any number of labels.
     """
 
     target: str
@@ -30,15 +30,15 @@ class Head:
     threshold: float = 0.5
 
     def outputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Makes of predictions what a client is told.
+        """Converts predictions to the outputs of a server.
 
         Args:
-            predictions: The predictions as the model gives them, [batch, ...].
+            predictions: The predictions of the model, [batch, ...].
 
         Returns:
-            The answers for a client: for a target without class names `value`, float32 [batch, ...]. Else `scores`, float32 [batch,
-            classes], and `label`, string [batch]: the class with the highest; of any number of labels string [batch, n], the best first,
-            filled up with "" to those of the example that has the most.
+            For a target without class names, `value`, float32 [batch, ...]. Otherwise `scores`, float32 [batch,
+            classes], and `label`, string [batch], the class with the highest score. For any number of labels, `label`
+            is string [batch, n], sorted by descending score and padded with "".
         """
         predictions = tf.cast(predictions, tf.float32)
         if not self.label_names:
@@ -54,19 +54,19 @@ class Head:
     def _scores(self, predictions: tf.Tensor) -> tf.Tensor:
         if self.is_multi_label:
             return tf.sigmoid(predictions) if self.from_logits else predictions
-        if predictions.shape[-1] == 1:  # of the second of two classes
+        if predictions.shape[-1] == 1:  # the second of two classes
             second = tf.sigmoid(predictions) if self.from_logits else predictions
             return tf.concat([1 - second, second], axis=1)
         return tf.nn.softmax(predictions) if self.from_logits else predictions
 
     def check(self, predictions: Any) -> None:
-        """Whether predictions are what they are taken for.
+        """Checks that predictions have the expected shape and range.
 
         Args:
-            predictions: The predictions as the model gave them, an array.
+            predictions: The predictions of the model, an array.
 
         Raises:
-            ValueError: They are no numbers, have other classes, or are no scores.
+            ValueError: The predictions are not finite, have another number of classes, or are not scores.
         """
         if not np.isfinite(np.asarray(predictions, np.float32)).all():
             raise ValueError(f"{self.target}: the model predicts NaN or infinity for examples of the data set; expected numbers")
@@ -92,19 +92,19 @@ def make_heads(
     from_logits: bool | None,
     threshold: float,
 ) -> dict[str, Head]:
-    """The heads of a model, by the names of its targets.
+    """Returns the outputs of a model, by the names of its targets.
 
     Args:
         model: The Keras model.
-        features: The features of the data set, by name, among which the targets are.
-        targets: The names of the features that it predicts.
-        predictions: The predictions of some examples: a tensor, or tensors by name.
-        label_names: The class names of the only target; None: as the feature says.
-        from_logits: Whether predictions are logits; None: as the loss says with which the model was compiled.
-        threshold: The lowest score with which a label is named, of any number of labels.
+        features: The features of the dataset by name, which include the targets.
+        targets: The names of the features that the model predicts.
+        predictions: The predictions for some examples: a tensor, or tensors by name.
+        label_names: The class names of the only target; None: those of the feature.
+        from_logits: Whether predictions are logits; None: taken from the loss of the compiled model.
+        threshold: The lowest score of returned labels, for any number of labels.
 
     Raises:
-        ValueError: It is not known what a prediction is, or it is not what its target is.
+        ValueError: The meaning of a prediction is unknown, or a prediction does not fit its target.
     """
     if set(predictions) != set(targets):
         found = f"the model predicts {', '.join(predictions)}; targets are {', '.join(targets) or 'none'}"
@@ -126,10 +126,10 @@ def make_heads(
 
 
 def name_predictions(model: Any, predictions: Any, targets: Sequence[str]) -> dict[str, Any]:
-    """What a model predicts, by target: those of several outputs have the outputs' names.
+    """Returns the predictions of a model by target. Several outputs are matched by name.
 
     Raises:
-        ValueError: Something else than one tensor is predicted for a target.
+        ValueError: The prediction for a target is not a single tensor.
     """
     if isinstance(predictions, (list, tuple)):
         predictions = dict(zip(getattr(model, "output_names", ()), predictions))

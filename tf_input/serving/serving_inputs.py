@@ -1,4 +1,4 @@
-"""What a served model is fed with: raw features in, what the model was trained on out."""
+"""Preprocessing of a served model, from raw features to the inputs of the model."""
 
 import dataclasses
 from typing import Any, Mapping
@@ -13,24 +13,24 @@ from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
 from tf_input.serving.serving_limits import check_pixels
 
-_ANY_NUMBER = 1  # a batch size that unrolls nothing
-_LENGTH_SUFFIX = "_length"  # of the raw feature that says how long lists are
+_ANY_NUMBER = 1  # a batch size for which no loop is unrolled
+_LENGTH_SUFFIX = "_length"  # suffix of the feature with the lengths of lists
 
 
 class ServingInputs:
-    """The way from raw features to the model, without records, targets, and what is known of stored images.
+    """Function from raw features to the model's inputs, without records, targets and knowledge of stored images.
 
     Args:
-        origin: The data that the model was trained on, as `serving_origin.find_origin` gives them.
-        max_pixels: The largest height times width of an image that is taken.
+        origin: The training data, as returned by `serving_origin.find_origin`.
+        max_pixels: The largest accepted image, as height times width in pixels.
 
     Attributes:
-        decoder: The decoder that makes the training batches.
-        specs: The specs of the raw features on which the inputs depend, by name: [batch, ...] as they are parsed from records; of lists of
-            any length NAME, [batch, n, ...], filled up, and NAME_length, int64 [batch], how long they are.
+        decoder: The decoder of training batches.
+        specs: The specs of the required raw features, by name: [batch, ...] as parsed from records. A variable-length
+            list has NAME, [batch, n, ...], padded, and NAME_length, int64 [batch], its lengths.
 
     Raises:
-        ValueError: An option has a wrong value, or raw features differ in size, which no signature takes.
+        ValueError: An option has a wrong value, or a raw feature has a variable shape that no signature can express.
     """
 
     def __init__(self, origin: Reading, max_pixels: int) -> None:
@@ -54,7 +54,7 @@ class ServingInputs:
                     f"inputs={self._any_size.config.input_names!r}: {found}, which no signature takes; expected tensors of one shape"
                 )
         self.specs: dict[str, tf.TensorSpec] = {}
-        self._lists: dict[str, str] = {}  # name -> that of their lengths
+        self._lists: dict[str, str] = {}  # list name -> name of its lengths
         for name, spec in schema.feature_spec(dataset.features[name] for name in raw).items():
             if not isinstance(spec, tf.io.RaggedFeature):
                 self.specs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name)
@@ -72,16 +72,16 @@ class ServingInputs:
 
     @property
     def rounding(self) -> int:
-        """By how much pixels may differ: TensorFlow computes where it samples whole images in the order that it likes."""
+        """The allowed pixel difference: 0, or 1 if whole images are resized, in an unspecified order of operations."""
         return 0 if self._same_size is None else 1
 
     @property
     def tracked(self) -> Any:
-        """What an exported model has to hold."""
+        """The objects that an exported model must reference."""
         return None if self._transform is None else self._transform.graph.model
 
     def __call__(self, raw: Mapping[str, tf.Tensor]) -> Any:
-        """Raw features of a batch, as `specs` says -> `x`, as `batches` gives it."""
+        """Converts raw features, as described by `specs`, to `x`, as returned by `batches`."""
         features = self._origin.dataset.features
         parsed = {name: raw[name] for name in raw if name not in self._lists.values()}
         parsed = {name: check_pixels(one, self._max_pixels) if features[name].kind == "image" else one for name, one in parsed.items()}
@@ -90,7 +90,7 @@ class ServingInputs:
             parsed = self._transform.graph.apply(parsed, self._any_size.wanted())
         if self._same_size is None:
             return self._any_size.outputs(parsed)
-        # Small images of one size, and those that are held in memory, are decoded whole for training, which rounds otherwise.
+        # Training decodes small images of one size and cached images as a whole, which rounds differently.
         same_size, is_same = self._same_size, tf.constant(True)
         for name, size in _stored_sizes(self.decoder).items():
             sizes = decode.stored_sizes(parsed[name])
@@ -99,10 +99,11 @@ class ServingInputs:
         return tf.cond(is_same, lambda: same_size.outputs(held(parsed)), lambda: self._any_size.outputs(parsed))
 
     def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any, Any]:
-        """Some examples of the data set: the first ones, which the shuffle drew from all over it.
+        """Returns the first examples of the dataset, which are a random sample because the dataset was shuffled.
 
         Returns:
-            The raw features of the examples, and `x` as `batches` has it, in NumPy arrays; and the specs of `x` of any examples.
+            The raw features of the examples, and `x` as in `batches`, in NumPy arrays; and the specs of `x` for any
+            number of examples.
         """
         dataset, split, config = self._origin
         records = self._records.read(np.arange(min(count, self._records.num_examples)))
@@ -116,21 +117,21 @@ class ServingInputs:
         if not all(isinstance(one, tf.Tensor) for one in tf.nest.flatten(x)):
             raise ValueError(f"inputs={self.decoder.config.input_names!r}: ragged tensors are not served")
         raw = {name: value.numpy() for name, value in raw.items()}
-        # Of damaged records that are left out, others may stand in a batch that is held in memory, after these.
+        # A cached batch may have other examples at its end, in place of corrupt records that were dropped.
         specs = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), spec)
         return raw, tf.nest.map_structure(lambda one: one[: len(records)].numpy(), x), specs
 
 
 def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """[batch, n, ...], filled up, and int64 [batch] -> [batch, None, ...]."""
+    """Converts padded lists, [batch, n, ...], and lengths, int64 [batch], to ragged tensors, [batch, None, ...]."""
     most = tf.shape(values, tf.int64)[1]
     check = tf.debugging.Assert(tf.reduce_all((lengths >= 0) & (lengths <= most)), ["expected lengths from 0 to", most, "got", lengths])
     with tf.control_dependencies([check]):
-        return tf.RaggedTensor.from_tensor(values, tf.identity(lengths), row_splits_dtype=tf.int32)  # as those of records
+        return tf.RaggedTensor.from_tensor(values, tf.identity(lengths), row_splits_dtype=tf.int32)
 
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
-    """Without targets; images of any size, of which nothing is known but their bytes."""
+    """Returns the decoder without targets, for images of any size."""
     alone, encoded = _alone(decoder), _encoded_inputs(decoder)
     if not encoded:
         return alone
@@ -139,18 +140,18 @@ def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
 
 
 def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
-    """Images with a format that a model is fed with."""
+    """Returns the names of the encoded images among the model's inputs."""
     return [name for name in decoder.config.input_names if name in decoder.features and decoder.features[name].kind == "image"]
 
 
 def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
-    """Features without what states the sizes of images, which raw ones do not bring with them; but with what a model is fed with."""
+    """Returns the features without stored image sizes, which raw images lack. Model inputs are kept."""
     sides = {side for name in (IMAGE, *decoder.others) for side in sides_of(name)}.difference(decoder.config.input_names)
     return {name: one for name, one in decoder.features.items() if name not in sides}
 
 
 def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | None:
-    """For images of the stored sizes; None where these make no difference."""
+    """Returns the decoder for images of the stored sizes; None if its results would be the same."""
     resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
     if not any(is_held or whole_images.is_small(size) for size in resized):
         return None
@@ -158,12 +159,12 @@ def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | No
 
 
 def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
-    """The (height, width) of all images of a feature that a model is fed with and that has a format, by name, where that is known."""
+    """Returns the (height, width) of the encoded input images by name, for features whose images share a known size."""
     return {name: size for name in _encoded_inputs(decoder) if (size := decoder.sizes_of(name).stored) is not None}
 
 
 def _alone(decoder: ExampleDecoder) -> ExampleDecoder:
-    """Without targets; of channels that are said, as nobody knows whether images that come are grey."""
+    """Returns the decoder without targets. The number of channels is fixed, because requests may have any."""
     channels = decoder.channels if any(one.kind in ("image", "pixels") for one in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

@@ -1,19 +1,20 @@
-"""How many pixels an image has, from its header alone: what is too large for a server is refused before it is decoded."""
+"""Reads the number of pixels from the headers of images, so that a server can reject large images before decoding."""
 
 import tensorflow as tf
 
-_HEADER_BYTES = 30  # in which each format but JPEG states its size
+_HEADER_BYTES = 30  # contain the size, in all formats except JPEG
 
 
 def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
-    """Returns the same images, if none of them is larger than is allowed.
+    """Returns the images unchanged if all of them are small enough.
 
     Args:
         encoded: The image files, string [batch].
-        max_pixels: The largest height times width of an image.
+        max_pixels: The largest height times width of an image, in pixels.
 
     Raises:
-        tf.errors.InvalidArgumentError: One has more, or is a JPEG without a size. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: An image is larger, or is a JPEG without a size. Raised when the tensor is
+            computed.
     """
     pixels = count_pixels(encoded)
     message = f"an image has too many pixels: expected {max_pixels} at most"
@@ -22,8 +23,9 @@ def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
 
 
 def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
-    """The height times width of each image as its header says, a JPEG, PNG, GIF, BMP or WebP, int64 [batch]; 0 for what is none of these,
-    which nothing decodes.
+    """Returns the height times width of each image from its header, int64 [batch]; 0 for unknown formats.
+
+    It reads JPEG, PNG, GIF, BMP and WebP. Files of other formats can't be decoded either.
     """
     return tf.map_fn(_pixels_of, encoded, fn_output_signature=tf.int64)
 
@@ -37,7 +39,7 @@ def _product(shape: tf.Tensor) -> tf.Tensor:
 
 
 def _of_header(one: tf.Tensor) -> tf.Tensor:
-    header = tf.cast(tf.io.decode_raw(one, tf.uint8, fixed_length=_HEADER_BYTES), tf.int64)  # filled up with 0, or cut
+    header = tf.cast(tf.io.decode_raw(one, tf.uint8, fixed_length=_HEADER_BYTES), tf.int64)  # padded or truncated
 
     def starts(text: bytes, offset: int = 0) -> tf.Tensor:
         return tf.reduce_all(header[offset : offset + len(text)] == tf.constant(list(text), tf.int64))
@@ -48,8 +50,8 @@ def _of_header(one: tf.Tensor) -> tf.Tensor:
     def big(offset: int) -> tf.Tensor:
         return tf.reduce_sum(header[offset : offset + 4] * tf.constant([256**index for index in (3, 2, 1, 0)], tf.int64))
 
-    bmp_height = little(22, 4)  # of 32 bits with a sign: below 0, rows begin at the top
-    lossless = little(21, 4)  # 14 bits each, of one less
+    bmp_height = little(22, 4)  # signed 32 bits; negative if rows start at the top
+    lossless = little(21, 4)  # width - 1 and height - 1, 14 bits each
     webp_lossless = (lossless % 2**14 + 1) * (lossless // 2**14 % 2**14 + 1)
     zero = tf.constant(0, tf.int64)
     cases = [

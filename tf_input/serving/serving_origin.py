@@ -1,4 +1,4 @@
-"""What a model was trained on: found in what `batches` returned, or said by whoever exports the model; never guessed."""
+"""Determines how the training data of a model was read, from `batches` or from the options of an export."""
 
 import os
 from typing import Any, Mapping
@@ -20,16 +20,18 @@ _FUNCTIONS = ("map_example", "map_batch")
 
 
 def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Reading:
-    """What is read to compare a model with: without what varies images in training, in the order of the shards.
+    """Returns the dataset, split and options for comparing a model: without augmentation, in shard order.
 
     Args:
-        train: What `PreparedDataset.batches` or `as_numpy` returned, or a `tf_input.Sequence`; or a data set, or its directory.
-        options: How it was read (`transform`, `image_size`, `channels`, `fit`, `inputs`, `targets`), None where nothing is said.
-        batch_size: Examples in a batch.
+        train: The return value of `PreparedDataset.batches` or `as_numpy`, a `tf_input.Sequence`, a dataset, or its
+            directory.
+        options: The options of the training (`transform`, `image_size`, `channels`, `fit`, `inputs`, `targets`); None
+            for options that are not set.
+        batch_size: The number of examples in a batch.
 
     Raises:
-        FileNotFoundError, OSError: As `tf_input.open`.
-        ValueError: It is not known how it was read, or is said twice; or the model saw what no raw image becomes here.
+        FileNotFoundError, OSError: The dataset can't be opened, as in `tf_input.open`.
+        ValueError: The options are unknown, or defined twice, or raw images can't be converted to the model's inputs.
     """
     given = {name: value for name, value in options.items() if value is not None}
     train = _before_map(train)
@@ -44,7 +46,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
     else:
         raise ValueError(f"train={train!r}: {_BOTH_WAYS}")
     _check_raw(reading)
-    # Weights, order and service change nothing in what a model is fed with, nor do hosts: one of several compares whole batches.
+    # Weights, order, service and hosts do not change the model's inputs. One host compares whole batches.
     kept = ("image_size", "antialias", "channels", "fit", "ragged", "max_length", "padding_value", "encoded", "inputs", "targets", "transform", "memory_budget", "on_error")
     as_before = {name: getattr(reading.config, name) for name in kept}
     config = ReadConfig(batch_size, shuffle=False, use_weights=False, hosts=(1, 0), **as_before)
@@ -52,10 +54,10 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
 
 
 def _before_map(train: Any) -> Any:
-    """Returns the batches from which `map`, `prefetch` and the like made a dataset, if the model is fed with the same values.
+    """Returns the batches from which `map`, `prefetch` and similar methods made a dataset, if inputs are unchanged.
 
     Raises:
-        ValueError: It is fed with others.
+        ValueError: The inputs were changed.
     """
     batches = source_of(train)
     if batches is None or batches is train or batches.reading.split is None:
@@ -75,10 +77,10 @@ def _before_map(train: Any) -> Any:
 
 
 def check_unmapped(model: Any, train: Any) -> None:
-    """Checks that a model was not trained on values of another scale, which `map` made of `train`.
+    """Checks that a model was not trained on values of another scale, which `map` made from `train`.
 
     Raises:
-        ValueError: It may have been.
+        ValueError: The model may have been trained on such values.
     """
     source = source_of(train)
     if source is None or source.reading.split is None or scales_itself(model):
@@ -121,7 +123,7 @@ def _asked_for(dataset: PreparedDataset, given: Mapping[str, Any]) -> Reading:
 
 
 def _shows_parts(reading: Reading) -> bool:
-    """Whether it makes a difference how images are brought to a size."""
+    """Returns whether the option `fit` changes the inputs."""
     names = [IMAGE, *(name for name in reading.config.input_names if name in reading.dataset.features and name != IMAGE)]
     pairs = [(reading.dataset.files.image_size(name), reading.config.size_of(name)) for name in names]
     pairs = [pair for name, pair in zip(names, pairs) if name == IMAGE or is_other_image(reading.dataset.features[name])]
