@@ -1,5 +1,6 @@
-"""TFRecords that others wrote, read as they lie.
+"""Reads TFRecords that other tools wrote, without preparing them.
 
-What comes in are files and what their features mean, by a layout or by a function of the user's; what goes out are batches as those of a
-prepared data set, shuffled as well as a buffer can. There is no index, so order, position and parts of hosts are those of an interleave.
+The inputs are files and the meaning of their features, as a layout or as a user function. The outputs are batches like
+those of a prepared dataset, shuffled with a buffer. There is no index, so exact order, iterator state and host shares
+do not exist.
 """

@@ -1,4 +1,4 @@
-"""TFRecords that a function of the user's parses: what `open_tfrecords(parse=...)` returns."""
+"""TFRecords that a user function parses: the return value of `open_tfrecords(parse=...)`."""
 
 from typing import Any, Callable, Mapping, Sequence, Unpack
 
@@ -17,11 +17,11 @@ _EXPECTED = "expected a dictionary of tensors, x, (x, y) or (x, y, weight)"
 
 
 class ParsedRecords:
-    """TFRecords that a function of the user's parses; `open_tfrecords` makes it.
+    """TFRecords that a user function parses; the return value of `open_tfrecords`.
 
     Attributes:
-        paths: The paths of the files of the only split, `train`.
-        parse: The function of the user's that parses a record.
+        paths: The file paths of the only split, `train`.
+        parse: The user function that parses a record.
         compression: The compression of the files: "", "GZIP" or "ZLIB".
     """
 
@@ -44,22 +44,23 @@ class ParsedRecords:
         return f"<ParsedRecords, {len(self.paths['train']):,} files, parse={self.parse!r}>"
 
     def num_examples(self, split: str = "train") -> int | None:
-        """Examples in the split; None where nobody counted them."""
+        """Returns the number of examples in the split; None if it is unknown."""
         return self._num_examples
 
     @named_options(ReadConfig, without=[name for name in ReadOptions.__annotations__ if name not in _OPTIONS])
     def batches(self, split: str = "train", config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
-        """Reads the records in batches of what the function returns; what differs in shape from record to record as ragged tensors.
+        """Returns batches of the results of `parse`. Values whose shapes differ between records become ragged tensors.
 
         Args:
-            split: `train`, which is shuffled unless `shuffle` says otherwise.
-            config: How it is read; None: as the options say.
-            **options: `batch_size`, `shuffle`, `seed` and `drop_remainder` of `ReadConfig`; all else is the function's business.
+            split: The split, which is always `train`. It is shuffled unless `shuffle` is False.
+            config: The options of reading. Default: None, only `options` are used.
+            **options: `batch_size`, `shuffle`, `seed` and `drop_remainder` of `ReadConfig`. `parse` is responsible for
+                everything else.
 
         Raises:
-            RuntimeError: This process was forked after TensorFlow had run.
-            TypeError: There is no such option; the message says which was meant.
-            ValueError: There is no such split, or an option has a wrong value, or is not one of these.
+            RuntimeError: The process was forked after TensorFlow had run.
+            TypeError: An option does not exist; the message suggests a similar name.
+            ValueError: The split does not exist, or an option has a wrong value or is not one of these.
         """
         check_fork()
         config = make_config(config, options)
@@ -82,10 +83,10 @@ class ParsedRecords:
         return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
 
     def _look_at(self, records: Sequence[bytes]) -> bool:
-        """Whether what becomes of the first records differs in shape.
+        """Returns whether the parsed first records differ in shape.
 
         Raises:
-            ValueError: They can't be parsed, or not to what a batch is made of.
+            ValueError: The first records can't be parsed, or the results can't be batched.
         """
         told = f"{self.paths['train'][0]}: parse={self.parse!r}"
         try:
@@ -94,7 +95,7 @@ class ParsedRecords:
             shapes = {str([tf.shape(leaf).numpy().tolist() for leaf in _dense(element)]) for element in data}
         except (tf.errors.OpError, TypeError, ValueError) as error:
             lines = getattr(error, "message", str(error)).strip().splitlines() or [type(error).__name__]
-            found = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()  # before the node; behind AutoGraph's traceback
+            found = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
             raise ValueError(f"{told}: {found[:400]}; expected a function of one record, a string tensor") from error
         if isinstance(spec, tuple) and len(spec) > 3:
             raise ValueError(f"{told}: it returned a tuple of {len(spec)}; {_EXPECTED}")
@@ -102,8 +103,8 @@ class ParsedRecords:
 
 
 def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, as `Dataset.map` calls it; a ValueError if it returns nothing."""
-    converted = tf.function(parse)  # with AutoGraph, for it alone
+    """Returns the function as `Dataset.map` calls it, with a ValueError if it returns nothing."""
+    converted = tf.function(parse)  # AutoGraph for the user function only
 
     def call(record: tf.Tensor) -> Any:
         result = converted(record)
@@ -115,5 +116,5 @@ def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dense(element: Any) -> list[tf.Tensor]:
-    """The tensors of an element that have a shape of their own; sparse and ragged ones are batched whatever theirs is."""
+    """Returns the dense tensors of an element. Sparse and ragged tensors are batched in any case."""
     return [leaf for leaf in tf.nest.flatten(element) if isinstance(leaf, tf.Tensor)]

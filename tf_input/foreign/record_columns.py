@@ -1,4 +1,4 @@
-"""What is parsed of TFRecords that others wrote -> the values of features."""
+"""Converts the parsed values of other tools' TFRecords to the values of features."""
 
 import dataclasses
 import math
@@ -11,13 +11,13 @@ from tf_input.dataset_format import Feature
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A feature, and what it is made of.
+    """A feature, and the stored features from which it is computed.
 
     Attributes:
-        feature: The feature, as a model sees it.
-        stored: The features that records have, by the names that they have there.
-        convert: From the parsed values of these to the feature's; to a dictionary of its name and `NAME/shape` where
-            `schema.parse_examples` gives both.
+        feature: The feature as the model receives it.
+        stored: The stored features, by their names in the records.
+        convert: A function from the parsed stored values to the value of the feature. It may return a dictionary with
+            the keys NAME and `NAME/shape`, as `schema.parse_examples` does.
     """
 
     feature: Feature
@@ -26,19 +26,19 @@ class Column:
 
 
 def stored_alike(feature: Feature, stored: str) -> Column:
-    """The column of a feature whose values are those of a stored feature of another name, as they are."""
+    """Returns the column of a feature that equals a stored feature with another name."""
     return Column(feature, (dataclasses.replace(feature, name=stored),))
 
 
 def fold(values: tf.RaggedTensor, shape: tuple[int, ...], message: str) -> tf.Tensor:
-    """[batch, None] -> [batch, *shape]."""
+    """Reshapes lists of equal length, [batch, None], to [batch, *shape]."""
     size = tf.constant(math.prod(shape), values.row_splits.dtype)
     with tf.control_dependencies([tf.debugging.assert_equal(values.row_lengths(), size, message)]):
         return tf.ensure_shape(tf.reshape(values.values, (-1, *shape)), (values.shape[0], *shape))
 
 
 def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) -> tf.RaggedTensor:
-    """[batch, None] -> [batch, None] of one value each, the default where there is none."""
+    """Replaces missing values by a default: [batch, None] to one value each, [batch, None]."""
     at_most_one = tf.debugging.assert_less_equal(values.row_lengths(), tf.constant(1, values.row_splits.dtype), message)
     with tf.control_dependencies([at_most_one]):
         filled = values.to_tensor(default, shape=(None, 1))
@@ -46,7 +46,7 @@ def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) ->
 
 
 def positions(flags: tf.Tensor) -> tf.RaggedTensor:
-    """A 0 or 1 for each class, int64 [batch, classes] -> the classes that have a 1."""
+    """Converts multi-hot labels, int64 [batch, classes], to the indices of their ones."""
     message = "expected a 0 or 1 for each class, as in the first records"
     check = tf.debugging.Assert(tf.reduce_all((flags == 0) | (flags == 1)), [message, flags])
     with tf.control_dependencies([check]):
@@ -55,7 +55,7 @@ def positions(flags: tf.Tensor) -> tf.RaggedTensor:
 
 
 def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Four times [batch, None] -> [batch, None, 4]."""
+    """Stacks the four sides of boxes, [batch, None] each, to [batch, None, 4]."""
     message = "a record has different numbers of box sides"
     checks = [tf.debugging.assert_equal(side.row_splits, sides[0].row_splits, message) for side in sides[1:]]
     with tf.control_dependencies(checks):
@@ -63,7 +63,7 @@ def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def look_up(names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Texts -> their places among the names."""
+    """Returns a function from class names to their indices in `names`."""
     pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(names), tf.range(len(names), dtype=tf.int64))
     table = tf.lookup.StaticHashTable(pairs, -1)
 
@@ -75,7 +75,7 @@ def look_up(names: tuple[str, ...]) -> Callable[[Any], Any]:
 
 
 def check_labels(num_classes: int) -> Callable[[Any], Any]:
-    """Labels are places among the names."""
+    """Returns a function that checks that labels are valid class indices."""
 
     def check(labels: tf.Tensor) -> tf.Tensor:
         are_wrong = (labels < 0) | (labels >= num_classes)

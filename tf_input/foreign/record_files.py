@@ -1,4 +1,4 @@
-"""TFRecords that others wrote, fed to Keras without preparing them first: open_tfrecords."""
+"""Reads TFRecords of other tools into Keras, without preparing them first: open_tfrecords."""
 
 import concurrent.futures
 import os
@@ -25,12 +25,12 @@ from tf_input.read_config import SELECTING, ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.storage.paths import is_url, join
 
-SPLIT = "train"  # what files are called that do not say of which split they are
+SPLIT = "train"  # the split of files without split names
 # Options of ReadConfig that need an index.
 _INDEXED = (*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
-_MAX_SHOWN = 200  # characters of a wrong value
-_NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
+_MAX_SHOWN = 200  # characters of a wrong value in messages
+_NUM_OPEN_FILES = 32  # opened in parallel, because object stores have a high latency
 
 
 @named_options()
@@ -43,33 +43,42 @@ def open_tfrecords(
     compression: str | None = None,
     count: bool = False,
 ) -> "RecordFiles | ParsedRecords":
-    """Opens TFRecords that others wrote.
+    """Opens TFRecords that other tools wrote.
 
         tf_input.open_tfrecords("gs://bucket/train-*.tfrecord")
         tf_input.open_tfrecords("mnist.tfrecords", "image=pixels,height=28,width=28,depth=1,label=digit")
         tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
         tf_input.open_tfrecords("mine.tfrecords", parse=parser)
 
-    They are read in about the order in which they lie: a buffer of a few thousand records mixes no more than that. Where they
-    lie class by class, prepare them instead (`recordmill prepare --source=tfrecord`), which shuffles them all.
+    Records are read almost in their stored order, because the shuffle buffer holds only a few thousand records. If the
+    records are sorted by class, prepare them instead (`recordmill prepare --source=tfrecord`), which shuffles all of
+    them.
 
     Args:
-        pattern: Files, by a pattern such as "train-*.tfrecord", or one by one, also in an array, a string tensor or a dataset of names; all
-            are of one split, `train`. Or a directory that TensorFlow Datasets wrote, with its own splits.
-        layout: What stored features mean, in the words of `recordmill prepare --layout`: a layout's name, or items such as
-            "image=pixels,shape=size,label=digit"; or these as a mapping, {"image": "pixels", "shape": "size", "label": "digit"}. The
-            documentation has a table of both. None: found by looking at the first 64 records. Those also tell how many values a
-            feature has, any number if they differ, and whether pixels without a format are of one size.
-        parse: A function of one record, a string tensor, that returns what a batch is made of: a dictionary of tensors, x, (x, y) or
-            (x, y, weight). For what no layout says; it is called as `Dataset.map` calls it.
-        label_names: Class names, each once, in the order of the labels: necessary for any number of labels an example, and for texts. To
-            read a label that has none is an error.
-        compression: "", "GZIP" or "ZLIB", the same of all files; None: found by reading the first record.
-        count: Whether to read all files once, so that the number of examples is known. That of TensorFlow Datasets is.
+        pattern: File names or patterns, such as "train-*.tfrecord", also as a list, an array, a string tensor or a
+            dataset of names. All files belong to one split, `train`. Alternatively, a directory of TensorFlow Datasets,
+            which has its own splits.
+        layout: The meaning of stored features, as in `recordmill prepare --layout`: the name of a layout, or items such
+            as "image=pixels,shape=size,label=digit". Items can also be a mapping, {"image": "pixels", "shape": "size",
+            "label": "digit"}. The documentation lists all names and items. Default: None, which detects the layout from
+            the first 64 records. These records also determine the number of values per feature (variable if it differs)
+            and whether raw pixels have one size.
+        parse: A function for records that no layout describes. It is called as by `Dataset.map`, with one record, a
+            string tensor. It returns a dictionary of tensors, x, (x, y) or (x, y, weight). Default: None.
+        label_names: The class names in label order. They are required for string labels, and if an example may have any
+            number of labels. Reading a label without a name is an error. Default: ().
+        compression: The compression of all files: "", "GZIP" or "ZLIB". Default: None, which detects it from the first
+            record.
+        count: Whether to count the examples by reading all files once. Datasets of TensorFlow Datasets store their
+            counts. Default: False.
+
+    Returns:
+        `RecordFiles`; with `parse`, `ParsedRecords`.
 
     Raises:
-        FileNotFoundError: There are no such files.
-        ValueError: They hold no records, or not what the layout says, or were prepared; or `parse` fits none of them.
+        FileNotFoundError: The files do not exist.
+        ValueError: The files contain no records, do not match the layout, or belong to a prepared dataset; or `parse`
+            fails for the first records.
     """
     check_fork()
     label_names = _names(label_names)
@@ -79,7 +88,7 @@ def open_tfrecords(
         raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
     pattern = _plain_pattern(pattern)
     if isinstance(pattern, str) and parse is None and tfds_directory.is_tfds_directory(pattern):
-        _refuse_prepared([pattern])  # which TensorFlow Datasets reads too
+        _refuse_prepared([pattern])  # TensorFlow Datasets can read prepared datasets, too
         if layout not in (None, "tfds"):
             raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
         if label_names or compression:
@@ -100,11 +109,11 @@ def open_tfrecords(
 
 
 class RecordFiles:
-    """TFRecords that others wrote; `open_tfrecords` makes it.
+    """TFRecords that other tools wrote; the return value of `open_tfrecords`.
 
     Attributes:
-        paths: The files of each split.
-        layout: The layout, which says how they are read.
+        paths: The file paths of each split.
+        layout: The layout of the records.
         compression: The compression of the files: "", "GZIP" or "ZLIB".
     """
 
@@ -134,49 +143,51 @@ class RecordFiles:
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What each example has, by name: kind, shape, and the class names of class labels."""
+        """The features of each example by name: kind, shape, and the class names of class labels."""
         return self.layout.features
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What a model is to predict; `ReadConfig.targets` may say otherwise."""
+        """The default names of the target features. `ReadConfig.targets` overrides them."""
         return self.layout.targets
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Class names of `label`, or else of the objects; empty where they are not known."""
+        """The class names of `label`, or else of `objects`. Empty if they are unknown."""
         found = self.features.get("label") or self.features.get("objects/label")
         return found.label_names if found else ()
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """The (height, width) of all images, where they are pixels without a format; else None."""
+        """The (height, width) that all images share; None if it is unknown, as for all encoded images."""
         image = self.features.get(IMAGE)
         is_known = image is not None and image.kind in ("pixels", "tensor") and None not in image.shape
         return image.shape[:2] if is_known else None
 
     def num_examples(self, split: str = SPLIT) -> int | None:
-        """Examples in a split; None where nobody counted them."""
+        """Returns the number of examples in a split; None if it is unknown."""
         self._check_split(split)
         return self._num_examples.get(split)
 
     @named_options(ReadConfig, without=_INDEXED)
     def batches(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
-        """Reads a split in batches: `PreparedDataset.batches`, but that the cardinality is unknown where `num_examples` is.
+        """Returns the batches of a split, like `PreparedDataset.batches`.
 
-        Keras then goes on to the end, and counts the steps in the first epoch.
+        The cardinality is unknown if `num_examples` is. Keras then reads to the end, and counts the steps in the first
+        epoch.
 
         Args:
-            split: The name of the split, one of `splits`.
-            config: The options with which it is read; None: the options that follow.
-            **options: The attributes of `ReadConfig`, beside a `config` in place of its own; `batch_size` has no default, nor has
-                `image_size` for encoded images. Those that need an index are refused: an exact order, `where`, `fold`, `subset`, `take`,
-                `balance`, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`, `memory_budget`.
+            split: The name of the split, one of `splits`. Default: `train`.
+            config: The options of reading. Default: None, only `options` are used.
+            **options: The attributes of `ReadConfig`, which override those of `config`. `batch_size` is required, and
+                `image_size` for encoded images. Options that need an index are rejected: exact order, `where`, `fold`,
+                `subset`, `take`, `balance`, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`,
+                `memory_budget`, `read_buffer`.
 
         Raises:
-            RuntimeError: This process was forked after TensorFlow had run.
-            TypeError: There is no such option; the message says which was meant.
-            ValueError: There is no such split, or an option has a wrong value.
+            RuntimeError: The process was forked after TensorFlow had run.
+            TypeError: An option does not exist; the message suggests a similar name.
+            ValueError: The split does not exist, or an option has a wrong value.
         """
         check_fork()
         decode_batch = self._make_decoder(split, config := make_config(config, options))
@@ -190,7 +201,7 @@ class RecordFiles:
 
     @named_options(ReadConfig, without=_INDEXED)
     def example_spec(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
-        """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
+        """Returns the shapes and dtypes of the batches that `batches` returns. No record is read."""
         return ladder.example_spec(self._make_decoder(split, config := make_config(config, options)).decode, config)
 
     def _check_split(self, split: str) -> None:
@@ -215,7 +226,7 @@ class RecordFiles:
             targets=targets,
             image_size=config.height_and_width or self.image_size,
             stored_size=self.image_size,
-            mask_dtype=tf.int32,  # nobody knows their values
+            mask_dtype=tf.int32,  # the range of values is unknown
             class_weights=class_weights.weight_tables(config.class_weight, self.features, targets, None, split),
             parse_keys=key_parser(self.layout.parse, self.features),
         )
@@ -227,10 +238,12 @@ class RecordFiles:
 
 
 def _plain_pattern(pattern: Any) -> str | list[str]:
-    """One pattern or several as str: of paths, bytes, tensors, arrays, datasets of texts, or what else has them one by one.
+    """Returns a pattern as str, or several as a list of str.
+
+    Patterns may be paths, bytes, tensors, arrays, datasets of strings, or other iterables.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: The value contains something else.
     """
     found = pattern
     if isinstance(found, tf.data.Dataset):
@@ -251,7 +264,7 @@ def _names(label_names: Any) -> tuple[str, ...]:
     names = tuple(label_names) if is_some else ()
     if not is_some or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise ValueError(f"label_names={label_names!r}: expected class names, each once, in the order of the labels")
-    return tuple(map(str, names))  # NumPy's are of a class of their own
+    return tuple(map(str, names))  # NumPy strings are a subclass of str
 
 
 def _find_files(pattern: str | Sequence[str]) -> list[str]:
@@ -273,22 +286,22 @@ def _find_files(pattern: str | Sequence[str]) -> list[str]:
 
 
 def _is_irregular(path: str) -> bool:
-    """Whether a path of this machine is neither a regular file nor a folder: reading it may never end."""
+    """Returns whether a local path is neither a regular file nor a folder, so that reading it may never end."""
     return not is_url(path) and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _refuse_prepared(directories: Sequence[str]) -> None:
-    """Refuses data sets with a manifest, of which more is known than can be found out here."""
+    """Rejects datasets with a manifest, because `tf_input.open` knows more about them."""
     for directory in directories:
         path = join(directory, MANIFEST)
         if tf.io.gfile.exists(path) and not _is_irregular(path):
             with tf.io.gfile.GFile(path, "rb") as file:
-                if b'"recordmill"' in file.read(100):  # others may have files of that name
+                if b'"recordmill"' in file.read(100):  # other tools may use this file name
                     raise ValueError(f"{directory} was prepared: tf_input.open reads it")
 
 
 def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, list[bytes], str]:
-    """The first records there are, with the path of the first one's file and their compression."""
+    """Returns the path of the first file with records, the first records, and their compression."""
     first_path, records = "", []
     for path in paths:
         if (found := _find_compression(path, compression)) is None:
@@ -307,9 +320,10 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
 
 
 def _find_compression(path: str, compression: str | None) -> str | None:
-    """Finds the compression of a file, which must be the given one if any is given; None: it has no records.
+    """Returns the compression of a file, which must be `compression` if it is given. Returns None if the file is empty.
 
-    Each is tried: the first bytes of a plain file, a record's length, may look like those of a compressed one.
+    All compressions are tried, because the first bytes of an uncompressed file, the length of a record, may look
+    compressed.
     """
     for guess in _COMPRESSIONS if compression is None else (compression,):
         try:
@@ -321,7 +335,7 @@ def _find_compression(path: str, compression: str | None) -> str | None:
 
 
 def _check_compression(paths: Sequence[str], compression: str) -> None:
-    """Files are read if their first bytes do not look like those of the others."""
+    """Checks that all files have the same compression. Only files whose first bytes look different are read."""
 
     def check(path: str) -> None:
         with tf.io.gfile.GFile(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""How to read TFRecords that others wrote: what their layout and the first records say of each feature."""
+"""Determines how to read TFRecords of other tools, from their layout and their first records."""
 
 import contextlib
 import dataclasses
@@ -7,7 +7,7 @@ import math
 from typing import Any, Callable, Collection, Mapping, Sequence
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError  # which TensorFlow brings
+from google.protobuf.message import DecodeError  # installed with TensorFlow
 
 from tf_input import first_records
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT, Feature
@@ -21,13 +21,13 @@ from tf_input.record_layouts import BBOX, SIDES, Item, Layout
 
 @dataclasses.dataclass(frozen=True)
 class RecordLayout:
-    """How to read records.
+    """Rules for parsing records.
 
     Attributes:
         name: One of `record_layouts.LAYOUTS`, "mapping", "values" or "tfds".
-        columns: By the feature's name.
-        targets: The names of the features that a model is to predict.
-        text: The layout, as `open_tfrecords` takes it; empty where it takes none.
+        columns: The columns by feature name.
+        targets: The names of the target features.
+        text: The layout as an argument of `open_tfrecords`; empty if there is none.
     """
 
     name: str
@@ -37,11 +37,11 @@ class RecordLayout:
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The features that records become, by name."""
+        """The features of parsed records, by name."""
         return {name: column.feature for name, column in self.columns.items()}
 
     def parse(self, serialized: tf.Tensor, names: Collection[str]) -> dict[str, Any]:
-        """`schema.parse_examples` for records of this layout."""
+        """Parses serialized records like `schema.parse_examples`, for this layout."""
         columns = {name: self.columns[name] for name in names}
         stored = {feature.name: feature for column in columns.values() for feature in column.stored}
         parsed = parse_examples(serialized, stored.values())
@@ -55,16 +55,16 @@ class RecordLayout:
 def find_record_layout(
     records: Sequence[bytes], path: str, layout: str | Mapping[str, Any] | None, label_names: Sequence[str]
 ) -> RecordLayout:
-    """Finds how to read records that are like these.
+    """Determines how to read records that resemble the given first records.
 
     Args:
         records: The first records.
         path: The path of the first file, for messages.
-        layout: The layout as the user gave it, for `record_layouts.parse_layout`; None: found by looking.
+        layout: The user's layout, as for `record_layouts.parse_layout`; None: detected.
         label_names: The class names, if they are known.
 
     Raises:
-        ValueError: One is no `tf.train.Example`, or they lack something.
+        ValueError: A record is not a `tf.train.Example`, or features are missing.
     """
     they_have = "its first record has" if len(records) == 1 else f"its first {len(records)} records have"
     try:
@@ -93,13 +93,13 @@ def _values(feature: tf.train.Feature) -> tuple[str, Sequence[Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class _FirstRecords:
-    """The first records, and what their features mean.
+    """The first records, and the meaning of their features.
 
     Attributes:
-        they_have: The beginning of messages that say what they have.
+        they_have: The beginning of messages about their contents.
         layout: The layout of the records.
-        examples: The features of each record, as they are stored.
-        seen: The values of all of them, by the features' names.
+        examples: The stored features of each record.
+        seen: The values of all records, by feature name.
         label_names: The class names, if they are known.
     """
 
@@ -110,7 +110,11 @@ class _FirstRecords:
     label_names: tuple[str, ...]
 
     def columns(self) -> dict[str, Column]:
-        """The features that they become, by name; ValueError if one can't be made of what there is."""
+        """Returns the columns of all features, by name.
+
+        Raises:
+            ValueError: A feature can't be computed from the stored values.
+        """
         names = dict.fromkeys(BBOX if name in SIDES else name for name in self.layout.items if name not in self._sides)
         return {name: self._column(name) for name in names}
 
@@ -150,7 +154,10 @@ class _FirstRecords:
         return self._label(feature, item) if is_label else self._counted(feature, item, seen.kind)
 
     def _counted(self, feature: Feature, item: Item, kind: str, convert: Callable[[Any], Any] = lambda values: values) -> Column:
-        """What becomes of values of a kind. A wrong number of them is told here, not by the parser, who knows no way out."""
+        """Returns the column of a feature with a fixed or variable number of values.
+
+        A wrong number of values is detected here instead of in the parser, so that the message can suggest a layout.
+        """
         parts = (Feature(item.name, kind, (None,)),)
         if feature.is_ragged:
             return Column(feature, parts, convert)
@@ -185,14 +192,16 @@ class _FirstRecords:
             label = Feature(LABEL, "class_label", (None,), names)
             flags = self._counted(dataclasses.replace(feature, shape=seen.shape), item, "integer", record_columns.positions)
             return dataclasses.replace(flags, feature=label)
-        if seen.counts == {0, 1} and not item.is_list and feature.name == LABEL:  # some lack it, and whoever asks for it is told
+        # reading records without a label raises an error
+        if seen.counts == {0, 1} and not item.is_list and feature.name == LABEL:
             feature = dataclasses.replace(feature, shape=())
-        label = Feature(feature.name, "class_label", (None,) if feature.shape else (), names)  # any number of labels, if not one
+        # any number of labels, if not exactly one
+        label = Feature(feature.name, "class_label", (None,) if feature.shape else (), names)
         if feature.kind == "text":
             if not names:
                 raise self._error(label.name, "integers, or label_names=... with texts", f"texts in {item.name}")
             return self._counted(label, item, "text", record_columns.look_up(names))
-        if names and (label.name == LABEL or LABEL not in self.layout.items):  # else they may be the names of the other
+        if names and (label.name == LABEL or LABEL not in self.layout.items):  # the names may belong to `label`
             return self._counted(label, item, "integer", record_columns.check_labels(len(names)))
         return self._counted(label, item, "integer")
 
@@ -205,7 +214,7 @@ class _FirstRecords:
         return record_columns.stored_alike(Feature(name, "image"), item.name)
 
     def _numbers(self, name: str, item: Item) -> Column:
-        """An image, encoded or not, or other bytes of numbers."""
+        """Returns the column of an image, encoded or raw, or of other raw numbers."""
         seen = self._of(item)
         if (seen.storage, seen.counts) != ("bytes", {1}):
             raise self._error(name, "one string of bytes", f"{seen} in {item.name}")
@@ -222,7 +231,7 @@ class _FirstRecords:
             raise ValueError(f"{name}: {self.they_have} {error}") from None
 
     def _with_default(self, name: str, item: Item, seen: Seen) -> Seen:
-        """Returns what is seen of a feature once the default stands in place of missing values."""
+        """Returns the values of a feature with missing values replaced by the default."""
         if not seen.counts <= {0, 1}:
             raise self._error(name, f"one value at most, for the default {item.default!r}", f"{seen} in {item.name}")
         values = seen.values or ([int(item.default)] if item.default.isdecimal() else [item.default.encode()])
@@ -233,7 +242,11 @@ class _FirstRecords:
 
 
 def _default_of(kind: str, item: Item) -> bytes | int | float:
-    """Returns the default of an item as a value of its kind; ValueError if it is none."""
+    """Returns the default of an item as a value of its kind.
+
+    Raises:
+        ValueError: The default is not a value of this kind.
+    """
     try:
         return {"text": str.encode, "integer": int, "float": float}[kind](item.default)
     except ValueError:

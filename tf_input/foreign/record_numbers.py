@@ -1,4 +1,4 @@
-"""Bytes of numbers in TFRecords that others wrote -> images, masks and tensors."""
+"""Converts raw bytes of numbers in other tools' TFRecords to images, masks and tensors."""
 
 import dataclasses
 import math
@@ -12,18 +12,18 @@ from tf_input.first_records import NUM_CHANNELS, Seen, Stored
 from tf_input.foreign.record_columns import Column
 from tf_input.record_layouts import DTYPES, Item, Layout
 
-_MASK_DTYPES = ("uint8", "uint16")  # that a PNG holds
+_MASK_DTYPES = ("uint8", "uint16")  # the dtypes that PNG supports
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberReader:
-    """Reads bytes of numbers.
+    """Reads raw bytes of numbers.
 
     Attributes:
         layout: The layout of the records.
-        sides: The items of the layout that say shapes: see `first_records.side_items`.
-        examples: The features of each of the first records, as they are stored.
-        seen: The values of the first records, by the features' names.
+        sides: The items of the layout that define shapes; see `first_records.side_items`.
+        examples: The stored features of each of the first records.
+        seen: The values of the first records, by feature name.
     """
 
     layout: Layout
@@ -32,10 +32,10 @@ class NumberReader:
     seen: Mapping[str, Seen]
 
     def column(self, name: str, item: Item) -> Column:
-        """What they become: an image of uint8 pixels or a PNG, a mask a PNG, anything else a tensor.
+        """Returns the column of an item: an image of uint8 pixels or a PNG, a mask as a PNG, or a tensor.
 
         Raises:
-            ValueError: They are not what the layout says; without the beginning of the message, which says whose they are.
+            ValueError: The values do not match the layout. The caller adds the name of the feature to the message.
         """
         (data,), dtype = self.seen[item.name].values, item.dtype or "uint8"
         shapes = first_records.record_shapes(self.layout, self.sides, item, self.examples)
@@ -64,7 +64,10 @@ class NumberReader:
         return Column(feature, parts, lambda data, *others: {name: data, f"{name}/shape": stated.shapes(data, *others)})
 
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
-        """(a number, or the type of the integers in a feature, for each that says a side; these features, as they are parsed)."""
+        """Returns the sources of the shape, and the features that are parsed for it.
+
+        Each source is a fixed number, or the dtype of the integers in a feature.
+        """
         if item.shape:
             return item.shape, ()
         numbers, parts = [], []
@@ -81,15 +84,14 @@ class NumberReader:
 
 @dataclasses.dataclass(frozen=True)
 class _Stated:
-    """What says the shape of bytes of numbers.
+    """The stored information about the shape of raw bytes.
 
     Attributes:
         name: The name of the feature with the bytes.
         dtype: The dtype of a number.
-        shape: The shape of all of them; None for a side in which they differ.
-        num_stated: The number of these sides that records state, first ones.
-        numbers, parts: The numbers, or the types of the integers, that say the sides, and the features that these are read from: see
-            `NumberReader._stated`.
+        shape: The shape that all records share; None for sides that differ.
+        num_stated: The number of leading sides that records define.
+        numbers, parts: The sources of the sides, and the features from which they are read; see `NumberReader._stated`.
     """
 
     name: str
@@ -100,10 +102,11 @@ class _Stated:
     parts: tuple[Feature, ...]
 
     def shapes(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
-        """The shapes of a batch of bytes, string [batch]: int64 [batch, number of sides].
+        """Returns the shapes of a batch of raw bytes, string [batch], as int64 [batch, number of sides].
 
         Raises:
-            tf.errors.InvalidArgumentError: One is not as those of the first records, or has not as many bytes. Raised when it is computed.
+            tf.errors.InvalidArgumentError: A shape differs from those of the first records, or from the number of
+                bytes. Raised when the tensor is computed.
         """
         parsed = iter(stated)
         numbers = [_integers(next(parsed), one) if isinstance(one, str) else _fill(data, one) for one in self.numbers]
@@ -123,16 +126,16 @@ class _Stated:
             return tf.identity(shapes)
 
     def check(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
-        """Returns the same bytes, if they have a shape that they may have."""
+        """Returns the bytes unchanged if their shapes are valid."""
         with tf.control_dependencies([self.shapes(data, *stated)]):
             return tf.identity(data)
 
     def encoder(self, is_planar: bool) -> Callable[..., tf.Tensor]:
-        """Pixels that differ in size -> PNGs: encoded, as all other images are that do."""
+        """Returns a function that encodes pixels of varying size as PNGs, because such images must be encoded."""
 
         def encode_one(one: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             pixels = tf.reshape(tf.io.decode_raw(one[0], tf.as_dtype(self.dtype)), one[1])
-            return tf.io.encode_png(tf.transpose(pixels, (1, 2, 0)) if is_planar else pixels, compression=0)  # the decoder is next
+            return tf.io.encode_png(tf.transpose(pixels, (1, 2, 0)) if is_planar else pixels, compression=0)
 
         return lambda data, *stated: tf.map_fn(encode_one, (data, self.shapes(data, *stated)), fn_output_signature=tf.string)
 
@@ -142,6 +145,6 @@ def _fill(data: tf.Tensor, number: int) -> tf.Tensor:
 
 
 def _integers(side: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Integers, or the bytes of an array of them -> int64 [batch, numbers]."""
+    """Converts integers, or the bytes of an integer array, to int64 [batch, numbers]."""
     numbers = tf.io.decode_raw(side, tf.as_dtype(dtype)) if side.dtype == tf.string else tf.reshape(side, (tf.shape(side)[0], -1))
     return tf.cast(numbers, tf.int64)

@@ -1,8 +1,9 @@
-"""Directories that TensorFlow Datasets wrote, read without it: `dataset_info.json` and `features.json`.
+"""Reads directories of TensorFlow Datasets without that library, from `dataset_info.json` and `features.json`.
 
-Images, masks, class labels, texts, boxes and tensors are understood, and sequences of all but the first two; what else there is
-(videos, images of floats, sequences in sequences, compressed tensors) is left out. An image is a mask if it is said to have
-labels or a colour map, or has one channel where another beside it has more; only labels make a mask of one called `image`.
+Supported features are images, masks, class labels, texts, boxes and tensors, and sequences of them except of images and
+masks. All other features are left out, such as videos, float images, nested sequences and compressed tensors. An image
+is read as a mask if it has labels or a color map, or if it has one channel while another image has more. The feature
+`image` is read as a mask only if it has labels.
 """
 
 import contextlib
@@ -23,15 +24,15 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
 def is_tfds_directory(directory: str) -> bool:
-    """Whether a directory has the two files by which TensorFlow Datasets knows one of its own."""
+    """Returns whether a directory has the two files that identify a dataset of TensorFlow Datasets."""
     return all(tf.io.gfile.exists(join(directory, name)) for name in (DATASET_INFO, FEATURES))
 
 
 def read_layout(directory: str) -> RecordLayout:
-    """How to read the records of a directory.
+    """Returns the layout of the records in a directory.
 
     Raises:
-        ValueError: A file is damaged, or there is no image.
+        ValueError: A file is corrupt, or there is no image.
     """
     with _named_errors(directory, FEATURES):
         features = {one.name: one for one in _features(directory, "", _read_json(directory, FEATURES))}
@@ -47,10 +48,10 @@ def read_layout(directory: str) -> RecordLayout:
 
 
 def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
-    """Split -> its files, and how many records they have.
+    """Returns a dictionary from split names to (file paths, number of records).
 
     Raises:
-        ValueError: They are no TFRecords, or named in an unknown way.
+        ValueError: The files are not TFRecords, or their names follow an unknown pattern.
     """
     path, info = join(directory, DATASET_INFO), _read_json(directory, DATASET_INFO)
     if (file_format := info.get("fileFormat") or "tfrecord") != "tfrecord":
@@ -60,7 +61,7 @@ def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
         for split in info["splits"]:
             counts = [int(count) for count in split["shardLengths"]]
             names = [_file_name(split, info["name"], index, len(counts)) for index in range(len(counts))]
-            files = [join(directory, name) for name, count in zip(names, counts) if count]  # an empty shard has no file
+            files = [join(directory, name) for name, count in zip(names, counts) if count]  # empty shards have no file
             splits[split["name"]] = files, sum(counts)
     return splits
 
@@ -78,7 +79,7 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
 def _features(
     directory: str, name: str, fields: Mapping[str, Any], is_beside_colours: bool = False
 ) -> Iterator[Feature]:
-    """What a feature of theirs is stored as; of a dictionary, each of its own under `name/`."""
+    """Yields the features that a TFDS feature is stored as. Entries of a dictionary are named `name/ENTRY`."""
     if "featuresDict" in fields:
         inner_fields = fields["featuresDict"]["features"]
         has_colours = any(_num_channels(value) > 1 for value in inner_fields.values())
@@ -92,7 +93,7 @@ def _features(
     elif "image" in fields:
         is_grey = is_beside_colours and _num_channels(fields) == 1 and fields["image"].get("encodingFormat") != "jpeg"
         is_mask = "label" in fields["image"] or (fields["image"].get("useColormap") and name != IMAGE) or is_grey
-        if not str(fields["image"].get("dtype", "")).startswith("float"):  # their bytes, dressed up as colours
+        if not str(fields["image"].get("dtype", "")).startswith("float"):  # float images are stored as bytes
             yield Feature(name, "mask" if is_mask else "image")
     elif "classLabel" in fields:
         yield Feature(name, "class_label", (), _label_names(directory, name, int(fields["classLabel"].get("numClasses", 0))))
@@ -105,7 +106,7 @@ def _features(
 
 
 def _num_channels(fields: Mapping[str, Any]) -> int:
-    """The number of channels of an image; 0 of other features, and of images of which nothing is said."""
+    """Returns the number of channels of an image; 0 for other features and if it is unknown."""
     dimensions = fields.get("image", {}).get("shape", {}).get("dimensions", [])
     return int(dimensions[-1]) if dimensions else 0
 
@@ -119,7 +120,7 @@ def _tensor(name: str, fields: Mapping[str, Any]) -> Iterator[Feature]:
 
 
 def _label_names(directory: str, name: str, num_classes: int) -> tuple[str, ...]:
-    """The class names in the file beside it, or else the numbers."""
+    """Returns the class names from the label file; without the file, the class numbers."""
     path = join(directory, label_file_name(name.replace("/", "-")))
     if not tf.io.gfile.exists(path):
         return tuple(map(str, range(num_classes)))
@@ -134,7 +135,7 @@ def _read_json(directory: str, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _named_errors(directory: str, name: str) -> Iterator[None]:
-    """Whatever a damaged file leads to, as a ValueError that names it."""
+    """Converts all errors that a corrupt file causes to a ValueError that names the file."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
