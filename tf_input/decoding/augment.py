@@ -1,4 +1,4 @@
-"""Random crop, flip and colours, drawn for a whole batch at once, from a seed alone."""
+"""Random crops, flips and color changes for whole batches, determined by a seed alone."""
 
 import math
 import zlib
@@ -13,16 +13,16 @@ from tf_input.read_config import Augmentation
 
 _NUM_ATTEMPTS = 10
 _MAX_STRETCH = 4 / 3
-_COLORS = 1  # folded into a batch's seed, so that colours do not depend on what was drawn for views
-_GROUP = 4  # pixels that are multiplied at a time: rows of three are too short for a processor
+_COLORS = 1  # folded into a batch's seed, so that colors are independent of crops and flips
+_GROUP = 4  # number of pixels in one matrix row; rows of 3 values are too short to be fast
 
 
 class Rows(NamedTuple):
-    """The rows of a batch that something is drawn for, where these are not the first ones: so a host draws what all of them would.
+    """The indices of examples in a global batch. With them, each host draws the same random numbers as a single host.
 
     Attributes:
-        numbers: The numbers of the rows, int64 [n]; those below 0 get any draw.
-        count: The number of rows of the whole batch.
+        numbers: The indices in the global batch, int64 [n]. Negative indices are padding and get arbitrary numbers.
+        count: The number of examples in the global batch.
     """
 
     numbers: tf.Tensor
@@ -32,17 +32,18 @@ class Rows(NamedTuple):
 def random_views(
     sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None
 ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
-    """Draws the part of each image that a model gets to see, and which way round: boxes and `mirrored` for `decode.decode_boxes`.
+    """Draws random crop boxes and flips of images, for `decode.decode_boxes`.
 
     Args:
-        sizes: The heights and widths of the images, int32 [batch, 2].
-        image_size: The (height, width) that the boxes will be resized to.
-        augmentation: The options that say how images vary.
-        seed: The seed, int64 or int32 [2]; the same seed, the same views.
-        rows: The rows of the batch that these images are; None: the first ones.
+        sizes: The heights and widths of the images in pixels, int32 [batch, 2].
+        image_size: The (height, width) to which the boxes will be resized.
+        augmentation: The augmentation options.
+        seed: The seed, int64 or int32 [2]. Equal seeds give equal results.
+        rows: The indices of these images in the global batch; None: the first ones.
 
     Returns:
-        int32 [batch, 4] (None where no image is to be cropped at random), and bool [batch] (None where none is to be mirrored).
+        The boxes (top, left, height, width), int32 [batch, 4], or None without random crops; and whether to flip each
+        image, bool [batch], or None without flips.
     """
     boxes_seed, flip_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed, rows) if augmentation.crop else None
@@ -52,27 +53,27 @@ def random_views(
 
 
 def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
-    """A seed for what is drawn of one of several images in an example, from that of its batch: another name, another seed."""
+    """Returns a seed for one of several images in an example, from the seed of the batch and the name of the image."""
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(zlib.crc32(image.encode()) >> 1, seed.dtype))
 
 
 def random_boxes(
     sizes: tf.Tensor, image_size: tuple[int, int], min_area: float, seed: tf.Tensor, rows: Rows | None = None
 ) -> tf.Tensor:
-    """A random box in each image, as in Szegedy et al., https://arxiv.org/abs/1409.4842: of any area, place and proportions.
+    """Draws a box of random area, position and aspect ratio in each image, as in https://arxiv.org/abs/1409.4842.
 
-    Resizing it stretches the image by up to 4/3. Where none of ten attempts fits into an image (a panorama), it is the
-    central box.
+    Resizing a box stretches the image by at most 4/3. If none of ten attempts fits into an image, as in a panorama, the
+    central box is returned.
 
     Args:
-        sizes: The heights and widths of the images, int32 [batch, 2].
-        image_size: The (height, width) that the boxes will be resized to.
-        min_area: The smallest share of an image's area.
-        seed: The seed, int64 or int32 [2]; the same seed, the same boxes.
-        rows: The rows of the batch that these images are; None: the first ones.
+        sizes: The heights and widths of the images in pixels, int32 [batch, 2].
+        image_size: The (height, width) to which the boxes will be resized.
+        min_area: The smallest fraction of an image's area.
+        seed: The seed, int64 or int32 [2]. Equal seeds give equal boxes.
+        rows: The indices of these images in the global batch; None: the first ones.
 
     Returns:
-        int32 [batch, 4]: (top, left, height, width).
+        The boxes (top, left, height, width) in pixels, int32 [batch, 4].
     """
     shape_seed, stretch_seed, place_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
     num_images, attempts = tf.shape(sizes)[0], (_NUM_ATTEMPTS,)
@@ -83,11 +84,11 @@ def random_boxes(
     extents = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], axis=-1)  # [batch, attempts, 2]
     extents = tf.maximum(tf.cast(tf.round(extents), tf.int32), 1)
     fits = tf.reduce_all(extents <= sizes[:, tf.newaxis], axis=-1)
-    first = tf.argmax(tf.cast(fits, tf.int32), axis=1)  # the first that fits; 0 where none does
+    first = tf.argmax(tf.cast(fits, tf.int32), axis=1)  # the first that fits; 0 if none does
     extents = tf.gather(extents, first, axis=1, batch_dims=1)  # [batch, 2]
     places = _draw(num_images, (2,), place_seed, rows)
     corners = tf.cast(places * tf.cast(sizes - extents + 1, tf.float32), tf.int32)
-    corners = tf.minimum(corners, sizes - extents)  # float32 rounds up where a side is long
+    corners = tf.minimum(corners, sizes - extents)  # float32 may round up if a side is long
     boxes = tf.concat([corners, extents], axis=1)
     return tf.where(tf.reduce_any(fits, axis=1, keepdims=True), boxes, central_boxes(sizes, image_size))
 
@@ -95,14 +96,14 @@ def random_boxes(
 def _draw(
     num_images: tf.Tensor, shape: tuple[int, ...], seed: tf.Tensor, rows: Rows | None, least: float = 0.0, most: float = 1.0
 ) -> tf.Tensor:
-    """Uniform numbers for each image: float32 [num_images, *shape]."""
+    """Returns uniform random numbers for each image, float32 [num_images, *shape]."""
     if rows is None:
         return _uniform((num_images, *shape), seed, least, most)
     return tf.gather(_uniform((rows.count, *shape), seed, least, most), tf.maximum(rows.numbers, 0))
 
 
 def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, least: float, most: float) -> tf.Tensor:
-    """`tf.random.stateless_uniform`, number by number, in half the ops: who calls `batches` waits for each of them."""
+    """Returns the numbers of `tf.random.stateless_uniform` with half the ops, because `batches` waits for each op."""
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
     algorithm = tf.random.Algorithm.AUTO_SELECT.value
     numbers = tf.raw_ops.StatelessRandomUniformV2(shape=tf.stack(shape), key=key, counter=counter, alg=algorithm)
@@ -112,19 +113,21 @@ def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, least: float, most: float)
 
 
 def _exact(numbers: tf.Tensor) -> tf.Tensor:
-    """For functions such as `exp` and `cos`, whose last bit in float32 depends on how many numbers there are beside one: on the part
-    of a batch that a host has. Their float64, rounded, is the same for all.
+    """Casts to float64, for functions such as `exp` and `cos`.
+
+    The last bit of their float32 results depends on the number of values, and thus on the number of hosts. Rounded
+    float64 results do not.
     """
     return tf.cast(numbers, tf.float64)
 
 
 class ColorChanges(NamedTuple):
-    """How the colours of each image of a batch change; `colors` says what the numbers mean.
+    """Color changes of each image of a batch; `colors` defines them.
 
     Attributes:
-        brightness, saturation: The factors of brightness and of saturation, float32 [batch].
-        angle: The angle by which hues turn, float32 [batch], in radians.
-        contrast: The factors of contrast, float32 [batch]; None: all 1, and no mean is computed.
+        brightness, saturation: The factors of brightness and saturation, float32 [batch].
+        angle: The rotation of hues in radians, float32 [batch].
+        contrast: The factors of contrast, float32 [batch]; None: 1 for all images, without computing means.
     """
 
     brightness: tf.Tensor
@@ -134,17 +137,17 @@ class ColorChanges(NamedTuple):
 
 
 def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None) -> tf.Tensor:
-    """Changes the colours of each image at random.
+    """Changes the colors of each image at random.
 
     Args:
-        images: The images, uint8 [batch, height, width, channels], 3 (RGB) or 1 (grey, which has no saturation and no hue); height and
-            width known.
-        augmentation: The options that say how much they vary; nothing is computed where they do not.
-        seed: The seed, int64 or int32 [2]; the same seed, the same changes, whatever was drawn from it for views.
-        rows: The rows of the batch that these images are; None: the first ones.
+        images: The images, uint8 [batch, height, width, channels], with known height and width. Channels are 3 (RGB) or
+            1 (grayscale, without saturation and hue).
+        augmentation: The augmentation options. Without color changes, nothing is computed.
+        seed: The seed, int64 or int32 [2]. Equal seeds give equal changes, independently of crops and flips.
+        rows: The indices of these images in the global batch; None: the first ones.
 
     Returns:
-        uint8, of the same shape; rounded, and clipped once, after all changes.
+        The changed images, uint8 of the same shape, rounded and clipped once after all changes.
     """
     if not augmentation.jitters:
         return images
@@ -152,7 +155,7 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
 
 
 def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None) -> ColorChanges:
-    """A random change for each image; a kind of change is the same whichever others there are."""
+    """Draws a random color change for each image. Each kind of change is independent of the other options."""
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(_COLORS, seed.dtype))
     draws = _draw(num_images, (4,), seed, rows, -1.0, 1.0)
     brightness, contrast, saturation, turn = tf.unstack(draws, axis=1)
@@ -165,14 +168,14 @@ def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Te
 
 
 def change_colors(images: tf.Tensor, changes: ColorChanges) -> tf.Tensor:
-    """Changes each image as it is said, in one multiplication for all four.
+    """Applies color changes to images, with one matrix multiplication.
 
     Args:
-        images: uint8 [batch, height, width, 3 or 1]; height and width known.
-        changes: One for each image.
+        images: The images, uint8 [batch, height, width, 3 or 1], with known height and width.
+        changes: The changes of each image.
 
     Returns:
-        uint8, of the same shape.
+        The changed images, uint8 of the same shape.
 
     Raises:
         ValueError: The images have another number of channels.
@@ -192,13 +195,13 @@ def change_colors(images: tf.Tensor, changes: ColorChanges) -> tf.Tensor:
     offset = 0.5  # rounds
     if changes.contrast is not None:
         contrast = changes.contrast[:, tf.newaxis, tf.newaxis]
-        # Of integers, which are added up without rounding, in whatever order: float32 has room for a column, float64 for an image.
+        # Sums of integers are exact in any order: float32 suffices for a column, float64 for an image.
         sums = tf.reduce_sum(tf.reshape(pixels, (-1, height, width * channels)), axis=1)
         sums = tf.reduce_sum(tf.reshape(_exact(sums), (-1, width, channels)), axis=1)
         mean_luma = tf.cast(tf.reduce_sum(sums * luma, axis=1) / (height * width), tf.float32)  # [batch]
         offset += brightness * (1 - contrast) * mean_luma[:, tf.newaxis, tf.newaxis]
         matrix *= contrast
-    # [batch, group, channels, group, channels]: the same for each pixel of a group, and nothing from one to another
+    # [batch, group, channels, group, channels]: block diagonal, with the same matrix for each pixel of a group
     matrices = tf.eye(group)[:, tf.newaxis, :, tf.newaxis] * matrix[:, tf.newaxis, :, tf.newaxis]
     changed = tf.matmul(pixels, tf.reshape(matrices, (-1, *[group * channels] * 2))) + offset
     return tf.reshape(tf.cast(tf.clip_by_value(changed, 0, 255), tf.uint8), tf.shape(images))
