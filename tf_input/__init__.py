@@ -1,4 +1,4 @@
-"""Reads what `recordmill prepare` wrote, and feeds it to Keras.
+"""Reads datasets that `recordmill prepare` wrote, and feeds them to Keras.
 
     import tf_input
 
@@ -6,33 +6,33 @@
     train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
     model.fit(train, epochs=10)
 
-The rooms, of which each says in its `__init__` what comes in and what goes out:
+Modules and subpackages (the `__init__` of each subpackage describes its inputs and outputs):
 
     dataset_format             the contract with the writer: names, manifest, index
-    record_layouts first_records    what TFRecords that others wrote mean, and how that is found, for writer and reader
-    dataset batches            open; what is asked of a data set; what it returns
-    dataset_files overview     what lies in its folder, and is known from there; that at a glance
-    split_reader               how one of its splits is read
-    mixture                    several data sets in one stream of batches
-    decoders random_access     which features a split is read for; flowers["train"][17]
-    predictions batch_examples    what a model says of a split; which examples a past batch had
-    read_config options        how a split is read, and that as options of functions
-    training serving foreign benchmark inspection    around a model; in one with it; others' records; how fast; what is there
+    record_layouts first_records    layouts of TFRecords from other tools, and how they are detected
+    dataset batches            `open`, the dataset class, and the batches that it returns
+    dataset_files overview     the files of a dataset, and its summary for `print` and notebooks
+    split_reader               reads one split
+    mixture                    reads several datasets in one stream of batches
+    decoders random_access     the decoder of a split, and access to single examples: flowers["train"][17]
+    predictions batch_examples    a model's predictions for a split, and the examples of a past batch
+    read_config options        options of reading, and their use as keyword arguments
+    training serving foreign benchmark inspection    checkpoints, export, other tools' TFRecords, throughput, contents
     selection                  which examples are read, and how often
-    pipeline                   the tf.data ladder
-    transform                  what `recordmill analyze` wrote
-    decoding                   serialized examples -> tensors
-    storage                    ranges of files, wherever these lie, and records in them
-    epochs                     which record is at which place of an epoch, and which host reads it
-    cores forks quiet          how many cores there are; processes in which nothing can be read; TensorFlow in a command
+    pipeline                   the tf.data input pipeline
+    transform                  the preprocessing graph that `recordmill analyze` wrote
+    decoding                   from serialized examples to tensors
+    storage                    byte ranges of local and remote files, and the records in them
+    epochs                     the order of records in an epoch, and the share of each host
+    cores forks quiet          the number of cores, checks after a fork, and TensorFlow without log output
 
-Names are loaded when they are first used: `tf_input.dataset_format` alone needs neither TensorFlow nor NumPy.
+Names are imported on first use. `tf_input.dataset_format` needs neither TensorFlow nor NumPy.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with `_HOMES`
+if TYPE_CHECKING:  # for type checkers and editors; a test compares these imports with `_HOMES`
     from tf_input.dataset import PreparedDataset, open
     from tf_input.decoding.layers import augmentation_layer
     from tf_input.decoding.raw_images import decode_images
@@ -90,7 +90,7 @@ def _load(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     if name == "__version__":
-        metadata = importlib.import_module("importlib.metadata")  # takes a while to load, and few ask
+        metadata = importlib.import_module("importlib.metadata")  # slow to import and rarely needed
         try:
             return metadata.version("recordmill")
         except metadata.PackageNotFoundError:
@@ -102,5 +102,5 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-if not TYPE_CHECKING:  # for a type checker, a module that has it has every name there is
+if not TYPE_CHECKING:  # With `__getattr__`, a type checker would accept any name.
     __getattr__ = _load

@@ -1,4 +1,4 @@
-"""What `PreparedDataset.batches` and `as_numpy` return, and those of a mix."""
+"""The return values of `batches` and `as_numpy`, of datasets and mixtures."""
 
 import dataclasses
 import functools
@@ -15,16 +15,16 @@ from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 
-_MAX_PASSES = 1 << 31  # of which the batches can be counted
+_MAX_PASSES = 1 << 31  # the batches of at most this many iterations can be counted
 
 
 class Reading(NamedTuple):
-    """The data set, the split and the options that batches were made of, which `export_serving` needs: their attribute `reading`.
+    """The origin of batches: dataset, split and options. Batches have it as attribute `reading`, for `export_serving`.
 
     Attributes:
-        dataset: The data set, a `PreparedDataset`; or a mix of several, a `Mixture`.
-        split: The name of the split; None for a mix.
-        config: The options with which it is read.
+        dataset: The dataset, a `PreparedDataset` or a `Mixture`.
+        split: The name of the split; None for a mixture.
+        config: The options of reading.
     """
 
     dataset: Any
@@ -33,17 +33,18 @@ class Reading(NamedTuple):
 
 
 def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.data.Dataset:
-    """The batches of a plan.
+    """Returns the batches of a plan.
 
     Args:
-        plan: The plan, which says what records make up each batch.
-        identity: The facts that the batches depend on; see `Position`.
+        plan: The plan, which defines the records of each batch.
+        identity: The facts that determine the batches; see `Position`. None without a seed.
 
     Returns:
-        The batches, with the attributes `position`, and `read_passes`: from a number of passes, or None for no end, to their batches.
+        The batches, with the attributes `position` and `read_passes`. `read_passes` is a function from a number of
+        epochs, or None for endless reading, to the batches of these epochs.
     """
     position = Position(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
-    # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
+    # Each host already reads only its own part, so `tf.distribute` must not shard the dataset again.
     sharding = tf.data.Options()
     sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
 
@@ -56,17 +57,17 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
 
 
 def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dataset:
-    """Returns the same data set, which says what it is; taken along to a process where it can't be read, it says that.
+    """Returns the same dataset with a descriptive `repr` and a check for forked processes, as a `Batches` object.
 
     Args:
-        data: The data set, whose elements are batches.
-        name: The name of what is read, for its `repr`.
+        data: A dataset whose elements are batches.
+        name: The name of the source, for `repr`.
         batch_size: The number of examples in a batch.
     """
-    data.__class__ = _batches_type(type(data))  # a data set around it would not have its attributes, such as `position`
+    data.__class__ = _batches_type(type(data))  # a wrapper dataset would lack attributes such as `position`
     count = tf.get_static_value(data.cardinality())
     unknown = {None: "an unknown number of", tf.data.UNKNOWN_CARDINALITY: "an unknown number of", tf.data.INFINITE_CARDINALITY: "endless"}
-    # Now, as nothing can be computed after a fork.
+    # Computed now, because TensorFlow can't run after a fork.
     data.title = f"{name}: {unknown.get(count) or format(count, ',')} {'batch' if count == 1 else 'batches'} of {batch_size}"
     data.as_batches = functools.partial(as_batches, name=name, batch_size=batch_size)
     return data
@@ -75,15 +76,16 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dat
 @functools.cache
 def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Batches(plain):
-        """The batches of a split, or of a mix; a `tf.data.Dataset`, with all that has.
+        """The batches of a split, or of a mixture; a `tf.data.Dataset` with all of its methods.
 
-        Each pass over it is an epoch, or what is left of one, and `len` counts its batches.
+        Each iteration over it is one epoch, or the rest of one. `len` is the number of batches in an iteration.
 
         Attributes:
-            position: Where the next pass begins, for `BackupAndRestore` and `Backup`; `position.go_to(epoch, step)` says another place.
-            reading: The data set, the split and the config that it was made of, for `export_serving`.
+            position: Where the next iteration begins. `BackupAndRestore` and `Backup` use it. Call
+                `position.go_to(epoch, step)` to change it.
+            reading: The dataset, the split and the options from which the batches were made, for `export_serving`.
 
-        Batches that a tf.data service reads, that `repeat` returns, or of TFRecords that others wrote have no `position`.
+        `position` does not exist for batches from a tf.data service, from `repeat`, or from TFRecords of other tools.
         """
 
         def __iter__(self) -> Iterator[Any]:
@@ -91,7 +93,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return super().__iter__()
 
         def __reduce__(self) -> tuple[Any, ...]:
-            """Pickled as the dataset and the options; another process reads the same batches from the same position on."""
+            """Pickles dataset, options and position. The copy reads the same batches from the same position."""
             reading, position = getattr(self, "reading", None), getattr(self, "position", None)
             if reading is None or position is None:
                 raise TypeError(f"{self.title}: these batches can't be pickled. Call `batches` in the process that reads them")
@@ -101,13 +103,13 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return f"<{self.title}, element_spec={self.element_spec}>"
 
         def map(self, map_func: Callable[..., Any], *arguments: Any, **options: Any) -> tf.data.Dataset:
-            """As `tf.data.Dataset.map`; remembered for `export_serving` and `predict`, as a model may be trained on the result."""
+            """Applies `tf.data.Dataset.map`, and remembers the function for `export_serving` and `predict`."""
             if hasattr(self, "reading"):
                 note_function("map", map_func, self)
             return super().map(map_func, *arguments, **options)
 
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
-            """As `tf.data.Dataset.repeat`; where there is an index, the next epoch is begun with while batches of the last are ahead."""
+            """Applies `tf.data.Dataset.repeat`. With an index, the next epoch is prefetched."""
             number = -1 if count is None else count
             if not hasattr(self, "read_passes") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
                 return super().repeat(count, name)
@@ -120,7 +122,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
 
 
 def _read_again(reading: Reading, place: tuple[int, int]) -> tf.data.Dataset:
-    """Makes the same batches again, of which the next pass begins at an epoch and step."""
+    """Creates the same batches again, with the next iteration at an epoch and step."""
     dataset, split, config = reading
     data = dataset.batches(config) if split is None else dataset.batches(split, config)
     data.position.go_to(*place)
@@ -128,11 +130,11 @@ def _read_again(reading: Reading, place: tuple[int, int]) -> tf.data.Dataset:
 
 
 def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) -> "NumpyBatches":
-    """Batches in NumPy arrays.
+    """Returns batches as NumPy arrays.
 
     Args:
-        read: A function from a config to what `batches` returns.
-        config: How it is read: after what is left of an epoch come whole ones.
+        read: A function from a config to the return value of `batches`.
+        config: The options of reading. With `start_step`, the rest of the first epoch is followed by whole epochs.
     """
     if not config.start_step:
         return NumpyBatches(read(config))
@@ -141,14 +143,14 @@ def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) 
 
 
 class NumpyBatches:
-    """Batches in NumPy arrays; `as_numpy` of a data set or a mix makes it.
+    """Batches of NumPy arrays; the return value of `as_numpy`.
 
     Attributes:
-        reading: The data set, the split and the options, as the attribute of what `batches` returns has them.
+        reading: The dataset, the split and the options, like the attribute `reading` of `batches`.
 
     Args:
         first: The batches that `batches` returned.
-        rest: The batches from the next epoch on, where `first` is what is left of an epoch; None: `first` has whole epochs.
+        rest: The batches of the following epochs if `first` is the rest of an epoch; None if `first` has whole epochs.
     """
 
     def __init__(self, first: tf.data.Dataset, rest: tf.data.Dataset | None = None) -> None:
@@ -161,11 +163,11 @@ class NumpyBatches:
         return self._first if self._rest is None or self._first.position.next == self._begin else self._rest
 
     def __len__(self) -> int:
-        """Batches of the next pass: of what is left of an epoch, or of a whole one."""
+        """Returns the number of batches in the next iteration, which may be the rest of an epoch."""
         return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch: once it has come to its end, the next pass is the next one. Any number of threads may share the iterator."""
+        """Iterates over one epoch. The next iteration is the next epoch. Threads may share the iterator."""
         return self._data.as_numpy_iterator()
 
     def __repr__(self) -> str:

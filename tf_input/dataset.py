@@ -1,4 +1,4 @@
-"""A data set that was prepared, and what feeds it to Keras: `open`, PreparedDataset."""
+"""The dataset class, PreparedDataset, and `open`, which returns it."""
 
 import collections
 import functools
@@ -39,47 +39,47 @@ if TYPE_CHECKING:
     import keras
 
 
-_NUM_MAPPED = 4  # functions of batches that are remembered
+_NUM_MAPPED = 4  # remembered functions of batches
 
 
 class PreparedDataset(Mapping[str, Examples]):
-    """A data set: a mapping of the names of splits to their examples; `tf_input.open` makes it.
+    """A dataset: a mapping from split names to examples. Use `tf_input.open` to create it.
 
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17], flowers["train"]["ant/17.jpg"]
 
     Attributes:
-        directory: The place of the data set: a pathlib.Path, or a string if it is a URL.
+        directory: The directory of the dataset, a pathlib.Path; a string if it is a URL.
         manifest: The contents of `manifest.json`.
-        fold: The (number of folds, number of the one that is the split `validation`); None: it is read with the splits that it has.
-        files: The files of the data set.
-        mapped: The last calls of `map` on its batches, and the last batches with `map_example` or `map_batch`.
+        fold: The pair (number of folds, index of the validation fold) that was passed to `open`; None without it.
+        files: The files of the dataset, a `DatasetFiles`.
+        mapped: The most recent functions applied to its batches by `map`, `map_example` or `map_batch`, at most four.
     """
 
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: Files, fold: Fold | None = None) -> None:
         self.files = files = DatasetFiles(directory, manifest, source, fold)
         self.directory, self.manifest, self.fold = files.directory, manifest, fold
-        # TensorFlow never lets go of what a generator calls, which opens files again should anybody still read on.
+        # TensorFlow keeps a reference to each generator function. If reading continues, the files are opened again.
         weakref.finalize(self, files.store.close).atexit = False
         self.mapped: collections.deque[MappedBatches] = collections.deque(maxlen=_NUM_MAPPED)
         self._readers: dict[str, SplitReader] = {}
         self._examples: dict[str, Examples] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process opens the same data set, and counts what it skips itself."""
+        """Pickles the arguments of the dataset. The copy opens the same files and counts skipped records from 0."""
         return PreparedDataset, (self.directory, self.manifest, self.files.source, self.fold)
 
     def __len__(self) -> int:
-        """The number of splits."""
+        """Returns the number of splits."""
         return len(self.manifest.splits)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the splits."""
+        """Iterates over the names of the splits."""
         return iter(self.manifest.splits)
 
     def __contains__(self, split: object) -> bool:
         return isinstance(split, str) and split in self.manifest.splits
 
-    # Two that lie at different places may be read differently, so that one data set is equal to itself alone.
+    # Two datasets in different directories may be read differently, so equality is identity.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -90,7 +90,7 @@ class PreparedDataset(Mapping[str, Examples]):
         return overview.text(self.manifest, self.directory)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Returns the HTML summary that notebooks show."""
         return overview.html_text(self.manifest, self.directory)
 
     @property
@@ -100,60 +100,70 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Class names of `label`, or else of the objects; a label is a position in it. Empty where there are none."""
+        """The class names of `label`, or else of `objects`, indexed by label. Empty if there are no class names."""
         return self.manifest.label_names
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What each example has, by name: kind, shape, and the class names of class labels."""
+        """The features of each example by name: kind, dtype, shape, and the class names of class labels."""
         return self.manifest.features
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What a model is to predict: names of features, and `objects` for all that begin with `objects/`."""
+        """The names of the target features. `objects` stands for all features whose names begin with `objects/`."""
         return self.manifest.targets
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """What `statistics.json` says, of the splits that are read; OSError or ValueError if it can't be read."""
+        """The contents of `statistics.json` for the splits that are read.
+
+        Raises:
+            OSError, ValueError: The file can't be read, or does not belong to the dataset.
+        """
         return self.files.statistics
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown, or there are none."""
+        """The (height, width) in pixels that all images share. None if sizes differ or are unknown."""
         return self.files.image_size()
 
     @property
     def channels(self) -> int | None:
-        """The number of channels of images in batches, where nobody asks for another: 1 where all are grey, else 3; None without images."""
+        """The default number of image channels: 1 if all images are grayscale, else 3. None without images."""
         return self.files.channels
 
     @property
     def cache(self) -> pathlib.Path | None:
-        """The folder in which its blocks are kept, if they are."""
+        """The local folder in which file blocks are cached; None without a cache."""
         return self.files.cache
 
     @property
     def skipped(self) -> DamagedRecords:
-        """Damaged records that were left out, with `on_error="skip"`: how many by `len`, or one by one."""
+        """The corrupt records that `on_error="skip"` left out. `len` counts them, and iteration lists them."""
         return self.files.store.skipped
 
     def num_examples(self, split: str) -> int:
-        """Examples in a split; ValueError if there is no such split."""
+        """Returns the number of examples in a split.
+
+        Raises:
+            ValueError: The split does not exist.
+        """
         return self.split_reader(split).num_examples
 
     def __getitem__(self, split: str) -> Examples:
-        """The examples of a split one by one, by their numbers or keys: `flowers["train"][17]`, `flowers["train"]["ant/17.jpg"]`.
+        """Returns the examples of a split, for access by index or key.
+
+            flowers["train"][17], flowers["train"]["ant/17.jpg"]
 
         Raises:
             FileNotFoundError: A shard is missing.
-            KeyError: There is no such split.
+            KeyError: The split does not exist.
             OSError: A shard can't be read.
-            ValueError: A shard is damaged.
+            ValueError: A shard is corrupt.
         """
         if split not in self:
             raise KeyError(self._unknown(split))
-        if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
+        if split not in self._examples:  # a loop over `flowers["train"][17]` opens the shards once
             of_split = self.split_reader(split)
             records = of_split.open_records(ReadConfig(1))
             origin = _reopen_reader, (split, pickle.dumps(self))
@@ -168,13 +178,19 @@ class PreparedDataset(Mapping[str, Examples]):
     def keys(self, split: str) -> np.ndarray: ...
 
     def keys(self, split: str | None = None) -> KeysView[str] | np.ndarray:
-        """The names of the splits; or the keys of a split's examples, in the order of its shards: str [n], as objects.
+        """Returns the names of the splits or, given a split, the keys of its examples in shard order.
 
             flowers.keys("train")[17] == flowers["train"][17]["key"]
 
+        Args:
+            split: The name of a split. Default: None, which returns the names of all splits.
+
+        Returns:
+            A view of the split names; with `split`, an object array of str [num_examples].
+
         Raises:
-            ImportError: pyarrow is missing, which reads them in the catalog.
-            OSError, ValueError: There is no such split, or no catalog, or it can't be read.
+            ImportError: pyarrow, which reads the catalog, is missing.
+            OSError, ValueError: The split does not exist, or its catalog is missing or can't be read.
         """
         if split is None:
             return super().keys()
@@ -186,31 +202,32 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def transform(self) -> TransformInfo:
-        """What `recordmill analyze` found, and what its graph gives: schema, targets, mean and variance of channels.
+        """The results of `recordmill analyze`: output features, targets, and the mean and variance of each channel.
 
         Raises:
-            FileNotFoundError: It has not been run.
-            OSError: What it wrote can't be read.
-            ValueError: It is damaged, or of another version of the data set.
+            FileNotFoundError: `recordmill analyze` has not been run.
+            OSError: The results can't be read.
+            ValueError: The results are corrupt, or belong to another version of the dataset.
         """
         return self.files.transform.info
 
     def class_weight(self, split: str | None = None, target: str | None = None) -> dict[int, float]:
-        """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
+        """Returns balanced class weights for `model.fit(class_weight=...)`: all classes have the same total weight.
 
-        Keras takes them for one target only, and without weights of examples: read a set with a feature `weight` with
-        `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
+        Keras accepts them only for a single target, and not together with example weights. If the dataset has a feature
+        `weight`, pass `use_weights=False` to `batches`. Alternatively, use the option `class_weight` of `batches`,
+        which has neither limit.
 
         Args:
-            split: The split whose classes are counted; None: the training split.
-            target: A target that is one class label; None: the only target.
+            split: The split whose classes are counted. Default: None, the training split.
+            target: A target with one class label. Default: None, the only target.
 
         Returns:
-            Label -> num_examples / (num_classes * examples of the class), over the classes that occur in the split; 0 for
-            the others.
+            A dictionary {label: num_examples / (num_classes * examples of the class)}. `num_classes` counts the classes
+            that occur in the split. Other classes have weight 0.
 
         Raises:
-            ValueError: There is no such split, or the target is not one class label.
+            ValueError: The split does not exist, or the target does not have exactly one class label.
         """
         split = training_split(self.splits) if split is None else self.split_reader(split).split
         targets = self.targets if target is None else (target,)
@@ -224,18 +241,19 @@ class PreparedDataset(Mapping[str, Examples]):
         return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
 
     def normalization_layer(self, split: str | None = None, *, channels: int | None = None) -> "keras.layers.Normalization":
-        """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
+        """Returns a Keras layer that normalizes each channel to mean 0 and variance 1.
 
             model = keras.Sequential([flowers.normalization_layer(), ...])
 
         Args:
-            split: The name of the split; None: the training split.
-            channels: The number of channels of images in batches; None: as many as `batches` gives.
+            split: The split whose mean and variance are used. Default: None, the training split.
+            channels: The number of channels of images in batches. Default: None, the same default as in `batches`.
 
         Raises:
-            ValueError: There is no such split, or nothing is known of its pixels, or of them in so many channels.
+            ValueError: The split does not exist, or there are no pixel statistics for it or for this number of
+                channels.
         """
-        from tf_input.decoding import layers  # Keras is for those who train with it
+        from tf_input.decoding import layers  # imported late, because reading does not need Keras
 
         split = training_split(self.splits) if split is None else self.split_reader(split).split
         if IMAGE not in self.features:
@@ -244,61 +262,70 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @named_options(ReadConfig)
     def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
-        """Reads a split in batches, for `model.fit`, `evaluate` and `predict`.
+        """Returns the batches of a split as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
 
-        Each pass over it is one epoch, with every example exactly once (except for a remainder that is dropped), and the next pass
-        is the next epoch. A pass counts once its second batch is requested, even if it ends early, as in `fit(train.take(10),
-        epochs=5)`. A look at one batch, as by `next(iter(train))` or `take(1)`, does not count, and iterators that begin together
-        read the same epoch. A `prefetch` behind this dataset requests more batches than its reader sees.
+        Each iteration over the dataset is one epoch. It contains every example exactly once, except for a dropped
+        remainder. The next iteration is the next epoch. An iteration counts as soon as its second batch is requested,
+        even if it ends early, as in `fit(train.take(10), epochs=5)`. Requesting a single batch, as in
+        `next(iter(train))` or `take(1)`, does not count. Iterators that start together read the same epoch. A later
+        `prefetch` requests batches ahead, which also count.
 
-        The cardinality is that of every pass, so no `steps_per_epoch` is needed, and an optimizer makes as many steps as there
-        are batches. With `start_step`, a pass is as long as the rest of the first epoch, and begins where the pass before ended.
-        A training of whole epochs continues with another dataset, or from the beginning with `BackupAndRestore`, which uses the
-        attribute `position`. `export_serving` uses another attribute, `reading`, to know the training data of a model.
+        The cardinality is known, so `fit` needs no `steps_per_epoch`. With `start_step`, each iteration is as long as
+        the rest of the first epoch, and starts where the previous iteration ended. To continue a training with whole
+        epochs, create another dataset, or use `BackupAndRestore` from the start.
 
-        Where there are several hosts, each reads its own part of every split; see `ReadConfig.hosts`.
+        The returned dataset has two more attributes. `BackupAndRestore` uses `position`. `export_serving` uses
+        `reading` to find the training data of a model.
+
+        With several hosts, each host reads its own part of every split; see `ReadConfig.hosts`.
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options with which it is read; None: the options that follow.
-            **options: The attributes of `ReadConfig`, which says what each means; `batch_size` has no default. Beside a `config` they
-                replace its own.
+            config: The options of reading. Default: None, only `options` are used.
+            **options: The attributes of `ReadConfig`, which describes them. `batch_size` is required unless it is in
+                `config`. Options override the attributes of `config`.
 
         Returns:
-            Batches of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too; with `keys=True` a pair of that
-            and the keys. `x` is the one of `inputs`, or all of them in a dictionary; `y` is the only target, or a dictionary of all. A
-            weight is float32 [batch], or [batch, 1, 1] for a mask or a map, as Keras wants it, or [batch, height, width] where a mask's
-            classes have weights; a dictionary of both where such a target is among others. Each feature is, by its kind:
+            Batches of `x`, `(x, y)` with targets, or `(x, y, weight)` with weights. With `keys=True`, pairs of that
+            batch and the keys, string [batch]. `x` and `y` are single tensors, or dictionaries by name if there are
+            several inputs or targets. A weight is float32 [batch]. For a mask or dense target, it is [batch, 1, 1], as
+            Keras needs, or [batch, height, width] with class weights. If such a target is one of several, weights are a
+            dictionary. Features have these shapes and dtypes:
 
-            - `image`: uint8 [batch, height, width, 3], RGB, or with one channel where all images are grey; `channels` says otherwise. Where
-              images keep 16 bits (`--keep_depth`), uint16. Of several images in an example each in its own size, all in as many channels.
-            - `pixels`: uint8 [batch, height, width, channels], as stored, unless `channels` says otherwise.
-            - `tensor`: of its own dtype, [batch, *shape], exact. Of [height, width, channels] it is the image, or a map that lies over it,
-              as below; where what is seen is resized or mirrored, it is interpolated in float32, and rounded where it has no fractions.
-              Maps that differ in size have that of the images. Of any number of rows, a list of any length: see `ragged`.
-            - `class_label`: int64 [batch], or with `one_hot` float32 [batch, num_classes]; of any number of classes, float32 [batch,
-              num_classes], which is 1 for those that it has.
-            - `mask`: uint8 [batch, height, width, 1], or int32 where a value is above 255; it shows what its image shows.
-            - `float`: float32 [batch, *shape]. Of three dimensions it is a map that lies over its image, and shows what that does; of
-              two, it goes with whole images alone (`fit="stretch"`, no augmentation). An image that `recordmill transform` wrote is
-              such a map, and of the size that is asked for.
-            - `integer`: int64 [batch, *shape]; of the shape of such an image, with one channel, it shows what that does.
+            - `image`: uint8 [batch, height, width, 3] in RGB, or one channel if all images are grayscale; see
+              `channels`. Datasets prepared with `--keep_depth` have uint16 images. Several images per example may have
+              different sizes, but share the number of channels.
+            - `pixels`: uint8 [batch, height, width, channels], with the stored channels unless `channels` is set.
+            - `tensor`: [batch, *shape], with its own dtype and exact values. A tensor [height, width, channels] is the
+              image, or a dense target, which is cropped like its image. Resized or flipped values are interpolated in
+              float32, and rounded for integer dtypes. Dense targets of varying size are resized to the size of the
+              images. A tensor with a varying number of rows is a variable-length list; see `ragged`.
+            - `class_label`: int64 [batch], or float32 [batch, num_classes] with `one_hot`. Features with any number of
+              classes are multi-hot, float32 [batch, num_classes].
+            - `mask`: uint8 [batch, height, width, 1], or int32 if values exceed 255. It is cropped like its image.
+            - `float`: float32 [batch, *shape]. A three-dimensional feature is a dense target, which is cropped like its
+              image. A two-dimensional feature requires whole images (`fit="stretch"`, no augmentation). An image from
+              `recordmill transform` is a dense target with the requested size.
+            - `integer`: int64 [batch, *shape]. With the shape of the image and one channel, it is cropped like the
+              image.
             - `text`: string [batch, *shape].
-            - any of the last three, where examples differ in how many values they have: [batch, n], filled up with 0 or empty texts to
-              the longest or to `max_length`; or otherwise, as `ragged` says.
-            - `objects`: a dictionary of `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1 of what the image shows;
-              `label`, int64 [batch, n]; `valid`, bool [batch, n]; and others that they have. Where an image has fewer than n, the
-              rest is 0, labels are -1, and `valid` is False. An object whose centre is not in view is left out.
+            - `float`, `integer` and `text` of variable length: [batch, n], padded with 0 or "" to the longest list or
+              to `max_length`; see `ragged`.
+            - `objects`: a dictionary of `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) as fractions of the
+              visible part of the image; `label`, int64 [batch, n]; `valid`, bool [batch, n]; and further features of
+              objects. Padding objects have boxes of 0, label -1 and `valid` False. Objects whose center is not visible
+              are dropped.
 
         Raises:
-            FileNotFoundError: A shard is missing, or there is no transform where `transform=True`.
+            FileNotFoundError: A shard is missing, or `transform=True` is set and the transform is missing.
             OSError: A shard can't be read.
-            RuntimeError: This process was forked after TensorFlow had run; also where the batches of another one are read there.
-            TypeError: There is no such option; the message says which was meant.
-            ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
-            tf.errors.InvalidArgumentError: A record is damaged, or can't be read. Raised then; it names shard, record and offset.
+            RuntimeError: The process was forked after TensorFlow had run. Iteration in such a process raises it too.
+            TypeError: An option does not exist; the message suggests a similar name.
+            ValueError: The split does not exist, an option has a wrong value, or a shard or an index is corrupt.
+            tf.errors.InvalidArgumentError: A record is corrupt or can't be read. Raised during iteration, with shard,
+                record and offset.
         """
         check_fork()
         of_split = self.split_reader(split)
@@ -318,23 +345,25 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @named_options(ReadConfig)
     def as_numpy(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
-        """Reads a split in batches of NumPy arrays, for loops.
+        """Returns the batches of a split as NumPy arrays, for training loops.
 
             train = flowers.as_numpy("train", batch_size=128, image_size=224, seed=0)
             for epoch in range(10):
-                for images, labels in train:  # ends with the epoch; the next loop is the next one
+                for images, labels in train:  # one epoch; the next loop reads the next epoch
                     ...
 
+        For Keras, use `batches` instead, or call `model.train_on_batch(images, labels)` in the loop. This method raises
+        the same errors as `batches`.
+
         Args:
-            split: The name of the split, one of `splits`; the errors are those of `batches`.
-            config: The options with which it is read; None: the options that follow.
-            **options: The attributes of `ReadConfig`, as `batches` takes them.
+            split: The name of the split, one of `splits`.
+            config: The options of reading. Default: None, only `options` are used.
+            **options: The attributes of `ReadConfig`, as in `batches`.
 
         Returns:
-            Something to iterate over any number of times; `len` counts the batches of the next pass. They are those of `batches`, in
-            as many epochs as there are passes. `iter(...)` is an iterator over one of them, which several threads may share. With
-            `start_step`, the first pass is the rest of its epoch, and those that follow are whole epochs. Keras is fed with
-            `batches`, or batch by batch: `model.train_on_batch(images, labels)`.
+            An iterable over the batches that `batches` returns. Each iteration is one epoch, and `len` is the number of
+            batches in the next one. Threads may share an iterator. With `start_step`, the first iteration is the rest
+            of its epoch, and the following iterations are whole epochs.
         """
         return as_numpy(functools.partial(self.batches, split), make_config(config, options))
 
@@ -358,39 +387,46 @@ class PreparedDataset(Mapping[str, Examples]):
         output: str | os.PathLike[str] | None = None,
         **options: Unpack[ReadOptions],
     ) -> dict[str, np.ndarray] | None:
-        """What a model predicts for each example of a split, once, in the order of its shards, beside the example's key.
+        """Returns or writes a model's prediction for each example of a split, once, in shard order, together with its
+        key.
 
             found = flowers.predict(model, "test", batch_size=128, image_size=224)
-            found["key"][found["predicted"] != found["label"]]  # the names of those that it takes for something else
+            found["key"][found["predicted"] != found["label"]]  # the keys of the misclassified examples
 
         Args:
-            model: A Keras model on any backend, or whatever else has a `predict_on_batch` or is a function of `x` (or of all of `inputs`
-                in a dictionary), in NumPy arrays; texts are tensors of TensorFlow.
+            model: A Keras model on any backend, an object with `predict_on_batch`, or a function. It is called with
+                `x`, or with a dictionary of all `inputs`, in NumPy arrays. Text features are TensorFlow tensors.
             split: The name of the split, one of `splits`.
-            config: The options with which it is read; images are seen as in `batches` with the same options.
-            output: The path of a local file that predictions are written to, `.parquet` or `.csv`, batch by batch, of which none is kept. A
-                file that is there is replaced, once all are written. None: they are returned.
-            **options: The attributes of `ReadConfig`, as `batches` takes them. What belongs to a training is refused: `augment`, `shuffle`,
-                weights, `start_epoch` and its like. `hosts=None`: all is read here; else each host predicts its own part.
+            config: The options of reading. Images are processed as in `batches` with the same options. Default: None.
+            output: The path of a local `.parquet` or `.csv` file. Predictions are written batch by batch, without
+                keeping them in memory. An existing file is replaced when all predictions are written. Default: None,
+                which returns the predictions.
+            **options: The attributes of `ReadConfig`, as in `batches`. Options for training are rejected, such as
+                `augment`, `shuffle`, weights and `start_epoch`. With `hosts=None`, this process reads all examples.
+                Otherwise, each host predicts its own part.
 
         Returns:
-            Arrays of n rows, by name; None where they are written:
+            Arrays with n rows, by name; None if `output` is set:
 
-            - `key`: str, as an object.
-            - `path`, and each feature that is one class label: where the image lay, and the name of its class; str or None. They are
-              from the catalog, which takes pyarrow to read; a data set that `recordmill transform` wrote has none.
-            - `predicted`: str, the name of the class with the highest score, if the only target is one class label and the model gives
-              [batch, num_classes], or [batch, 1] for the second of two classes (in logits or not, as the loss of the compiled model says);
-              None for a row with NaN. Of several outputs `predicted/NAME`, if a target of one class label has the output's name.
-            - `output`: [n, ...], what the model gives; texts are str, as objects. Of several outputs `output/NAME`. In a CSV file
-              `output/INDEX` for each number.
+            - `key`: str, as objects.
+            - `path` and each feature with one class label: the path of the image and the name of the class, as str or
+              None. They are read from the catalog, which requires pyarrow. Datasets from `recordmill transform` have no
+              catalog.
+            - `predicted`: the name of the class with the highest score, as str. It exists if the only target has one
+              class label and the model returns [batch, num_classes], or [batch, 1] for the second of two classes. In
+              the second case, the loss of the compiled model decides whether scores are logits. None for a row with
+              NaN. For several outputs, `predicted/NAME` if the output NAME is a target with one class label.
+            - `output`: the output of the model, [n, ...]. Strings are str, as objects. For several outputs,
+              `output/NAME`. A CSV file has a column `output/INDEX` for each number.
 
         Raises:
-            FileNotFoundError, OSError: As in `batches`; or `output` can't be written.
-            ImportError: The package that writes Parquet is missing.
-            TypeError: There is no such option, or the model can't be called.
-            ValueError: As in `batches`; or it is not known how to write `output`, or the model gives something else than rows.
-            tf.errors.InvalidArgumentError: A record is damaged, or can't be read.
+            FileNotFoundError, OSError: A file of the dataset can't be read, as in `batches`, or `output` can't be
+                written.
+            ImportError: A package that is needed to write Parquet is missing.
+            TypeError: An option does not exist, or the model can't be called.
+            ValueError: Like `batches`. Also, if the format of `output` is unknown, or the model does not return one row
+                per example.
+            tf.errors.InvalidArgumentError: A record is corrupt or can't be read.
         """
         config = predictions.prediction_config(make_config(config, options))
         predictions.check_output(model, output)
@@ -402,27 +438,29 @@ class PreparedDataset(Mapping[str, Examples]):
     def which(
         self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
     ) -> dict[str, np.ndarray]:
-        """Tells the examples that a batch of any epoch is made of, without a log of it: `recordmill which` on the command line.
+        """Returns the keys of the examples in a past batch without a log. The command is `recordmill which`.
 
             flowers.which("train", epoch=3, step=9_000, batch_size=128, image_size=224, augment=True, seed=0)["key"]
 
-        Their records are read, and none is decoded.
+        The records are read, but images are not decoded.
 
         Args:
             split: The name of the split, one of `splits`.
-            config: The options with which the training read it.
-            epoch: The epoch, from 0, as `start_epoch` counts.
-            step: The batch of the epoch, from 0, as `start_step` counts.
-            **options: The options of the training, as `batches` takes them. `hosts=None`: those of all hosts together.
+            config: The options of reading in the training. Default: None, only `options` are used.
+            epoch: The number of the epoch, from 0, as in `start_epoch`.
+            step: The number of the batch in the epoch, from 0, as in `start_step`.
+            **options: The attributes of `ReadConfig` in the training, as in `batches`. With `hosts=None`, examples of
+                all hosts are returned.
 
         Returns:
-            Arrays of str, as objects, in the order of the batch: `key`, and what else `predict` tells from the catalog.
+            Object arrays of str in batch order: `key`, and the columns that `predict` reads from the catalog.
 
         Raises:
             FileNotFoundError, OSError: A shard or a catalog can't be read.
-            RuntimeError: This process was forked after TensorFlow had run.
-            TypeError: There is no such option.
-            ValueError: There is no such split or batch, or an option has a wrong value; or a record, an index or a catalog is damaged.
+            RuntimeError: The process was forked after TensorFlow had run.
+            TypeError: An option does not exist.
+            ValueError: The split or the batch does not exist, an option has a wrong value, or a record, an index or a
+                catalog is corrupt.
         """
         check_fork()
         of_split = self.split_reader(split)
@@ -434,19 +472,31 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @named_options(ReadConfig)
     def example_spec(self, split: str | None = None, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
-        """What `batches` with the same arguments would give: the shapes and dtypes of `x`, `(x, y)` or `(x, y, weight)`.
+        """Returns the shapes and dtypes of the batches that `batches` returns with the same arguments.
 
-        No record is read for it. `split=None` is the training split.
+        No record is read.
+
+        Args:
+            split: The name of the split. Default: None, the training split.
+            config: The options of reading. Default: None, only `options` are used.
+            **options: The attributes of `ReadConfig`, as in `batches`.
+
+        Returns:
+            A nested structure of `tf.TensorSpec`, such as `(x, y)`.
         """
         of_split = self.split_reader(training_split(self.splits) if split is None else split)
         return of_split.example_spec(of_split.settle(make_config(config, options)))
 
     def split_reader(self, split: str) -> SplitReader:
-        """What reads a split; ValueError if there is no such split."""
+        """Returns the reader of a split.
+
+        Raises:
+            ValueError: The split does not exist.
+        """
         if split not in self:
             raise ValueError(self._unknown(split))
         if split not in self._readers:
-            self._readers.setdefault(split, SplitReader(self.files, split))  # another thread may have made it meanwhile
+            self._readers.setdefault(split, SplitReader(self.files, split))  # another thread may have added it
         return self._readers[split]
 
     def _unknown(self, split: object) -> str:
@@ -461,7 +511,7 @@ def open(
     cache_bytes: int | None = None,
     fold: tuple[int, int] | None = None,
 ) -> PreparedDataset:
-    """Opens a data set that `recordmill prepare` wrote.
+    """Opens a dataset that `recordmill prepare` wrote.
 
         tf_input.open("out/flowers")
         tf_input.open("gs://bucket/flowers")
@@ -469,26 +519,30 @@ def open(
         tf_input.open("out/scans", fold=(5, 0))
 
     Args:
-        directory: The place of the data set: a directory (`~` is one's home), or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or
-            any other that fsspec knows (`pip install 'recordmill[remote]'`). Keys and endpoints come from where each cloud's own tools look
-            for them; without any, public data are read.
-        cache_directory: The local directory where copies are kept: filled while the first epoch is read, and read from in those that
-            follow. All processes of a machine, and all data sets, may share it, and others' files in it stay. An exact order, which reads
-            records one by one, needs one where the data set is not on this machine, with room for the split beside what is in use;
-            what is read of other splits before the first epoch has ended takes room too.
-        cache_bytes: The number of bytes that may lie in the cache directory: where they are taken, those of data sets that nobody has open
-            go, the oldest first, and if there are none the rest is read without being kept. None: as many as the disk has room for, with a
-            twentieth of it left free.
-        fold: The (number of folds, number of one fold, from 0) of a data set that was prepared with `--folds N`: that fold is the split
-            `validation`, and all others together are the split `train`. None: each fold is a split by its own name.
+        directory: The directory of the dataset (`~` is expanded), or a URL with `gs://`, `s3://`, `az://`, `https://`
+            or another scheme that fsspec supports (`pip install 'recordmill[remote]'`). Credentials and endpoints are
+            taken from the default locations of each cloud's own tools. Without credentials, public data can be read.
+        cache_directory: A local directory for cached file blocks. They are written in the first epoch and read in later
+            epochs. Several processes and datasets may share the directory, and other files in it are not touched. Exact
+            shuffling of a remote dataset requires a cache with free space for the whole split. Data from other splits
+            that is read during the first epoch needs space too. Default: None, no cache.
+        cache_bytes: The size limit of the cache directory, in bytes. When it is reached, the oldest datasets that no
+            process has open are deleted. If there are none, further data is read without caching. Default: None, which
+            uses the free disk space except for 5 % of the disk.
+        fold: A pair (number of folds, index of the validation fold, from 0), for a dataset that was prepared with
+            `--folds N`. This fold becomes the split `validation`, and all others become the split `train`. Default:
+            None, each fold is a split with its own name.
+
+    Returns:
+        The dataset. Only its manifest is read.
 
     Raises:
-        FileNotFoundError: The directory is not a (finished) data set.
-        OSError: It can't be read, or the cache directory can't be written.
-        TypeError: There is no such option; the message says which was meant.
-        ValueError: The manifest is damaged or of another format version, it has no such folds, nobody knows the URL's scheme, or an
-            argument has a wrong value.
-        ImportError: A package is missing that reads the URL.
+        FileNotFoundError: The directory does not contain a finished dataset.
+        ImportError: A package for reading the URL is missing.
+        OSError: The dataset can't be read, or the cache directory can't be written.
+        TypeError: An option does not exist; the message suggests a similar name.
+        ValueError: The manifest is corrupt or has another format version, the dataset does not have these folds, the
+            URL scheme is unknown, or an argument has a wrong value.
     """
     for name, path in (("directory", directory), ("cache_directory", cache_directory)):
         if not isinstance(path, (str, os.PathLike)) and (path is not None or name == "directory"):
@@ -501,14 +555,14 @@ def open(
     directory = os.path.expanduser(directory)
     source, manifest, data = open_manifest(directory)
     if cache_directory is not None:
-        # By its content: what replaces a data set at its URL has another folder.
+        # The folder name contains a hash of the manifest, so a new dataset at the same URL gets another folder.
         folder = pathlib.Path(os.path.expanduser(cache_directory), f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}")
         source = CachedFiles(source, os.fspath(directory), folder, None if cache_bytes is None else int(cache_bytes))
     return PreparedDataset(directory, manifest if fold is None else choose_fold(manifest, fold), source, fold)
 
 
 def _is_bytes(value: Any) -> bool:
-    """Whether it is a number of bytes, also as a float, such as 200e9."""
+    """Returns whether a value is a positive number of bytes, including floats such as 200e9."""
     return isinstance(value, Real) and not isinstance(value, bool) and 1 <= value < math.inf
 
 
@@ -516,7 +570,7 @@ def _is_multi_label(feature: Feature | None) -> bool:
     return feature is not None and feature.kind == "class_label" and feature.is_ragged
 
 
-# Of this process: a worker may be sent examples with each of its tasks, and is not to open their data set each time.
+# A worker process may receive examples with each of its tasks, so it keeps the datasets that it opened.
 _reopen_once = functools.lru_cache(maxsize=8)(pickle.loads)
 
 

@@ -1,4 +1,4 @@
-"""Folds of a data set that was prepared with `--folds N`: one of them to validate with, all others together to train with."""
+"""Folds of a dataset that was prepared with `--folds N`: one validates, and the others train."""
 
 import dataclasses
 import math
@@ -14,21 +14,25 @@ Fold = tuple[int, int]
 
 
 def plain_fold(fold: Any) -> Fold:
-    """(how many folds there are, which is to validate with), in plain integers; ValueError where it is not that."""
+    """Returns (number of folds, index of the validation fold) in Python integers.
+
+    Raises:
+        ValueError: The value is not such a pair.
+    """
     if not is_one_of_several(fold):
         raise ValueError(f"fold={fold!r}: expected (number of folds, which one), such as (5, 0) to (5, 4)")
     return int(fold[0]), int(fold[1])
 
 
 def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
-    """The manifest as if it had the splits `train`, of all folds but one, and `validation`, which is that one, in place of its folds.
+    """Returns the manifest with the splits `train` and `validation` in place of the folds.
 
     Args:
-        manifest: The manifest of the data set.
-        fold: The (number of folds, the one to validate with, from 0).
+        manifest: The manifest of the dataset.
+        fold: The pair (number of folds, index of the validation fold, from 0).
 
     Raises:
-        ValueError: It has not so many folds.
+        ValueError: The dataset does not have exactly these folds.
     """
     names = fold_names(fold)
     others = {split: shards for split, shards in manifest.splits.items() if split not in names}
@@ -48,12 +52,12 @@ def has_folds(manifest: Manifest, fold: Fold | None) -> bool:
 
 
 def fold_names(fold: Fold) -> list[str]:
-    """The names of all folds."""
+    """Returns the split names of all folds: fold0, fold1 and so on."""
     return [f"fold{number}" for number in range(fold[0])]
 
 
 def choose_statistics(statistics: Mapping[str, Any], fold: Fold) -> dict[str, Any]:
-    """`statistics.json` as if it were of those splits. Nothing is known of the quality of the shuffle across folds."""
+    """Returns `statistics.json` for the splits `train` and `validation`, without shuffle quality for `train`."""
     splits, names = dict(statistics["splits"]), fold_names(fold)
     of_folds = [splits.pop(name) for name in names]
     validation = of_folds.pop(fold[1])
@@ -106,7 +110,7 @@ def _merge_tensors(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merge_moments(counts: list[int], moments: list[tuple[float, float]]) -> tuple[float, float]:
-    """Mean and variance of parts together, of so many values each."""
+    """Returns the mean and variance of combined parts, given the count, mean and variance of each part."""
     weights = [count / sum(counts) for count in counts]
     mean = sum(weight * of_part for weight, (of_part, _) in zip(weights, moments))
     return mean, sum(weight * (variance + (of_part - mean) ** 2) for weight, (of_part, variance) in zip(weights, moments))

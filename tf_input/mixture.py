@@ -1,4 +1,4 @@
-"""Several data sets in one stream of batches, each with its share: Mixture, and `mix`, which reads one."""
+"""Several datasets in one stream of batches with fixed proportions: `Mixture`, and `mix` for its batches."""
 
 import collections
 import contextlib
@@ -37,20 +37,20 @@ from tf_input.read_options import ReadOptions, make_config
 from tf_input.split_reader import SplitReader
 
 Stop = Literal["first", "all"] | int
-# A data set, or its directory; one of its splits; its share; options of its own.
+# (dataset or directory, split, proportion), optionally followed by options for this component.
 Part = (
     tuple[PreparedDataset | str | os.PathLike[str], str, float] | tuple[PreparedDataset | str | os.PathLike[str], str, float, ReadOptions]
 )
 
-_NAME = "the mix"  # in messages
-_PART = "part"  # of what `which` tells, the name of an example's part
-# Options that a part can't have of its own.
+_NAME = "the mix"  # for messages
+_PART = "part"  # key in the result of `which`: the component of each example
+# Options that apply to the whole mixture. A component can't override them.
 _OF_ALL = (
     *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "service", "class_weight"),
     *("memory_budget", "read_buffer", "map_example", "map_batch", "keys"),
 )
-_MAX_BATCHES = 1 << 40  # of an epoch: places in a mix are reckoned with in 64 bits
-_ROUNDED_ROWS = 16  # which numbers of examples that are decoded at a time are divided by
+_MAX_BATCHES = 1 << 40  # per epoch: indices in a mixture are 64-bit integers
+_ROUNDED_ROWS = 16  # numbers of examples that are decoded together are rounded up to a multiple of this
 _logger = logging.getLogger("tf_input")
 
 
@@ -74,60 +74,67 @@ def mix(
     class_names: Sequence[str] | None = None,
     **options: Unpack[ReadOptions],
 ) -> tf.data.Dataset:
-    """Batches of several data sets, or splits, of which each has its share: `Mixture(parts, ...).batches(...)`.
+    """Returns batches that mix several datasets in fixed proportions: `Mixture(parts, ...).batches(...)`.
 
         parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
         train = tf_input.mix(parts, batch_size=128, image_size=224, augment=True, seed=0)
         model = make_model(num_classes=len(train.class_names))
         model.fit(train, epochs=10)
 
+    `Mixture` describes epochs and proportions. The return value and the errors are those of `Mixture.batches`.
+
     Args:
-        parts: The data sets and their shares, as `Mixture` takes them, which says what an epoch is, and how shares are kept.
-        config: The options with which the mix is read, as `Mixture.batches` takes them; what is returned and the errors are its too.
-        stop: The end of an epoch, as `Mixture` takes it.
-        class_names: The class names in their order, as `Mixture` takes them.
-        **options: The attributes of `ReadConfig`, as `Mixture.batches` takes them.
+        parts: The components and their proportions, as in `Mixture`.
+        config: The options of reading, as in `Mixture.batches`. Default: None.
+        stop: The end of an epoch: "first", "all" or a number of batches, as in `Mixture`. Default: "first".
+        class_names: The class names in label order, as in `Mixture`. Default: None.
+        **options: The attributes of `ReadConfig`, as in `Mixture.batches`.
     """
     return Mixture(parts, stop=stop, class_names=class_names).batches(config, **options)
 
 
 @named_options()
 class Mixture:
-    """Several data sets, or splits of one, read as if they were one.
+    """A mixture of several datasets, or of splits of one dataset, which is read like a single dataset.
 
         parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
         mixture = tf_input.Mixture(parts, stop="all")
         mixture.batches(batch_size=128, image_size=224, augment=True, seed=0)
         tf_input.Sequence(mixture, batch_size=128, image_size=224, seed=0)
 
-    Shares are exact, not in expectation: of the batches of an epoch up to any, a part of two has its share of the examples to the nearest
-    one, and a part of up to four to within one. The parts' examples are spread over the rows of a batch, so that each host has its share
-    of each full batch too, and each replica nearly.
+    Proportions are exact, not only expected values. After any batch of an epoch, each of two components has contributed
+    its proportion of the examples, rounded to an integer. With up to four components, the difference is at most one
+    example. The examples of a component are spread over the slots of a batch. Therefore each host also gets the exact
+    proportions in full batches, and each replica nearly the exact proportions.
 
-    An epoch has the same number of batches each time. Each part goes on where it was: it has epochs of its own, in each of which
-    every example comes once, in an order of its own, and an epoch of the mix takes what comes next of each. So nothing is left out, and
-    nothing comes twice before all of its part has come. A batch depends on the seed, the epoch and the step alone, as that of a split
-    does; and one reader reads all parts.
+    All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once in
+    a new order. An epoch of the mixture continues each component where the previous epoch ended. Therefore no example
+    is left out, and none is repeated before its whole component has been read. As for a single split, a batch depends
+    only on the seed, the epoch and the step. One reader reads all components.
 
-    Images of different sizes become alike by `image_size`. Classes are told by their names: those of the first part keep their numbers,
-    and what others have beside these comes after them, in their order. Where one part has weights, examples of the others weigh 1.
+    `image_size` brings images to the same size. Classes are matched by name. The classes of the first component keep
+    their labels, and further classes follow in their order. If only some components have weights, examples of the
+    others have weight 1.
 
     Args:
-        parts: The parts by name: (data set or its directory, split, share), or with options of its own, (data set, split, share, {"where":
-            "width >= 64"}). Shares are to each other as these numbers are: 0.7 and 0.3, or 7 and 3. In proportion to the numbers of
-            examples, with `stop="all"`, an epoch has every example of all parts exactly once.
-        stop: The length of an epoch. "first": until the first part has been read once; "all": until each has been, at least once; or a
-            number of batches. In the first epoch, no example comes twice with "first", and every example comes with "all". In later epochs
-            this does not hold, as each part continues where it stopped, unless the lengths of the parts divide what an epoch has of them.
-        class_names: The class names of `label`, or else of the objects, in the order of their numbers, such as those of another mix; None:
-            those of the first part, and behind them what others have beside these.
+        parts: The components by name. Each is a tuple (dataset or directory, split, proportion), optionally followed by
+            a dictionary of options for this component, such as {"where": "width >= 64"}. Proportions are relative: 0.7
+            and 0.3 are equivalent to 7 and 3. If they are the numbers of examples and `stop` is "all", an epoch
+            contains each example of all components exactly once.
+        stop: The length of an epoch. "first": until the first component has been read once. "all": until every
+            component has been read at least once. An integer: this number of batches. In the first epoch, "first"
+            repeats no example and "all" omits no example. In later epochs this holds only if the length of each
+            component divides its number of examples per epoch, because components continue where they stopped. Default:
+            "first".
+        class_names: The class names of `label`, or else of `objects`, in label order, such as those of another mixture.
+            Default: None, the classes of the first component, followed by the further classes of the others.
 
     Attributes:
-        features: The features of the examples of all parts, by name; class labels have the class names of all.
+        features: The features that all components share, by name. Class labels have the class names of all components.
 
     Raises:
-        FileNotFoundError, OSError: A data set can't be opened.
-        ValueError: There is no part, or one is not as above.
+        FileNotFoundError, OSError: A dataset can't be opened.
+        ValueError: There are no components, or an argument has a wrong value.
     """
 
     def __init__(self, parts: Mapping[str, Part], *, stop: Stop = "first", class_names: Sequence[str] | None = None) -> None:
@@ -150,28 +157,29 @@ class Mixture:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Class names of `label`, or else of the objects; empty where there are none."""
+        """The class names of `label`, or else of `objects`, of all components. Empty if there are no class names."""
         found = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
         return found.label_names if found else ()
 
     @named_options(ReadConfig, without=("service",))
     def batches(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
-        """Reads all parts in batches, for `model.fit`, `evaluate` and `predict`.
+        """Returns batches of all components as a `tf.data.Dataset`, for `model.fit`, `evaluate` and `predict`.
 
         Args:
-            config: How they are read; None: as the options say.
-            **options: The attributes of `ReadConfig`, but for `service`. `read_buffer` and `memory_budget` are of all parts, in equal
-                parts; `class_weight` is of the classes of the mix, "balanced" by how often they come in it. What chooses examples
-                (`where`, `fold`, `subset`, `take`, `balance`) does so in each part.
+            config: The options of reading. Default: None, only `options` are used.
+            **options: The attributes of `ReadConfig`, except `service`. `read_buffer` and `memory_budget`, in bytes,
+                are divided equally among the components. `class_weight` refers to the classes of the mixture, and
+                "balanced" to their frequencies in it. The options that select examples (`where`, `fold`, `subset`,
+                `take`, `balance`) apply to each component.
 
         Returns:
-            What `PreparedDataset.batches` returns, with the attribute `position`; `class_names` is another. Within a batch, the order
-            of the examples is none in particular.
+            The return value of `PreparedDataset.batches`, with a further attribute `class_names`. The order of the
+            examples within a batch is unspecified.
 
         Raises:
-            TypeError: There is no such option; the message says which was meant.
-            ValueError: An option has a wrong value, or parts differ in what they give; the message says which part has what.
-                Otherwise as `PreparedDataset.batches`.
+            TypeError: An option does not exist; the message suggests a similar name.
+            ValueError: An option has a wrong value, or components have different features; the message lists them. All
+                other errors are those of `PreparedDataset.batches`.
         """
         check_fork()
         config = self.settle(make_config(config, options))
@@ -182,27 +190,29 @@ class Mixture:
 
     @named_options(ReadConfig, without=("service",))
     def as_numpy(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
-        """Reads all parts in batches of NumPy arrays, for loops: see `PreparedDataset.as_numpy`."""
+        """Returns batches of all components as NumPy arrays, for training loops; see `PreparedDataset.as_numpy`."""
         return as_numpy(self.batches, make_config(config, options))
 
     @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
     def which(self, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]) -> dict[str, np.ndarray]:
-        """Tells the examples that a batch of any epoch is made of, without a log of it; see `PreparedDataset.which`.
+        """Returns the keys of the examples in a past batch, without a log; see `PreparedDataset.which`.
 
             mixture.which(epoch=3, step=9_000, batch_size=128, image_size=224, seed=0)["key"]
 
         Args:
-            config: The options with which the training read the mix, as `batches` takes them.
-            epoch: The epoch, from 0.
-            step: The batch of the epoch, from 0.
-            **options: The options of the training, as `batches` takes them. `hosts=None`: those of all hosts together.
+            config: The options of reading in the training, as in `batches`. Default: None.
+            epoch: The number of the epoch, from 0.
+            step: The number of the batch in the epoch, from 0.
+            **options: The attributes of `ReadConfig` in the training, as in `batches`. With `hosts=None`, examples of
+                all hosts are returned.
 
         Returns:
-            Arrays of str, as objects, in the order of the batch: `part`, the name of the example's part, and what
-            `PreparedDataset.which` tells of it; None where another part's catalog alone tells that.
+            Object arrays of str in batch order: `part`, the name of the example's component, and the columns that
+                `PreparedDataset.which` returns. A column is None if the catalog of the example's component does not
+                have it.
 
         Raises:
-            ValueError: There is no such batch; otherwise as `batches`, and as `PreparedDataset.which`.
+            ValueError: The batch does not exist. All other errors are those of `batches` and `PreparedDataset.which`.
         """
         check_fork()
         config = self.settle(config_of_any(make_config(config, options)))
@@ -222,23 +232,27 @@ class Mixture:
 
     @named_options(ReadConfig, without=("service",))
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
-        """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
+        """Returns the shapes and dtypes of the batches that `batches` returns. No record is read."""
         config = self.settle(make_config(config, options))
-        self._spec(config)  # says whether parts are alike
+        self._spec(config)  # raises if the components differ
         sizes = [part.reader.num_chosen(self._config_of(name, config)) for name, part in self._parts.items()]
         return self._spec(config, self._share(config, sizes).has_padding)
 
     def split_reader(self, split: None) -> "Mixture":
-        """What reads it: as `PreparedDataset.split_reader`, with no split; ValueError if one is named."""
+        """Returns the mixture itself, as the counterpart of `PreparedDataset.split_reader`.
+
+        Raises:
+            ValueError: `split` is not None.
+        """
         if split is not None:
             raise ValueError(f"split={split!r}: expected None, as each part of a mix says its own")
         return self
 
     def settle(self, config: ReadConfig) -> ReadConfig:
-        """`config` with the `hosts` found out; see `SplitReader.settle`.
+        """Returns `config` with detected `hosts`; see `SplitReader.settle`.
 
         Raises:
-            ValueError: An option has no meaning for a mix.
+            ValueError: An option does not apply to a mixture.
         """
         if config.service is not None:
             raise ValueError(f"service={config.service!r}: expected None, as a service deals out the shards of one data set")
@@ -247,7 +261,7 @@ class Mixture:
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
     def identify(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
-        """What its batches depend on; see `position.identify_mix`."""
+        """Returns the facts that determine the batches; see `position.identify_mix`. None without a seed."""
         if config.seed is None:
             return None
         found = {
@@ -256,10 +270,10 @@ class Mixture:
         return identify_mix(found, config, plan.order.weights, self._stop, self.class_names)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
-        """How it is read, by `batches` and by `Sequence`; the errors are theirs. `holds` as in `SplitReader.plan`."""
+        """Returns the plan that `batches` and `Sequence` read. `holds` and errors are as in `SplitReader.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
         if not _surely_give_alike(self.batch_decoder(config, False).decoders):
-            self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # says whether parts are alike, before any is read
+            self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # raises if components differ
         for name, part in self._parts.items():
             with _naming(name):
                 own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
@@ -283,12 +297,12 @@ class Mixture:
         return MixedPlan(config, seed, order, share, tuple(parts), decoder)
 
     def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
-        """The rows of an epoch's batches that this host reads, of parts of these sizes."""
+        """Returns this host's part of the batches of an epoch, for components with these numbers of examples."""
         length = config.batch_size * self._stop if self._has_whole_batches else epoch_length(self._weights, sizes, self._stop)
         return make_share(_NAME, length, config, has_targets)
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
-        """What decodes batches, without reading any; `has_padding` as in `ExampleDecoder`."""
+        """Returns the decoder of batches, without reading any. `has_padding` is as in `ExampleDecoder`."""
         decoders = []
         for name, part in self._parts.items():
             with _naming(name):
@@ -311,7 +325,7 @@ class Mixture:
         return BatchDecoder(tuple(settled), tuple(self._parts), tuple(numbers), size)
 
     def _tell_of_objects(self, plans: Sequence[Plan], decoder: BatchDecoder) -> None:
-        """What not all parts know of objects is left out, and said."""
+        """Logs the features of objects that are dropped because not all components have them."""
         if OBJECTS not in (*plans[0].decoder.config.input_names, *plans[0].decoder.targets):
             return
         for name, plan, own in zip(self._parts, plans, decoder.decoders):
@@ -330,14 +344,14 @@ class Mixture:
         return config.drop_remainder or self._has_whole_batches
 
     def _most_rows(self, share: float, config: ReadConfig) -> int:
-        """At least as many as this host has of a part in any batch; 1: nobody knows, and as many as there are can be decoded in a loop."""
-        if _num_hosts(config) > 1 and not self._are_full(config):  # in which a last batch may be divided in any way
+        """Returns an upper bound of this host's examples of a component in a batch; 1 if there is no bound."""
+        if _num_hosts(config) > 1 and not self._are_full(config):  # a last batch may be divided in any way
             return 1
         most = (config.batch_size * share + len(self._parts)) / _num_hosts(config) + 2
         return min(config.batch_size // _num_hosts(config), math.ceil(most / _ROUNDED_ROWS) * _ROUNDED_ROWS)
 
     def _config_of(self, name: str, config: ReadConfig) -> ReadConfig:
-        """How a part is read, as far as it is read alone: in order, on one host, in batches as they come."""
+        """Returns the options for reading a component alone, on one host and from the first epoch."""
         if (shuffle := self._parts[name].options.get("shuffle", config.shuffle)) == "key":
             raise ValueError(f"shuffle={shuffle!r}: expected True, False, 'window' or 'exact' in a mix, whose parts take turns")
         num_parts = len(self._parts)
@@ -355,7 +369,7 @@ class Mixture:
         return ladder.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
 
     def _check_alike(self, decoders: Sequence[ExampleDecoder]) -> None:
-        """Raises ValueError where parts are asked for other features, or for some of other kinds."""
+        """Raises ValueError if components have different inputs or targets, or features of different kinds."""
         for option, found in (
             ("inputs", [decoder.config.input_names for decoder in decoders]),
             ("targets", [decoder.targets for decoder in decoders]),
@@ -371,7 +385,10 @@ class Mixture:
                 raise ValueError(f"{name}: {', '.join(there)}; expected the same of all parts")
 
     def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
-        """What all parts have, class labels with the class names of all; and for each part, of those whose numbers change, the new ones."""
+        """Returns the features that all components share, and for each component the new numbers of its class labels.
+
+        Class labels get the class names of all components. The second value contains only labels whose numbers change.
+        """
         united = {
             name: one
             for name, one in features[0].items()
@@ -396,7 +413,7 @@ class Mixture:
     def _count_classes(
         self, config: ReadConfig, decoders: Sequence[ExampleDecoder], features: Mapping[str, Feature]
     ) -> dict[str, Any] | None:
-        """How often classes come in the mix, as `statistics.json` has it of a split; None where classes are not those that were stored."""
+        """Returns class counts in the format of `statistics.json`; None if labels are not as stored."""
         counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         for (part, given), decoder, share in zip(self._parts.items(), decoders, self._shares):
             counting = dataclasses.replace(self._config_of(part, config), class_weight="balanced")
@@ -432,13 +449,13 @@ def _to_part(name: Any, given: Any) -> _Part:
     if unknown := [option for option in own if option not in known]:
         whose = "all parts have the same" if unknown[0] in _OF_ALL else f"there is no such option{meant(unknown[0], known)}"
         raise ValueError(f"{name}: {unknown[0]}={own[unknown[0]]!r}: {whose}")
-    # As it is written: 0.7 is seven tenths, and not the nearest fraction with a power of 2.
+    # From the decimal notation: 0.7 is 7/10, not the nearest binary fraction.
     return _Part(dataset, split, Fraction(str(share)), own)
 
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Says of which part an error is."""
+    """Adds the name of a component to errors."""
     try:
         yield
     except ValueError as error:
@@ -446,14 +463,14 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _kind(feature: Feature) -> str:
-    """The kind of a feature, for comparisons: images are pixels once they are decoded."""
+    """Returns the kind of a feature, for comparisons. Decoded images are equivalent to raw pixels."""
     if feature.kind == "class_label":
         return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)
     return "image" if feature.kind == "pixels" else feature.kind
 
 
 def _surely_give_alike(decoders: Sequence[ExampleDecoder]) -> bool:
-    """Whether the same is asked of parts that have the same features: to find out what they give takes a while."""
+    """Returns whether components have equal features and options. Comparing their output specs instead is slow."""
     asked = [
         (
             dataclasses.replace(one.config, where=None),
@@ -466,7 +483,7 @@ def _surely_give_alike(decoders: Sequence[ExampleDecoder]) -> bool:
 
 
 def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> dict[str, Feature]:
-    """A part's features with the class names of all parts, and without what only some parts know of objects."""
+    """Returns a component's features with the class names of the mixture, without object features it lacks."""
     return {
         name: dataclasses.replace(one, label_names=united[name].label_names) if name in united else one
         for name, one in features.items()

@@ -1,4 +1,4 @@
-"""What a model predicts for a split, beside the keys of its examples: `PreparedDataset.predict`."""
+"""Predictions of a model for a split, together with the keys of the examples: `PreparedDataset.predict`."""
 
 import collections.abc
 import contextlib
@@ -22,24 +22,24 @@ from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.packages import import_package
 
-# Options that vary examples, their order or their number, or say how they count.
+# Options for training: they change the examples, their order, their number or their weights.
 OF_TRAINING = (
     *("augment", "shuffle", "drop_remainder", "use_weights", "class_weight", "one_hot", "keys", "balance"),
     *("start_epoch", "start_step", "service"),
 )
 OUTPUT, PREDICTED = "output", "predicted"
-_NUM_CHECKED = 32  # examples of the first batch
+_NUM_CHECKED = 32  # number of examples of the first batch that are checked
 _logger = logging.getLogger("tf_input")
-_GROUP_BYTES = 32 << 20  # of a Parquet file that are written, and read, together
+_GROUP_BYTES = 32 << 20  # size of a Parquet row group
 
-Columns = dict[str, np.ndarray]  # by name, [n, ...] each
+Columns = dict[str, np.ndarray]  # name -> array [n, ...]
 
 
 def prediction_config(config: ReadConfig) -> ReadConfig:
-    """How a split is read of which each example is wanted once, in the order of the shards, with its key.
+    """Returns the options for reading each example of a split once, in shard order, with its key.
 
     Raises:
-        ValueError: An option says otherwise.
+        ValueError: An option conflicts with that.
     """
     for name in OF_TRAINING:
         value, default = getattr(config, name), getattr(ReadConfig, name)
@@ -51,14 +51,15 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
 def predict(
     model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog, dataset: Any = None
 ) -> Iterator[Columns]:
-    """Yields what `PreparedDataset.predict` returns, batch by batch.
+    """Yields the return value of `PreparedDataset.predict`, batch by batch.
 
     Args:
-        model: The model, as `PreparedDataset.predict` takes it.
-        batches: The batches of a split, in the order of its shards, with keys.
-        decoder: The decoder that made them.
+        model: The model, as in `PreparedDataset.predict`.
+        batches: The batches of a split in shard order, with keys.
+        decoder: The decoder of the batches.
         catalog: The catalog of the split.
-        dataset: The `PreparedDataset`, which remembers functions of its batches: the model may be trained on their results.
+        dataset: The `PreparedDataset`, which remembers functions that `map` applied to its batches. The model may have
+            been trained on the results.
     """
     call = getattr(model, "predict_on_batch", model)
     columns = catalog.row_columns()
@@ -77,7 +78,7 @@ def predict(
             if values.shape[1:] != shapes.setdefault(name, values.shape[1:]):
                 told = " and then ".join(str(list(shape)) for shape in (shapes[name], values.shape[1:]))
                 raise ValueError(f"{name}: {told} for each example; expected one shape: max_length=... pads lists alike")
-        is_example = keys.numpy() != b""  # and not what only fills up a batch
+        is_example = keys.numpy() != b""  # False for padding examples
         texts = [key.decode("utf-8", "backslashreplace") for key in keys.numpy()[is_example]]
         found = {KEY: np.array(texts, object)}
         known = [_find_row(key, rows, catalog) for key in texts] if columns else []
@@ -90,19 +91,19 @@ def predict(
 
 
 def collect(parts: Iterable[Columns]) -> Columns:
-    """All parts in one."""
+    """Concatenates the columns of all parts."""
     found = [*parts]
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
 
 def check_output(model: Any, output: str | os.PathLike[str] | None) -> None:
-    """Whether predictions can be made, and written there.
+    """Checks that the model can be called and that predictions can be written to `output`.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        FileNotFoundError: The folder of `output` does not exist.
         ImportError: The package that writes Parquet is missing.
-        TypeError: The model is none.
-        ValueError: It is known what to write by the name's end alone, and only to a local disk.
+        TypeError: The model can't be called.
+        ValueError: The output is not a local path that ends in .parquet or .csv.
     """
     if not callable(getattr(model, "predict_on_batch", model)):
         raise TypeError(f"model={model!r}: expected a Keras model, or a function of a batch")
@@ -118,11 +119,11 @@ def check_output(model: Any, output: str | os.PathLike[str] | None) -> None:
 
 
 def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
-    """Writes parts one after the other, under another name until all are there.
+    """Writes all parts to a temporary file, and renames it when it is complete.
 
     Raises:
         OSError: The file can't be written.
-        ValueError: A CSV file can't hold what an example is predicted.
+        ValueError: An output has too many dimensions for a CSV file.
     """
     path = pathlib.Path(output)
     unfinished = path.with_name(f"{path.name}.unfinished")
@@ -134,7 +135,7 @@ def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
 
 
 def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
-    """A column for each number. Texts are written as they are, be it that they look like a spreadsheet's formulas."""
+    """Writes one column per number. Strings are not escaped, even if a spreadsheet would read them as formulas."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         for place, part in enumerate(parts):
@@ -177,12 +178,12 @@ _WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
 
 
 def _plain(value: Any) -> Any:
-    """Numbers as NumPy has them, which a model on any backend takes; texts, which only TensorFlow knows, as they are."""
+    """Converts numeric tensors to NumPy arrays, which models on all backends accept. String tensors are unchanged."""
     return value.numpy() if isinstance(value, tf.Tensor) and value.dtype != tf.string else value
 
 
 def _find_row(key: str, rows: Iterator[tuple[str | None, ...]], catalog: Catalog) -> tuple[str | None, ...]:
-    """The next row with this key; those between are of examples that are not read."""
+    """Returns the next row with this key. Rows of examples that are not read are skipped."""
     for row in rows:
         if row[0] == key:
             return row
@@ -204,11 +205,11 @@ def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
 
 
 def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
-    """Warns if a Keras model was trained on inputs of another range, as far as its layers and calls of `map` tell."""
+    """Logs a warning if a Keras model was trained on another range of inputs, judging by layers and calls of `map`."""
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(model, keras.Model):
         return
-    from tf_input.model_inputs import RESCALED, describe_misfit, scales_itself  # with Keras, which a function as a model does without
+    from tf_input.model_inputs import RESCALED, describe_misfit, scales_itself  # imports Keras
 
     first = tf.nest.map_structure(lambda one: one[:_NUM_CHECKED], x)
     if reason := describe_misfit(model, first):
@@ -227,20 +228,23 @@ def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
 
 
 def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_first: bool) -> np.ndarray | None:
-    """The name of the predicted class for each row, or None for a row with NaN. Returns None if outputs are no scores of classes.
+    """Returns the predicted class name of each row, or None for a row with NaN.
 
     Args:
         model: The model.
         name: The name of the output.
         values: The output, [n, ...].
         names: The class names of the target; empty if there are none.
-        is_first: Whether this is the first batch, of which a warning is given.
+        is_first: Whether this is the first batch. A warning is logged only once.
+
+    Returns:
+        Object array of str, [n]; None if the outputs are not class scores.
     """
     if not names or values.dtype == object:
         return None
     if values.shape[1:] == (len(names),):
         best = values.argmax(axis=1)
-    elif values.shape[1:] == (1,) and len(names) == 2:  # the score of the second class
+    elif values.shape[1:] == (1,) and len(names) == 2:  # one score, for the second class
         from_logits = predicts_logits(model, name.removeprefix(f"{OUTPUT}/"))
         if from_logits is None and not predicts_scores(model):
             if is_first:
@@ -251,14 +255,14 @@ def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_fi
     else:
         return None
     found = np.array(names, object)[best]
-    found[np.isnan(values).any(axis=1)] = None  # which argmax takes for the largest
+    found[np.isnan(values).any(axis=1)] = None  # argmax returns the index of NaN
     return found
 
 
 def _array(value: Any) -> np.ndarray:
-    """As NumPy has it, with bfloat16 and its like, which no file has a name for, as float32, and texts as str, as objects."""
+    """Converts an output to NumPy. float16 and bfloat16, which files can't store, become float32."""
     found = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    if found.dtype.kind in "OSU":  # TensorFlow gives texts in bytes
+    if found.dtype.kind in "OSU":  # TensorFlow returns strings as bytes
         texts = [one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else one for one in found.reshape(-1).tolist()]
         return np.array(texts, object).reshape(found.shape)
     return found.astype(np.float32) if found.dtype.kind == "V" or found.dtype == np.float16 else found

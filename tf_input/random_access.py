@@ -1,4 +1,4 @@
-"""The examples of a split for Python: one by one, by their numbers."""
+"""Access to single examples of a split by index or key."""
 
 import operator
 import threading
@@ -17,32 +17,32 @@ Example = dict[str, Any]
 
 
 class Examples:
-    """The examples of a split as they are stored, in the order of its shards; `PreparedDataset.__getitem__` makes it.
+    """The examples of a split as they are stored, in shard order; the return value of `PreparedDataset.__getitem__`.
 
         train = flowers["train"]
         len(train), train[17]["label"], train[-1]["image"].shape
         [example["key"] for example in train[100:110]]
 
-    Each is looked up in the index and read alone, or by its key, `train["ant/17.jpg"]`, first in the catalog (`pip install pyarrow`); any
-    number of threads may do so. It is a dictionary of the features, as batches of
-    whole images of that size have them, without the dimension of the batch; what has no dimension left is as Python has it. By kind:
+    Each access reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog (`pip install
+    pyarrow`). Threads may share the object. An example is a dictionary of features with the same values as in batches
+    of whole images, but without the batch dimension. Scalars are Python values. Features have these types:
 
-    image         uint8 [height, width, 3], RGB; with one channel where all images are grey; uint16 where they keep 16 bits
-    tensor        of its own dtype and shape
+    image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`
+    tensor        its own dtype and shape
     pixels        uint8 [height, width, channels]
-    mask          uint8 [height, width, 1], or int32 where the data set has a value above 255
-    class_label   int; of any number of labels float32 [num_classes]: 1 for those that it has
-    integer       int, or int64 of its shape
-    float         float, or float32 of its shape
-    text          str, or an array of them, of its shape
-    objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`, bool [n], all
-                  True; others that they have
+    mask          uint8 [height, width, 1], or int32 if the dataset has values above 255
+    class_label   int; for any number of classes, multi-hot float32 [num_classes]
+    integer       int, or an int64 array of its shape
+    float         float, or a float32 array of its shape
+    text          str, or an object array of its shape
+    objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`,
+                  bool [n], all True; and further features of objects
 
-    They can be pickled: another process opens the data set itself, once, however many it is sent.
+    Examples can be pickled. Another process then opens the dataset itself, once for all examples that it receives.
 
     Args:
-        reader: The reader, which reads one by its number.
-        numbers: The numbers of those examples of the split that it has.
+        reader: The reader of single examples.
+        numbers: The indices of these examples in the split.
     """
 
     def __init__(self, reader: "ExampleReader", numbers: range) -> None:
@@ -62,16 +62,17 @@ class Examples:
     def __getitem__(self, index: slice) -> "Examples": ...
 
     def __getitem__(self, index: int | str | slice) -> "Example | Examples":
-        """One example, by its number or its key; of a slice those that it has, of which none is read yet.
+        """Returns one example, by index or key. For a slice, returns `Examples` without reading them.
 
         Raises:
-            ImportError: pyarrow is missing, and the key is to be looked up.
-            IndexError: There are fewer.
-            KeyError: None of them has this key.
-            RuntimeError: This process was forked after TensorFlow had run.
+            ImportError: pyarrow, which is needed to look up a key, is missing.
+            IndexError: The index is out of range.
+            KeyError: No example has this key.
             OSError: The record can't be read.
-            TypeError: It is none of these.
-            ValueError: The record is damaged, or its image can't be decoded; the message names the place. Or there is no catalog.
+            RuntimeError: The process was forked after TensorFlow had run.
+            TypeError: The index is not an integer, a string or a slice.
+            ValueError: The record is corrupt, its image can't be decoded (the message has its location), or the catalog
+                is missing.
         """
         if isinstance(index, str):
             return self.find(index)[1]
@@ -86,14 +87,14 @@ class Examples:
         return self.reader.read(number)
 
     def find(self, key: str) -> tuple[int, Example]:
-        """The number of the example with a key, among these, and the example; errors as in `[]`."""
+        """Returns (index, example) for a key. It raises the same errors as `[]`."""
         for number in self.reader.find(key):
             if number in self._numbers and (example := self.reader.read(number))[KEY] == key:
                 return self._numbers.index(number), example
         raise KeyError(f"{self.reader.name}: no example has the key {key!r}")
 
     def __contains__(self, key: object) -> bool:
-        """Whether one of them has this key."""
+        """Returns whether one of these examples has this key."""
         try:
             return isinstance(key, str) and bool(self.find(key))
         except KeyError:
@@ -107,7 +108,7 @@ class Examples:
 
 
 def _position(index: Any) -> int | None:
-    """An integer of any kind; None where it is none, such as an answer, or an array of several, which has an `__index__` that fails."""
+    """Returns an index as a Python integer; None for other types, for booleans and for arrays."""
     try:
         return None if isinstance(index, bool) else operator.index(index)
     except TypeError:
@@ -115,14 +116,14 @@ def _position(index: Any) -> int | None:
 
 
 class ExampleReader:
-    """Reads the examples of a split, one by one.
+    """Reads single examples of a split.
 
     Args:
-        name: The name of what is read, for messages.
-        records: The reader of records by their numbers.
-        decode_record: A function that makes an example of a record.
-        find: A function from a key to the numbers of the examples that may have it.
-        origin: The function, and its arguments, that make the same in another process.
+        name: The name of the split, for messages.
+        records: The reader of records by index.
+        decode_record: A function from a record to an example.
+        find: A function from a key to the indices of the examples that may have this key.
+        origin: A function and its arguments, which create the same reader in another process.
     """
 
     def __init__(
@@ -143,25 +144,25 @@ class ExampleReader:
         return self._origin
 
     def read(self, number: int) -> Example:
-        """The example of that number; errors as in `Examples`."""
+        """Returns the example with this index. It raises the same errors as `Examples`."""
         check_fork()
         (record,) = self._records.read(np.array([number], np.int64))
         try:
             return self._decode_record(record)
         except tf.errors.InvalidArgumentError as error:
-            reason = error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]  # TensorFlow's own, without where in our code it was met
+            reason = error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]  # without TensorFlow's stack
             raise ValueError(f"example {number}: {' '.join(reason.split())}") from error
 
 
 def record_decoder(
     schema: Iterable[Feature], mask_dtype: tf.DType, channels: int = decode.NUM_CHANNELS
 ) -> Callable[[bytes], Example]:
-    """A function from a record to its features, as `Examples` says.
+    """Returns a function from a record to its features, as described in `Examples`.
 
     Args:
         schema: The features of a record.
         mask_dtype: The dtype of masks.
-        channels: The number of channels of encoded images.
+        channels: The number of channels of encoded images. Default: 3.
     """
     schema = tuple(schema)
     by_name = {feature.name: feature for feature in schema}
@@ -186,7 +187,7 @@ def record_decoder(
     def decode_record(record: bytes) -> Example:
         nonlocal decode
         with tf.device("CPU:0"):
-            with lock:  # threads that begin at a time would each trace it
+            with lock:  # otherwise, each thread that starts at the same time would trace it
                 decode = decode or tf.function(decode_features, input_signature=signature, autograph=False).get_concrete_function()
             values = decode(tf.constant([record]))
         objects = {OBJECTS: {name: value.numpy() for name, value in values.pop(OBJECTS).items()}} if of_objects else {}
@@ -196,7 +197,7 @@ def record_decoder(
 
 
 def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: tf.DType, channels: int) -> tf.Tensor:
-    """A batch of one, as it is parsed, to what `batches` has."""
+    """Decodes a parsed batch of one example to the values that `batches` returns."""
     values = parsed[feature.name]
     if feature.kind == "image":
         return decode.decode_image(values[0], channels, tf.as_dtype(feature.dtype or "uint8"))[tf.newaxis]
@@ -212,7 +213,7 @@ def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: tf.DType, c
 
 
 def _plain(value: Any, feature: Feature) -> Any:
-    """One value, which is `bytes` already if it is a text, as Python has it; an array as it is."""
+    """Returns a scalar as a Python value, and text as str; other arrays are returned unchanged."""
     if feature.kind == "text":
         return value.decode() if isinstance(value, bytes) else np.vectorize(bytes.decode, otypes=[object])(value)
     return value.item() if np.ndim(value) == 0 else value

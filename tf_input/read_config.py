@@ -1,4 +1,4 @@
-"""ReadConfig and its parts: frozen, checked on construction, no I/O and no TensorFlow."""
+"""Options of reading: ReadConfig and Augmentation. They are frozen, checked on construction, and need no TensorFlow."""
 
 import dataclasses
 import math
@@ -19,25 +19,35 @@ FITS: tuple[Fit, ...] = get_args(Fit)
 RAGGED: tuple[Ragged, ...] = get_args(Ragged)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
 SELECTING = ("where", "fold", "subset", "take", "balance")  # in the order in which they apply
-# The address of a host alone, for which TensorFlow waits for ever; gRPC has others without a port, such as `unix:/path`.
+# Matches a host without a port, for which TensorFlow would wait forever. Other gRPC addresses, such as `unix:/path`,
+# need no port.
 _PORTLESS = re.compile(r"(.*://)?([^:/\[\]]*|\[.*\]):?")
-_JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> the most that it may be
+_JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> upper bound
 
 
 @named_options()
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """How training images vary.
+    """Random augmentation of training images.
 
     Attributes:
-        min_area: The smallest share of an image's area that a random crop keeps. The usual 0.08 suits photographs; small
-            images, and objects that fill the image, want more.
-        flip: Whether to mirror every other image left to right: not for digits and letters.
-        crop: Whether to crop at random; if not, `ReadConfig.fit` says what is seen of an image.
-        brightness: Each image's is multiplied by a random factor from 1 - value to 1 + value; 0: never.
-        contrast: Each image's contrast, in the same way.
-        saturation: Each image's saturation, in the same way.
-        hue: Each image's is turned by up to this share of the colour circle, either way; at most 0.5.
+        min_area: The smallest fraction of an image's area that a random crop keeps, above 0 and at most 1. Default:
+            0.08, which suits photographs. Use more for small images and for objects that fill the image.
+        flip: Whether to flip images left to right with probability 0.5. Default: True. Switch it off for digits and
+            letters.
+        crop: Whether to crop at random. Default: True. If False, `ReadConfig.fit` decides which part of an image is
+            shown.
+        brightness: The range of random brightness factors: 1 - brightness to 1 + brightness. From 0 to 1; default: 0.0,
+            no change.
+        contrast: The range of random contrast factors: 1 - contrast to 1 + contrast. From 0 to 1; default: 0.0, no
+            change.
+        saturation: The range of random saturation factors: 1 - saturation to 1 + saturation. From 0 to 1; default: 0.0,
+            no change.
+        hue: The largest random rotation of the hue, in either direction, as a fraction of the color circle. From 0 to
+            0.5; default: 0.0, no change.
+
+    Raises:
+        ValueError: An attribute has a wrong value.
     """
 
     min_area: float = 0.08
@@ -55,115 +65,138 @@ class Augmentation:
         for name, most in _JITTERS.items():
             value = getattr(self, name)
             _require(_is_number(value) and 0 <= value <= most, name, value, f"a number from 0 to {most}")
-        for name in ("min_area", *_JITTERS):  # numbers of NumPy are none that a backup could say
+        for name in ("min_area", *_JITTERS):  # as Python floats, which checkpoints store as JSON
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
     def jitters(self) -> bool:
-        """Whether colours are varied."""
+        """Whether colors are varied."""
         return any(getattr(self, name) for name in _JITTERS)
 
 
 @named_options()
 @dataclasses.dataclass(frozen=True)
 class ReadConfig:
-    """How a split is read: its attributes are the options of `batches` and its like, which also take one whole, as `config`.
+    """Options for reading a split. `batches` and related methods take them as keyword arguments, or as one object,
+    `config`.
 
     Attributes:
-        batch_size: The number of examples in a batch, of all hosts together.
-        image_size: The (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size. "largest":
-            the largest height and the largest width that the data set has; each image lies in the middle, `unscaled`. Of several images in
-            an example the same for all, or by their names: {"image": 224, "right": (64, 128)}.
-        channels: The number of channels of images: 1, grey; 3, red, green and blue; 4, with alpha (255 where an image has none). None: 1
-            where all images of the data set are grey, else 3; of pixels without a format as many as they have.
-        augment: Whether to crop and flip at random; an `Augmentation` says how.
-        augment_together: The names of those of several images in an example that share what is drawn at random: they show the same part,
-            the same way round, and their colours change alike. Each of the others varies for itself. True: all share it, as the two views
-            of a scene must, or an image and the one that is to be made of it; False: none does, which makes harder pairs for a siamese
-            model. Masks, maps and boxes follow `image`.
-        shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
-            with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
-            name that says neither this nor `validation`, `test` or the like is warned of. "window", or True: long runs of records
-            in random order, and the records of some runs mixed, which is enough as the data set was shuffled before it was written;
-            "exact": a permutation of the whole split, for which records are read one by one, from a local disk or a cache. "key": by
-            the examples' keys, the same in every epoch, as for an evaluation that is compared line by line; read one by one too.
-        seed: The seed of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
-            differ.
-        drop_remainder: Whether to leave out a last batch that is not full.
-        fit: The part of an image that is seen where it is not cropped at random. `crop`: its largest central box of the right proportions,
-            so that it fills the frame undistorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
-            middle of a black frame (0 in masks); `unscaled`: so, but an image that is smaller than the frame is not made larger. None:
-            `pad` where boxes, masks or maps are read, of which a crop would leave some out; else `crop`.
-        inputs: The names of the features that a model is fed with. None: `image`; where there is none, all that are neither targets nor the
-            key nor the weight.
-        targets: The names of the features that a model is to predict, of all that the data set has; None: what the data set says.
-        max_objects: The number of objects of an image: the first so many, and room for as many. None: room for those of the image in a
-            batch that has the most.
-        ragged: The form in which lists of any length leave, of numbers or texts. `pad`: filled up with zeros, or empty texts, to the
-            longest of the batch; `mask`: so, and beside an input NAME a mask NAME_mask, bool [batch, n], which is True where values are;
-            `ragged`: as `tf.RaggedTensor`, which Keras takes in part, and on TensorFlow alone. With `mask`, images that need not fill their
-            frame (`pad`, `unscaled`) have an image_mask too, bool [batch, height, width, 1]. A target of padded integers has weights, which
-            are 0 where it has none.
-        max_length: The length that lists are padded to, and cut to if they are longer, so that all batches have one shape; or lengths by
-            the names of lists: {"ids": 128, "grid": (32, 32)}. A tensor with several unknown dimensions has a length for each. None, and
-            for lists that are not named: the length of the longest in a batch.
-        use_weights: Whether batches have weights, if the data set has; Keras multiplies the loss by them.
-        class_weight: The weight of each class of a target, by which batches have weights, for several targets in a dictionary: "balanced",
-            all count the same; or label -> weight, as Keras has it, where a label is a number or a class name, and one that is not named
-            has 1; or, of several targets, target -> one of these. Stored weights are multiplied. Of a mask, a label is the value of a
-            pixel, and weights are float32 [batch, height, width]; its pixels are not counted, so it can't be "balanced".
-        one_hot: The class labels among the targets that are float32 [batch, num_classes], 1 for the class and else 0, as losses and layers
-            want them that mix labels: True, all that are one class label; or their names.
-        keys: Whether an element is `(batch, keys)`: what it would be without, and string [batch], the examples' keys, "" for what only
-            fills up a batch. For loops (`for (images, labels), keys in ...`); `fit` is given batches without keys.
-        where: The condition that the examples that are read meet, over the columns of the catalog, such as classes, sizes, and each number
-            and text of one value, in words of Python: "label in ('cat', 'dog') and width >= 64", "age > 30"; or a function of the columns,
-            a mapping of their names to NumPy arrays that reads those it is asked for, that returns bool [num_examples]. What is missing is
-            None (NaN in an array of numbers). Of `objects/label` one says `'cat' in objects.label`.
-        fold: Cross-validation, after `where`: (number of folds, the folds that are read). (5, (0,)) reads a fifth, and
-            (5, (1, 2, 3, 4)) the others. All of a group are in one fold, by a hash of the group, or of the key where there is none. A
-            dataset that was prepared with `--folds` has its own folds: `open(..., fold=(5, 0))` validates with fold 0.
-        subset: The share of the examples that is read, after `fold`: by a hash of the key, so that it is the same for any seed, and
-            0.1 of them are among 0.2 of them. About so many.
-        take: The number of examples that are read, after `subset`: the same first ones in every epoch, as to overfit a batch. As the data
-            set was shuffled before it was written, they are a fair sample.
-        balance: How often each example comes, after `take`, by its class in the only target that is one class label. "oversample":
-            each class as often as the largest; "undersample": as often as the smallest, in other epochs with others of its examples;
-            or class name -> share of an epoch, which is as long as without, and has none of a class that is not named. The
-            numbers are exact in each epoch, and all examples of a class come equally often in the long run. What comes again is read
-            again.
-        start_epoch: The epoch that the first pass is; each further pass is the next one.
-        start_step: The batch with which the first pass begins: the rest of an epoch that was interrupted. All passes are as long.
-        on_error: Handling of a corrupt record, or an image that does not decode: `raise` an error that names its shard, place and key, or
-            `skip` it, which leaves its batch short, is logged, and counted in `PreparedDataset.skipped`. A shard that is not there is damage, too. What can't
-            be read is an error with both: a disk or a store that is busy costs no record.
-        hosts: The (number of hosts, this one's index, from 0): each reads an equal part of every batch, so that all together have the
-            batches that one host would have, whatever their number. A last batch that does not divide is filled up with examples that weigh
-            nothing. (1, 0): all of it is read here. None: they are found, and a line of the log says so where there are several: by the
-            strategy in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see
-            `tf_input.find_hosts`.
-        service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050".
-        memory_budget: Bytes. A split whose images, decoded, take no more, with all that is read beside them, is read once and held in
-            memory; if it is shuffled, the order is exact. For images of one size. 0: never. Each of several hosts holds all of it, as an
-            epoch deals all examples anew.
-        read_buffer: Bytes. What is read ahead of the model takes no more: half of it is a window, whose records are mixed, and which
-            the order depends on. What is decoded ahead, or made of that by functions, takes as much.
-        transform: Whether examples pass through the graph that `recordmill analyze` wrote, the one that `export_serving` serves:
-            inputs, targets and weight are then features that it gives (`PreparedDataset.transform` says which). What is seen of
-            images is the graph's business: `image_size`, `fit` and `augment` are refused, unless it passes `image` on as stored. A
-            graph gives the same each time, so `memory_budget` applies to images that it gives.
-        map_example: A function of one example, before batching: of `x`, `(x, y)` or `(x, y, weight)`, as `Dataset.map` calls it.
-            If it has a parameter `seed`, it gets an int64 [2] that depends on the seed, the epoch and the example's place.
-        map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch, the step and the host. Of
-            several hosts each gives it the rows that it has, so that what becomes of them depends on how many hosts there are; what
-            `map_example` makes does not.
-        antialias: Whether images that are made smaller are averaged over all of their pixels. If not, a sample is interpolated from the four
-            pixels next to it, which is faster, and aliases if images shrink by more than 2. A large JPEG is first decoded at 1/2, 1/4 or
-            1/8, which averages; PNGs, raw pixels, tensors and images that are cached in memory are not.
-        padding_value: The value with which lists are padded; or values by the names of lists: {"ids": -1, "words": "<pad>"}. None, and for
-            lists that are not named: 0, or an empty text.
-        encoded: The images that leave as the bytes of their files, string [batch], and are not decoded: True, all that are asked for; or
-            their names.
+        batch_size: The number of examples in a global batch, which all hosts share. Required.
+        image_size: The size of images in a batch, in pixels: (height, width), or one integer for both. "largest" pads
+            each image, centered and not enlarged, to the largest height and width in the dataset. A mapping sets the
+            size of each image feature by name: {"image": 224, "right": (64, 128)}. Default: None, the stored size, if
+            all images have the same.
+        channels: The number of channels of images: 1 for grayscale, 3 for RGB, 4 for RGB with alpha (255 if an image
+            has none). Default: None. It means 1 if all images of the dataset are grayscale, otherwise 3, and the stored
+            number for raw pixels.
+        augment: Whether to crop and flip images at random. An `Augmentation` sets the details. Default: False.
+        augment_together: Which images of an example share their random augmentation. True: all of them, as for stereo
+            views, or for an image and its target image. False: each image is augmented independently, which makes
+            harder pairs for a Siamese model. A sequence of names: these images share it, and all others are
+            independent. Masks, dense targets and boxes follow `image`. Default: True.
+        shuffle: The order of examples. "window" or True: chunks of records are read in random order, and the records of
+            several chunks are mixed. This is enough, because the dataset was shuffled when it was written. "exact": a
+            random permutation of the whole split, which reads single records and therefore needs a local disk or a
+            cache. "key": sorted by key, the same in each epoch, for evaluations that are compared line by line; it also
+            reads single records. False: the order of the shards. Default: None, which shuffles if `augment` is set or
+            if the split's name marks a training split, such as `train`, `Training` or `train_extra`. A warning is
+            logged if the name indicates neither training nor evaluation.
+        seed: The seed of shuffling and augmentation, a 64-bit integer. Batches depend only on the seed, the epoch and
+            the step, in every process. Default: None, a new random seed in each run.
+        drop_remainder: Whether to drop a last batch that is not full. Default: False.
+        fit: How an image is fitted to `image_size` without a random crop. `crop`: the largest central box with the
+            right aspect ratio, undistorted. `stretch`: the whole image, with its aspect ratio changed. `pad`: the whole
+            image, undistorted, centered on a black canvas (0 in masks). `unscaled`: like `pad`, but small images are
+            not enlarged. Default: None, which means `pad` if boxes, masks or dense targets are read, because a crop
+            would cut them, and `crop` otherwise.
+        inputs: The names of the input features of the model. Default: None, which means `image` or, without an `image`,
+            all features except the targets, the key and the weight.
+        targets: The names of the features to predict. Default: None, the targets that the dataset defines.
+        max_objects: The number of objects per image. Further objects are dropped, and missing objects are padded.
+            Default: None, the largest number in the batch.
+        ragged: How variable-length lists of numbers or strings are batched. `pad`: padded with `padding_value` to the
+            longest list in the batch. `mask`: also padded, and each input NAME gets a mask NAME_mask, bool [batch, n],
+            which is True at values. Images that may not fill the canvas (`pad`, `unscaled`) get an image_mask, bool
+            [batch, height, width, 1]. The weights of a padded integer target are 0 at padding. `ragged`:
+            `tf.RaggedTensor`, which Keras supports in part, and only on TensorFlow. Default: `pad`.
+        max_length: The fixed length to which lists are padded or truncated, so that all batches have the same shape. A
+            mapping sets the length of each list by name: {"ids": 128, "grid": (32, 32)}. A tensor with several unknown
+            dimensions needs one length per dimension. Default: None, the longest list in the batch, also for lists that
+            the mapping does not name.
+        use_weights: Whether batches contain example weights if the dataset has them. Keras multiplies the loss by them.
+            Default: True.
+        class_weight: The weights of the classes, which are added to batches as example weights. "balanced" gives all
+            classes the same total weight. A mapping {label: weight} accepts class numbers and class names, as in Keras;
+            other classes have weight 1. For several targets, a mapping {target: one of these}. Stored weights are
+            multiplied by the class weights. For a mask, labels are pixel values and weights are float32 [batch, height,
+            width]. Masks can't be "balanced", because their pixels are not counted. Default: None, no class weights.
+        one_hot: Which class label targets are one-hot encoded as float32 [batch, num_classes], as losses and layers
+            that mix labels need. True: all targets with one class label. A sequence selects targets by name. Default:
+            False.
+        keys: Whether elements are pairs `(batch, keys)`. Keys are string [batch], and "" for padding examples. For
+            loops (`for (images, labels), keys in ...`); `fit` needs batches without keys. Default: False.
+        where: The condition that examples must meet. A string is a Python-like expression over columns of the catalog,
+            such as "label in ('cat', 'dog') and width >= 64" or "age > 30". Columns are classes, image sizes, and
+            numbers and strings with one value. A callable gets a mapping from column names to NumPy arrays, which loads
+            columns on access, and returns bool [num_examples]. Missing values are None, or NaN in numeric columns. For
+            `objects/label`, write `'cat' in objects.label`. Default: None, all examples.
+        fold: The cross-validation folds to read, applied after `where`: (number of folds, folds). (5, (0,)) reads one
+            fifth of the examples, and (5, (1, 2, 3, 4)) reads the others. Folds are assigned by a hash of the group, or
+            of the key if there is no group, so a group is never divided. A dataset that was prepared with `--folds` has
+            its own folds: `open(..., fold=(5, 0))` validates with fold 0. Default: None.
+        subset: The approximate fraction of examples to read, applied after `fold`, above 0 and at most 1. Examples are
+            chosen by a hash of the key. The choice does not depend on the seed, and a smaller subset is part of a
+            larger one. Default: None, all examples.
+        take: The number of examples to read, applied after `subset`. They are the same first examples in each epoch,
+            for example to overfit one batch. They are a random sample, because the dataset was shuffled when it was
+            written. Default: None, all examples.
+        balance: Class balancing by resampling, applied after `take`. It needs exactly one target with one class label.
+            "oversample": each class occurs as often as the largest class. "undersample": each class occurs as often as
+            the smallest class, with other examples in other epochs. A mapping {class name: fraction} sets the
+            composition of an epoch of unchanged length; classes that it does not name are left out. The counts are
+            exact in each epoch. In the long run, all examples of a class occur equally often. Repeated examples are
+            read again. Default: None.
+        start_epoch: The number of the first epoch, from 0. Each further iteration is the next epoch. Default: 0.
+        start_step: The first batch of the first iteration, from 0, to continue an interrupted epoch. All iterations
+            have the same length. Default: 0.
+        on_error: Handling of corrupt records, missing shards and images that can't be decoded. `raise`: raise an error
+            with shard, index and key. `skip`: drop the example from its batch, log it, and count it in
+            `PreparedDataset.skipped`. Temporary errors, such as a busy disk or store, always raise. Default: `raise`.
+        hosts: The (number of hosts, index of this host, from 0). Each host reads an equal part of each batch, so that
+            global batches do not depend on the number of hosts. A last batch that can't be divided evenly is padded
+            with examples of weight 0. (1, 0) reads everything on this host. Default: None, which detects hosts from the
+            current `tf.distribute` strategy, `jax.distributed`, `torch.distributed` or TF_CONFIG, and logs them if
+            there are several; see `tf_input.find_hosts`.
+        service: The address of a tf.data service that reads for this process, such as "grpc://dispatcher:5050".
+            Default: None.
+        memory_budget: The memory, in bytes, for caching a decoded split. If all decoded examples fit, the split is read
+            once and kept in memory, and shuffling is exact. It needs images of one size. Each host caches the whole
+            split, because each epoch distributes the examples anew. 0 disables the cache. Default: 1 GiB.
+        read_buffer: The memory, in bytes, for records that are read ahead of the model. Half of it is the shuffle
+            window, so the order depends on this value. Decoded batches and the results of `map_example` and `map_batch`
+            may need the same amount again. Default: 256 MiB.
+        transform: Whether examples pass through the preprocessing graph from `recordmill analyze`, which
+            `export_serving` also exports. Inputs, targets and weight are then outputs of the graph, listed in
+            `PreparedDataset.transform`. The graph decides what is shown of images, so `image_size`, `fit` and `augment`
+            are rejected unless it passes `image` through unchanged. The graph is deterministic, so `memory_budget`
+            applies to its output images. Default: False.
+        map_example: A function that is applied to each example before batching. It is called with `x`, `(x, y)` or `(x,
+            y, weight)`, as by `Dataset.map`. A parameter named `seed` receives an int64 [2] tensor that depends on the
+            seed, the epoch and the index of the example. Default: None.
+        map_batch: A function that is applied to each batch, called in the same way. Its `seed` depends on the seed, the
+            epoch, the step and the host. Each host calls it with its own part of the batch, so its results depend on
+            the number of hosts, unlike those of `map_example`. Default: None.
+        antialias: Whether downscaling averages over all pixels of an image. If False, images are sampled bilinearly
+            from four neighboring pixels, which is faster but aliases if an image shrinks by more than a factor of 2.
+            Large JPEGs are averaged in any case, because they are decoded at 1/2, 1/4 or 1/8 of their size. PNGs, raw
+            pixels, tensors and images that are cached in memory are not. Default: False.
+        padding_value: The value with which lists are padded. A mapping sets the value of each list by name: {"ids": -1,
+            "words": "<pad>"}. Default: None, 0 or an empty string, also for lists that the mapping does not name.
+        encoded: The images that are returned as encoded file contents, string [batch], without decoding. True: all
+            images that are read. A sequence selects images by name. Default: False.
+
+    Raises:
+        ValueError: An option has a wrong value, or two options conflict.
     """
 
     batch_size: int
@@ -219,7 +252,7 @@ class ReadConfig:
             raise ValueError("image_size='largest': expected another size with random crops; Augmentation(crop=False) makes none")
 
     def _check_images(self) -> None:
-        """Fails for a wrong value of what says how images are seen."""
+        """Raises ValueError if an option for images is invalid."""
         size, together = self.image_size, self.augment_together
         is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
         is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size) or _is_one_of(size, "largest")
@@ -235,7 +268,7 @@ class ReadConfig:
         _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
 
     def _check_values(self) -> None:
-        """Fails for a wrong value of what says which features a batch has, and how."""
+        """Raises ValueError if an option for the features of a batch is invalid."""
         is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
         _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
         is_names = self.targets is None or _is_names(self.targets)
@@ -261,7 +294,7 @@ class ReadConfig:
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
 
     def _check_selection(self) -> None:
-        """Fails for a wrong value of what says which examples are read."""
+        """Raises ValueError if an option for the selection of examples is invalid."""
         is_where = isinstance(self.where, str) and self.where.strip() != "" or callable(self.where)
         _require(self.where is None or is_where, "where", self.where, "such as \"label == 'cat'\", a function of columns, or None")
         expected = "(number of folds, those that are read, from 0): (5, (0,)) reads fold 0, and (5, (1, 2, 3, 4)) the others"
@@ -273,7 +306,7 @@ class ReadConfig:
         _require(is_balance, "balance", self.balance, "'oversample', 'undersample', or class name -> share, which sum to 1, or None")
 
     def _check_reading(self) -> None:
-        """Fails for a wrong value of what says in which order, by whom and from where records are read."""
+        """Raises ValueError if an option for order, hosts, buffers or errors is invalid."""
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window', 'exact' or 'key'")
@@ -295,7 +328,7 @@ class ReadConfig:
         _require(is_whole, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
 
     def _make_plain(self) -> None:
-        """Replaces values that say the same in several ways by one of these, which a backup can say and with which can be reckoned."""
+        """Converts equivalent option values to one plain Python form, which checkpoints can store."""
         plain: dict[str, Any] = {
             "image_size": _plain_size(self.image_size),
             "class_weight": _plain_weights(self.class_weight),
@@ -310,8 +343,8 @@ class ReadConfig:
         )
         for name in integers:
             if (value := getattr(self, name)) is not None:
-                plain[name] = int(value)  # an integer of NumPy may be too small to be reckoned with; bytes may be a float
-        if self.subset is not None:  # all of it is no choice
+                plain[name] = int(value)  # NumPy integers may overflow; byte counts may be floats
+        if self.subset is not None:  # the whole split is not a selection
             plain["subset"] = None if self.subset == 1 else float(self.subset)
         if self.hosts is not None:
             plain["hosts"] = tuple(map(int, self.hosts))
@@ -322,34 +355,34 @@ class ReadConfig:
 
     @property
     def selects(self) -> bool:
-        """Whether an epoch may have other examples than each of the split once."""
+        """Whether options select or repeat examples. If False, an epoch has each example of the split once."""
         return any(getattr(self, name) is not None for name in SELECTING)
 
     @property
     def has_functions(self) -> bool:
-        """Whether examples or batches pass through functions of the user."""
+        """Whether examples or batches pass through user functions."""
         return self.map_example is not None or self.map_batch is not None
 
     @property
     def augmentation(self) -> Augmentation | None:
-        """None where images are not to be augmented."""
+        """The augmentation options; None if images are not augmented."""
         return Augmentation() if self.augment is True else self.augment or None
 
     def length_of(self, name: str) -> int | tuple[int, ...] | None:
-        """`max_length` of a list; None: the length of the longest."""
+        """Returns the `max_length` of a list; None if it is the longest length in the batch."""
         return self.max_length.get(name) if isinstance(self.max_length, Mapping) else self.max_length
 
     def padding_of(self, name: str) -> Any:
-        """`padding_value` of a list; None: 0, or an empty text."""
+        """Returns the `padding_value` of a list; None for the default, 0 or an empty string."""
         return self.padding_value.get(name) if isinstance(self.padding_value, Mapping) else self.padding_value
 
     @property
     def height_and_width(self) -> tuple[int, int] | None:
-        """`image_size` of `image`, in full; None: as stored, or the data set says it."""
+        """The `image_size` of `image` as (height, width); None if it depends on the stored images."""
         return self.size_of(IMAGE)
 
     def size_of(self, image: str) -> tuple[int, int] | None:
-        """`image_size` of a feature with images, in full; None: as stored, or the data set says it."""
+        """Returns the `image_size` of an image feature as (height, width); None if it depends on the stored images."""
         size = self.image_size.get(image) if isinstance(self.image_size, Mapping) else self.image_size
         if size is None or size == "largest":
             return None
@@ -357,27 +390,27 @@ class ReadConfig:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """`inputs` in full, of a data set that has images."""
+        """The names of the inputs, for a dataset that has images."""
         return (IMAGE,) if self.inputs is None else _names(self.inputs)
 
     def one_hot_names(self, heads: Sequence[str]) -> tuple[str, ...]:
-        """`one_hot` in full, of a data set with these targets that are one class label."""
+        """Returns the targets to one-hot encode, given the names of all targets with one class label, `heads`."""
         return tuple(heads) * self.one_hot if isinstance(self.one_hot, bool) else _names(self.one_hot)
 
     def target_names(self, default: tuple[str, ...]) -> tuple[str, ...]:
-        """`targets` in full, of a data set that says `default`."""
+        """Returns the names of the targets; `default` if the option is not set."""
         return default if self.targets is None else _names(self.targets)
 
     def order(self, split: str) -> str | None:
-        """ "window" or "exact"; None where a split is read as its records lie in the shards."""
+        """Returns the kind of shuffling for a split: "window", "exact" or "key"; None for the order of the shards."""
         shuffle = bool(is_training_split(split) or self.augment) if self.shuffle is None else self.shuffle
         return ("window" if shuffle is True else shuffle) or None
 
     def num_batches(self, split: str, num_examples: int) -> int:
-        """Batches in an epoch of a split that has so many examples.
+        """Returns the number of batches in an epoch of `num_examples` examples.
 
         Raises:
-            ValueError: There would be none.
+            ValueError: There would be no batch.
         """
         if not num_examples:
             raise ValueError(f"{split} has no example that can be read")
@@ -413,7 +446,7 @@ def _is_one_of(value: Any, *names: str) -> bool:
 
 
 def _is_switch(value: Any) -> bool:
-    """True or False of any kind; an array, which has no hash, has no one truth either."""
+    """Returns whether a value equals True or False. Arrays are rejected: they are not hashable."""
     return isinstance(value, Hashable) and value in (False, True)
 
 
@@ -436,7 +469,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """A whole number, also as a float, such as 1e9."""
+    """Returns whether a value is a whole number, including floats such as 1e9."""
     return _is_integer(value) or _is_number(value) and math.isfinite(value) and value == int(value)
 
 
@@ -445,7 +478,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain_size(size: Any) -> Any:
-    """`image_size` in plain integers: those of NumPy may be too small to be reckoned with."""
+    """Returns `image_size` in Python integers, because NumPy integers may overflow."""
     if isinstance(size, Mapping):
         return {name: _plain_size(one) for name, one in size.items()}
     if isinstance(size, (tuple, list)):
@@ -454,27 +487,28 @@ def _plain_size(size: Any) -> Any:
 
 
 def _plain_weights(weights: Any) -> Any:
-    """`class_weight` with the labels and weights of plain Python, which alone are what JSON knows.
+    """Returns `class_weight` with JSON-compatible labels and weights.
 
-    What is neither a label nor a weight stays as it is, for who knows the classes to refuse it.
+    Invalid labels and weights are returned unchanged. They are rejected later, when the classes are known.
     """
     if isinstance(weights, Mapping):
         return {int(key) if _is_integer(key) else key: _plain_weights(value) for key, value in weights.items()}
     try:
         return float(weights) if _is_number(weights) else weights
-    except OverflowError:  # which no weight is either
+    except OverflowError:  # too large for a float; rejected later
         return math.inf
 
 
 def is_one_of_several(value: Any) -> bool:
-    """Whether it is (how many there are, which of them, from 0), in integers of any kind."""
+    """Returns whether a value is a pair (count, index) of integers with 0 <= index < count."""
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
 
 
 def _folds(value: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Returns (number of folds, the folds that are read), in plain integers; None if the value is wrong.
+    """Returns (number of folds, folds to read) in Python integers; None if the value is invalid.
 
-    A single integer is wrong: `open(fold=(5, 0))` validates with fold 0, so `(5, 0)` would be read in two opposite ways.
+    A single fold number is rejected: `open(fold=(5, 0))` validates with fold 0, so `(5, 0)` could mean two opposite
+    selections.
     """
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not _is_count(value[0]):
         return None

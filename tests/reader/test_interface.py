@@ -338,7 +338,7 @@ def test_batches_say_what_they_are(flowers, others):
 def test_what_batches_returns_is_told_by_help(flowers):
     data = flowers.batches("train", batch_size=8, image_size=SIZE)
     shown = pydoc.render_doc(data, renderer=pydoc.plaintext)
-    assert "The batches of a split, or of a mix" in shown and "position: Where the next pass begins" in shown
+    assert "The batches of a split, or of a mixture" in shown and "position: Where the next iteration begins" in shown
     assert "identity" not in type(data).__doc__
 
 
