@@ -1,13 +1,13 @@
-"""Disks and object stores: `Files` read and write, the spool, directories that carry our mark.
+"""Reads and writes files on local disks and in object stores (`gs://` and `s3://`).
 
-What comes in are paths, local ones or `gs://` and `s3://`; what goes out are bytes, and what fails is an OSError. A file is there whole or
-not at all; what is a fact about an input, and what is a store that is busy, is told apart in `input_errors`.
+Files are written completely or not at all. Failures raise an `OSError`. `input_errors` distinguishes permanent errors
+of an input from temporary errors of a disk or object store.
 """
 
 from tf_input.regular_files import MAX_WHOLE_BYTES
 
-# A serialized tf.train.Example is a protocol buffer, and ends at 2 GiB; no single training image comes near.
+# A serialized tf.train.Example is a protocol buffer, which is limited to 2 GiB.
 MAX_FILE_BYTES = MAX_WHOLE_BYTES
 
-# Seconds for which a store may answer nothing useful, unless the user says otherwise.
+# Default time in seconds without a successful response after which an object store counts as unavailable.
 STORE_TIMEOUT = 120

@@ -1,7 +1,7 @@
-"""Reads files on disks past the system's cache.
+"""Reads local files with direct I/O, which bypasses the page cache.
 
-What a file is checked by should be what the disk has, and not what the system remembers of it. It is faster too, since the cache's pages
-cost more than the disk's reads, and what others have in the cache stays there.
+A check of a file should read the bytes on the disk, not the bytes in the page cache. Direct I/O is also faster and does
+not evict other files from the page cache.
 """
 
 import errno
@@ -17,20 +17,20 @@ from beam_pipelines.storage.files import is_remote, open_file
 from tf_input.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 21
-_NUM_AHEAD = 4  # blocks: so the disk has work while a process looks at what was read, or ends with one file and begins with the next
-# What a file system says that has no such way, or not for what lies at such a place.
+_NUM_AHEAD = 4  # blocks to read ahead, so that the disk is busy while the process works
+# Errors of file systems that do not support direct I/O, or not at this offset.
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
-# No more than a record has, as they are mostly: the rest of one goes from the block to where it is wanted.
+# Smaller than most records, so that most bytes are copied only once, from the block to the caller.
 _BUFFER_BYTES = 1 << 15
 
 
 def open_direct(path: str) -> BinaryIO:
-    """Opens a file to be read from its beginning to its end; through the cache where the file system, or the place, has no other way.
+    """Opens a file for sequential reading with direct I/O, or through the page cache if direct I/O is not supported.
 
     Raises:
-        OSError: It can't be opened.
+        OSError: The file cannot be opened.
     """
-    if is_remote(path) or not hasattr(os, "O_DIRECT"):  # as on macOS
+    if is_remote(path) or not hasattr(os, "O_DIRECT"):  # for example, on macOS
         return open_file(path)
     try:
         descriptor, _ = open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
@@ -38,16 +38,16 @@ def open_direct(path: str) -> BinaryIO:
     except OSError as error:
         if error.errno not in _REFUSED:
             raise
-    except RuntimeError:  # no thread is to be had
+    except RuntimeError:  # no thread could be started
         pass
     return open_file(path)
 
 
 class _DirectFile(io.RawIOBase):
-    """A file in blocks, of which the next ones are read while this one is used up.
+    """Reads a file in blocks, with the next blocks read ahead in a thread.
 
     Args:
-        descriptor: An open file, which is closed with this one.
+        descriptor: The descriptor of the open file. It is closed together with this object.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -56,9 +56,9 @@ class _DirectFile(io.RawIOBase):
             self._size, self._position = os.fstat(descriptor).st_size, 0
             self._num_blocks = -(-self._size // _BLOCK_BYTES)
             num_buffers = max(1, min(self._num_blocks, 1 + _NUM_AHEAD))
-            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(num_buffers)]  # at a page's beginning, as is asked for
+            self._buffers = [memoryview(mmap.mmap(-1, _BLOCK_BYTES)) for _ in range(num_buffers)]  # page-aligned
             self._number, self._block = -1, self._buffers[0][:0]
-            self._following: deque[Future[memoryview]] = deque()  # what is being read of those behind it
+            self._following: deque[Future[memoryview]] = deque()  # reads of the next blocks
             self._read_ahead()
         except BaseException:
             self.close()
@@ -89,7 +89,7 @@ class _DirectFile(io.RawIOBase):
             following, self._number = self._following.popleft(), number
             try:
                 self._block = following.result()
-            except OSError:  # neither this nor what is behind it is there
+            except OSError:  # drops the blocks read ahead too
                 self._let_go()
                 raise
             self._read_ahead()
@@ -113,13 +113,13 @@ class _DirectFile(io.RawIOBase):
             self._following.append(self._reader.submit(self._read_block, number))
 
     def _let_go(self) -> None:
-        """Forgets the block, and what is being read of those behind it."""
+        """Drops the current block and cancels the reads of the next blocks."""
         self._number = -2
         while self._following:
             self._following.popleft().cancel()
 
     def _read_block(self, number: int) -> memoryview:
-        """A block, which is there until all those that are read ahead of it are."""
+        """Reads a block into its buffer, which is reused after the read-ahead blocks."""
         start, num_bytes = number * _BLOCK_BYTES, 0
         size = max(0, min(_BLOCK_BYTES, self._size - start))
         buffer = self._buffers[number % len(self._buffers)]
@@ -130,14 +130,13 @@ class _DirectFile(io.RawIOBase):
                 if error.errno not in _REFUSED or not self._leave_direct():
                     raise
                 continue
-            if not num_read:  # it is shorter than it was
+            if not num_read:  # the file was truncated
                 break
             num_bytes += num_read
         return buffer[:num_bytes]
 
     def _leave_direct(self) -> bool:
-        """Reads on through the cache: after what was read a place is no multiple of what is asked for, say. False where it did so already.
-        """
+        """Disables direct I/O, for example at an unaligned offset. Returns False if it was already disabled."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
         return bool(flags & os.O_DIRECT)

@@ -1,6 +1,6 @@
-"""Files, wherever they lie: in a file system, or as objects behind `gs://` and `s3://` (see `object_store`).
+"""Functions to read and write local files and objects in `gs://` and `s3://` (see `object_store`).
 
-Paths are strings with `/` between their parts. All failures are OSErrors.
+Paths are strings with `/` as the separator. All failures raise an `OSError`.
 """
 
 import contextlib
@@ -20,63 +20,67 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Files(Protocol):
-    """Reads and writes files of one kind: of a file system, or objects of a store."""
+    """Reads and writes the files of a file system or the objects of an object store."""
 
     def read(self, path: str) -> bytes:
-        """The whole file; OSError too if it has more than `MAX_FILE_BYTES`."""
+        """Reads a whole file. Raises `OSError` if it has more than `MAX_FILE_BYTES`."""
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of a file; fewer bytes if the file ends before. DataError if the file does not have the given version."""
+        """Reads a part of a file. Returns fewer bytes if the file ends before the end of the part.
+
+        Raises:
+            DataError: The file does not have the given version.
+        """
 
     def size(self, path: str) -> int:
-        """The size of a file in bytes."""
+        """Returns the size of a file in bytes."""
 
     def stat(self, path: str) -> FileStat:
-        """The size and the version of a file."""
+        """Returns the size and the version of a file."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file of that name."""
+        """Returns whether a file exists."""
 
     def write(self, path: str, data: bytes) -> None:
-        """The file is there afterwards, whole; if this fails, it is not there, or what it was."""
+        """Writes a file atomically. After a failure, the file is missing or has its old content."""
 
     def create(self, path: str) -> ContextManager[BinaryIO]:
-        """Opens a file to be written in pieces; it is there, whole, when the block ends, as `write` has it."""
+        """Context manager for writing a file in pieces. The file appears atomically at the end of the block."""
 
 
 _LOCAL = LocalFiles()
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path begins with a scheme, such as `gs://`."""
+    """Returns whether a path begins with a scheme, such as `gs://`."""
     return bool(_SCHEME.match(path))
 
 
 def any_remote(*paths: str | None) -> bool:
-    """Whether any of some paths, each of which may be None, begins with a scheme."""
+    """Returns whether any of the paths begins with a scheme. None is ignored."""
     return any(is_remote(path) for path in paths if path)
 
 
 def files_at(path: str) -> Files:
-    """The files of a file system or of a store, which read and write such a path.
+    """Returns the `Files` that reads and writes a path.
 
     Raises:
-        UserError: The scheme of the path is unknown, or a package that it takes is not installed.
+        UserError: The scheme of the path is unknown, or a package for the scheme is not installed.
     """
     if not is_remote(path):
         return _LOCAL
-    from beam_pipelines.storage.object_stores.open_object_store import open_object_store  # Beam, with a cloud's client libraries
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store  # slow
 
     return open_object_store(path)
 
 
-# A request to an object store takes as long as some megabytes do.
+# Large buffers, because the latency of a request equals the transfer time of some megabytes.
 _STREAM_BYTES = 8 << 20
 _BLOCK_BYTES = 1 << 20
 
 
 class _Stream(io.RawIOBase):
-    """An object, read in ranges."""
+    """A seekable stream that reads byte ranges of an object."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -107,7 +111,7 @@ class _Stream(io.RawIOBase):
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading from any place, with a buffer. An object must stay the same while it is read.
+    """Opens a seekable, buffered file for reading. Reads of an object fail if it changes in the meantime.
 
     Raises:
         OSError: The file cannot be opened, or is not a regular file.
@@ -120,17 +124,17 @@ def open_file(path: str) -> BinaryIO:
 
 
 def input_size(path: str) -> int:
-    """The size in bytes of an input file whose parts are read later by their offsets."""
+    """Returns the size of an input file in bytes and notes its version for later reads of its parts."""
     size, version = files_at(path).stat(path)
     note_version(path, version)
     return size
 
 
 def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> bytes:
-    """Reads a file below a root, by its name or by the same name in the other Unicode normal form, in which the disk may have it.
+    """Reads a file in a folder by its name, or by the name's other Unicode normal form if the file does not exist.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     try:
         return read(f"{root}/{name}")
@@ -143,19 +147,22 @@ def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> byte
 
 
 def read_start(root: str, name: str, num_bytes: int) -> bytes:
-    """Reads the first bytes of a file below a root, as `read_in_any_form` finds it."""
+    """Reads the first bytes of a file in a folder, by its name in any Unicode normal form."""
     return read_in_any_form(lambda path: files_at(path).read_range(path, 0, num_bytes), root, name)
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder, but not what it should lie in. An object store has none."""
+    """Creates a folder, but not its parents. Does nothing in an object store, which has no folders."""
     if not is_remote(path):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
 
 
 def make_place(directory: str, name: str) -> str:
-    """The path of a file below a directory. Its folders are made, but not the directory: that may be gone with its run."""
+    """Returns the path of a file in a directory and creates the folders in between.
+
+    The directory itself is not created, because it may have been removed at the end of its run.
+    """
     for end, character in enumerate(name):
         if character == "/":
             make_folder(f"{directory}/{name[:end]}")
@@ -163,7 +170,7 @@ def make_place(directory: str, name: str) -> str:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Writes a file whole, or raises StorageError: the disk is full, say."""
+    """Writes a file atomically, or raises `StorageError`, for example if the disk is full."""
     try:
         files_at(path).write(path, data)
     except StorageError:
@@ -173,10 +180,10 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def write_pieces(path: str, pieces: Iterable[bytes]) -> int:
-    """Writes a file whole that comes in pieces, of which some are in memory at a time, and returns its size.
+    """Writes a file atomically from pieces and returns its size in bytes. Only a few pieces are in memory at a time.
 
     Raises:
-        StorageError: It could not be written.
+        StorageError: The file could not be written.
     """
     num_bytes = 0
     try:

@@ -1,7 +1,8 @@
-"""What it means that an input can't be read: a fact about it, or trouble that says nothing of it. The one place that decides.
+"""Distinguishes permanent errors of an input from temporary errors of a disk or object store.
 
-A fact makes a dead letter. A disk or a store that is busy, broken or refuses us would make other bytes of the same inputs, and nobody
-would know: so that fails the bundle, which the runner may try again, and in the end the run.
+An input with a permanent error, which the code calls a "fact", becomes a dead letter. A temporary error must not cause
+dead letters, because the input may be readable in another run, and the output would depend on chance. Instead, it fails
+the bundle, which the runner may retry, and finally the run.
 """
 
 import errno
@@ -23,20 +24,20 @@ _FACTS = frozenset(
         errno.ENODEV,
     )
 )
-# Of a file on a disk; a store says the same where credentials have run out, and of a whole bucket.
+# Permanent only for local files. Object stores report the same errors for expired credentials and whole buckets.
 _FACTS_ON_A_DISK = frozenset((errno.EACCES, errno.EPERM))
 
 
 def is_fact(error: OSError, path: str) -> bool:
-    """Whether an error says something about what lies at a path, which it would say again tomorrow."""
+    """Returns whether an error is a permanent property of the file at a path."""
     return error.errno in _FACTS or (error.errno in _FACTS_ON_A_DISK and not is_remote(path))
 
 
 def describe_fact(error: OSError, path: str) -> str:
-    """What a dead letter says of an input that can't be read.
+    """Returns the message of the dead letter for an input that cannot be read.
 
     Raises:
-        StorageError: It is no fact about the input.
+        StorageError: The error may be temporary.
     """
     if is_fact(error, path):
         return error.strerror or str(error)
@@ -44,12 +45,12 @@ def describe_fact(error: OSError, path: str) -> str:
 
 
 def listing_error(error: Exception, path: str, message: str) -> UserError | StorageError:
-    """What to raise where a file that lists inputs can't be read.
+    """Returns the error to raise if a file that lists inputs cannot be read.
 
     Args:
-        error: The error, of whatever class: damage is not an OSError, or one without a number.
+        error: The original error. For a corrupt file, it is not an `OSError` or has no error number.
         path: The path of the file.
-        message: The message where it is the file's fault.
+        message: The message if the file itself is the reason.
     """
     is_trouble = isinstance(error, OSError) and error.errno is not None and not is_fact(error, path)
     if isinstance(error, OSError) and isinstance(error.filename, str):
@@ -58,27 +59,27 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
 
 
 def _trouble(error: OSError, path: str) -> StorageError:
-    if isinstance(error, SilentStoreError):  # which says all that there is to say; another one, since this one is its cause
+    if isinstance(error, SilentStoreError):  # a new object, because `error` becomes its cause
         return SilentStoreError(str(error), error.path)
     reason = " ".join(str(error.strerror or error).split())
     return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out", path)
 
 
 def size_on_disk(path: str) -> int | None:
-    """Bytes of a file on a disk, behind links; None where there is none: who reads it says why.
+    """Returns the size of a local regular file in bytes, following links, or None if there is no such file.
 
     Raises:
-        StorageError: It could not be found out.
+        StorageError: A temporary error occurred.
     """
     found = _stat(path)
     return found.st_size if found and stat.S_ISREG(found.st_mode) else None
 
 
 def kind_of(path: str) -> str | None:
-    """What lies at a path on a disk, behind links: "file", "folder" or "other"; None if nothing does.
+    """Returns the kind of a local path, following links: "file", "folder", "other", or None if it does not exist.
 
     Raises:
-        StorageError: It could not be found out.
+        StorageError: A temporary error occurred.
     """
     found = _stat(path)
     if found is None:

@@ -1,4 +1,4 @@
-"""Files of a file system, on one machine or shared by several."""
+"""Reads and writes files of a local or shared file system."""
 
 import contextlib
 import errno
@@ -10,21 +10,21 @@ from typing import BinaryIO, Iterator
 from beam_pipelines.storage.versions import FileStat, changed_error
 from tf_input.regular_files import open_regular, read_at, read_regular
 
-# How the name of a file ends that is not whole yet. An attempt that was killed leaves one.
+# Suffix of the temporary name of an incomplete file. Killed processes leave such files.
 TEMPORARY = ".tmp"
 
-# That a path leads nowhere, or not where we may look.
+# Errors of missing or inaccessible paths.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
 
 
 def version_of(status: os.stat_result) -> str:
-    """The version of a file on a disk: see `versions`."""
+    """Returns the version of a local file (see `versions`)."""
     seconds, nanoseconds = divmod(status.st_mtime_ns, 10**9)
     return f"{status.st_size} bytes, modified at {seconds}.{nanoseconds:09d}"
 
 
 class LocalFiles:
-    """A file system, on one machine or shared by several. Its methods are those of `Files`."""
+    """Reads and writes files of a local or shared file system. It implements `Files`."""
 
     def read(self, path: str) -> bytes:
         return read_regular(path)
@@ -63,7 +63,10 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
-        """Writes under a name that no other attempt uses, and renames: a retried bundle may run beside its dying twin."""
+        """Context manager that writes a file under a unique temporary name and renames it at the end.
+
+        The name is unique because a retried bundle may run at the same time as the failed attempt.
+        """
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
         try:

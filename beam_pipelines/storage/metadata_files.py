@@ -1,4 +1,4 @@
-"""Metadata files of a published dataset, each checked against the manifest before it is used."""
+"""Reads the metadata files of a published dataset and checks them against the manifest."""
 
 import json
 from typing import Any
@@ -9,11 +9,11 @@ from tf_input.dataset_format import Manifest
 
 
 def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Reads a metadata file of JSON, and checks that it is the one that the manifest lists.
+    """Reads a JSON metadata file and compares it with the checksum in the manifest.
 
     Raises:
-        UserError: The file is corrupt or was changed; the message names it.
-        OSError: The file can't be read.
+        UserError: The file is corrupt or was changed. The message names the file.
+        OSError: The file cannot be read.
     """
     path = f"{directory}/{name}"
     data = files_at(path).read(path)
@@ -23,7 +23,7 @@ def read_object(directory: str, manifest: Manifest, name: str) -> dict[str, Any]
         raise UserError(printable(f"{directory}/{error}"), path) from None
     try:
         fields = json.loads(data)
-    except (ValueError, RecursionError) as error:  # also of UTF-8
+    except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
         raise UserError(printable(f"{path}: no JSON: {error}"), path) from None
     if not isinstance(fields, dict):
         raise UserError(f"{printable(path)}: a {type(fields).__name__}; expected an object")

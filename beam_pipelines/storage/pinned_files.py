@@ -1,4 +1,4 @@
-"""Input files that must still have the version that the listing saw: see `versions`."""
+"""Checks that input files still have the versions that the listing recorded (see `versions`)."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +12,11 @@ _NUM_THREADS = 32
 
 
 class PinnedFiles:
-    """Reads byte ranges only from the versions of files that were listed. Its methods are those of `Files`.
+    """Reads byte ranges of files and raises an error if a file has changed since it was listed. It implements `Files`.
 
     Args:
-        files: The files to read.
-        versions: Path -> the version that was listed. Other files may have any version.
+        files: The underlying `Files`.
+        versions: The listed versions by path. Other files may have any version.
     """
 
     def __init__(self, files: Files, versions: Mapping[str, str]) -> None:
@@ -36,14 +36,14 @@ class PinnedFiles:
 
 
 def check_versions(versions: Mapping[str, str]) -> None:
-    """Checks that files still have the versions that were listed: one request for each file in a store.
+    """Checks that files still have their listed versions, with a request for each file in an object store.
 
     Args:
-        versions: Path -> the version that was listed.
+        versions: The listed versions by path.
 
     Raises:
-        DataError: A file has changed, or cannot be read any more.
-        StorageError: A disk or a store did not answer.
+        DataError: A file has changed, or can no longer be read.
+        StorageError: A disk or an object store failed.
     """
     on_disk = (item for item in versions.items() if not is_remote(item[0]))
     for _ in itertools.starmap(_check_version, on_disk):

@@ -1,4 +1,4 @@
-"""Spool files: what waits on disk, out of the runner's memory, while pointers to it are shuffled."""
+"""Spool files, which store data on disk while the runner shuffles only references to the data."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.storage.files import files_at, is_remote, make_folder
 from tf_input.regular_files import read_at
 
-# Spools that a reader has open at a time; a process may have 1,024 files.
+# Maximum number of open spools of a reader. A process may usually open 1,024 files.
 MAX_OPEN = 256
 
 
 class SpoolWriter:
-    """Appends to one file, which no other process and no other attempt writes to.
+    """Appends to a new spool file, to which no other process and no other attempt writes.
 
     Attributes:
-        spool: The file's id, never 0 or 1. It does not reach the output, so it need not be the same in every run.
+        spool: The random ID of the file, never 0 or 1. It is not part of the output, so it may differ between runs.
     """
 
     def __init__(self, directory: str) -> None:
@@ -27,7 +27,7 @@ class SpoolWriter:
         self._offset = 0
 
     def append(self, data: bytes) -> int:
-        """Returns the offset at which `data` begins; RunError if the disk is full."""
+        """Appends `data` and returns its offset. Raises `RunError` if the disk is full."""
         offset = self._offset
         try:
             self._file.write(data)
@@ -37,14 +37,14 @@ class SpoolWriter:
         return offset
 
     def flush(self) -> None:
-        """Makes what was appended readable for other processes: before its pointers leave this one."""
+        """Makes the appended data readable for other processes. Call it before references to the data are emitted."""
         try:
             self._file.flush()
         except OSError as error:
             raise _write_error(error) from error
 
     def close(self) -> None:
-        """RunError where what was appended since the last flush could not be written: a network's disk may tell of it only now."""
+        """Closes the file. Raises `RunError` if data could not be written, which a network disk may report only now."""
         try:
             self._file.close()
         except OSError as error:
@@ -52,10 +52,10 @@ class SpoolWriter:
 
 
 class ObjectSpoolWriter:
-    """Writes a spool into an object store, where nothing can be appended to: the object is there once the writer is closed.
+    """Writes a spool to an object store. The object exists when the writer is closed, because objects are immutable.
 
     Attributes:
-        spool: The object's id, never 0 or 1.
+        spool: The random ID of the object, never 0 or 1.
     """
 
     def __init__(self, directory: str) -> None:
@@ -75,7 +75,7 @@ class ObjectSpoolWriter:
             raise _write_error(write_error) from write_error
 
     def append(self, data: bytes) -> int:
-        """Returns the offset at which `data` begins; RunError if it could not be written."""
+        """Appends `data` and returns its offset. Raises `RunError` if it could not be written."""
         offset = self._offset
         try:
             if self._object is None:
@@ -89,7 +89,7 @@ class ObjectSpoolWriter:
 
 @contextlib.contextmanager
 def own_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
-    """A new spool file or object, for this block alone. Readable when it ends."""
+    """Context manager for the writer of a new spool file or object, which is readable at the end of the block."""
     if is_remote(directory):
         with ObjectSpoolWriter(directory) as writer:
             yield writer
@@ -107,24 +107,28 @@ def _write_error(error: OSError) -> RunError:
 
 
 class SpoolReader:
-    """Reads spooled bytes back, in any number of threads. Close it: an open file keeps its disk space even when the spool is deleted."""
+    """Reads data from spools in any number of threads.
+
+    Close the reader after use, because open files take disk space even after the spool is deleted.
+    """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._open: dict[int, _OpenFile] = {}  # the last used last
+        self._open: dict[int, _OpenFile] = {}  # in the order of their last use
         self._is_closed = False
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
-        """Fewer bytes where the spool ends; OSError where it can't be read.
+        """Reads bytes of a spool. Returns fewer bytes if the spool ends before.
 
         Raises:
+            OSError: The spool cannot be read.
             ValueError: The reader is closed.
         """
         path = _spool_path(self._directory, spool)
         if is_remote(path):
             return files_at(path).read_range(path, offset, num_bytes)
-        file = self._file(spool, path)  # held while reading: the last one to let go of it closes it
+        file = self._file(spool, path)  # the reference keeps the file open while it is read
         return read_at(file.descriptor, num_bytes, offset)
 
     def _file(self, spool: int, path: str) -> "_OpenFile":
@@ -138,14 +142,17 @@ class SpoolReader:
             return file
 
     def close(self) -> None:
-        """Threads that are still reading ahead come to their end: a number of a file that is closed may be that of another one by then."""
+        """Closes the reader. Files that other threads are still reading are closed after these reads.
+
+        Otherwise, the number of a closed descriptor could already refer to another file.
+        """
         with self._lock:
             self._is_closed = True
             self._open.clear()
 
 
 def read_whole(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
-    """RunError where the bytes are not there, or not all of them: we wrote them ourselves, so it says nothing about any input."""
+    """Reads bytes of a spool. Raises `RunError` if bytes are missing, because an input cannot be the reason."""
     try:
         data = reader.read(spool, offset, num_bytes)
     except OSError as error:
@@ -156,7 +163,7 @@ def read_whole(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> 
 
 
 class _OpenFile:
-    """Closed when the last thread that reads it lets go of it."""
+    """An open file descriptor, which is closed with the last reference to this object."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -166,7 +173,7 @@ class _OpenFile:
 
 
 def _new_id() -> int:
-    """Never one of the small numbers that mean the source (see `references`)."""
+    """Returns a random spool ID above 1, because the IDs 0 and 1 refer to the source (see `references`)."""
     return int.from_bytes(os.urandom(8), "little") | 2
 
 

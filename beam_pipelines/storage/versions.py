@@ -1,7 +1,7 @@
-"""Versions of input files: how a run notices that a file has changed since it was listed.
+"""Versions of input files, by which a run detects that a file has changed since it was listed.
 
-A version is a text: the size and the modification time of a file on a disk, the ETag or the generation of an object in a store. It stays in the
-plan of a run and is not published.
+A version is a text. For a local file, it contains the size and the modification time. For an object, it contains the
+ETag or the generation. Versions are part of the plan of a run and are not published.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _noted: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("
 
 @contextlib.contextmanager
 def noting_versions(versions: dict[str, str]) -> Iterator[None]:
-    """Within the block, adds each file that this thread opens to `versions`: its path -> its version."""
+    """Context manager that adds the version of each file that this thread opens to `versions`, by path."""
     token = _noted.set(versions)
     try:
         yield
@@ -32,10 +32,10 @@ def noting_versions(versions: dict[str, str]) -> Iterator[None]:
 
 
 def note_version(path: str, version: str) -> None:
-    """Notes the version of a file that is opened, if somebody wants to know.
+    """Notes the version of a file that is opened, inside a `noting_versions` block.
 
     Raises:
-        DataError: The file was noted before, and has changed since.
+        DataError: The file was noted before and has changed since.
     """
     versions = _noted.get()
     if versions is not None:
@@ -43,22 +43,22 @@ def note_version(path: str, version: str) -> None:
 
 
 def add_version(versions: dict[str, str], path: str, version: str) -> None:
-    """Adds the version of a file to others.
+    """Adds the version of a file to `versions`.
 
     Raises:
-        DataError: They have another version of it.
+        DataError: `versions` contains another version of the file.
     """
     if (known := versions.setdefault(path, version)) != version:
         raise changed_error(path, known, version)
 
 
 def changed_error(path: str, listed: str, found: str) -> DataError:
-    """The error to raise if a file has another version than when it was listed.
+    """Returns the error to raise if a file has changed since it was listed.
 
     Args:
         path: The path of the file.
-        listed: The version that the listing saw.
-        found: The version that it has now, or a text that says why it cannot be read.
+        listed: The version in the listing.
+        found: The current version, or the reason why the file cannot be read.
     """
     return DataError(
         f"{printable(path)} has changed since it was listed: it was {listed}, now {printable(found)}. Examples could get the labels of others: "

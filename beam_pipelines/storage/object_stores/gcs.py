@@ -1,4 +1,4 @@
-"""gs:// as `ObjectStore` has it: the single requests, and what their failures mean."""
+"""The implementation of `ObjectStore` for gs://."""
 
 import base64
 import contextlib
@@ -52,7 +52,7 @@ _BROKEN_OFF = (
 
 
 class GcsStore(ObjectStore):
-    """Google Cloud Storage, with the user's credentials; where `STORAGE_EMULATOR_HOST` names an emulator, that without any."""
+    """Google Cloud Storage with the user's credentials, or the emulator at `STORAGE_EMULATOR_HOST` without."""
 
     library_errors = (
         GoogleAPICallError,
@@ -63,7 +63,7 @@ class GcsStore(ObjectStore):
     )
 
     def __init__(self, options: PipelineOptions):
-        # Else each request for a bucket that is not known yet starts a thread that asks about it, for telemetry.
+        # Otherwise, the first request for each bucket starts a thread that requests its metadata for telemetry.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         emulator = os.environ.get("STORAGE_EMULATOR_HOST")
         self._endpoint = emulator or "storage.googleapis.com"
@@ -73,13 +73,13 @@ class GcsStore(ObjectStore):
         self.once = {"timeout": self.timeouts, "retry": None}  # `call` makes the attempts
         self.breaker = Breaker(self._endpoint, timeout)
         self._client = create_storage_client(options, use_credentials=not self._anonymous)
-        self.uploads = requests.Session()  # an upload's address is all that it takes
+        self.uploads = requests.Session()  # the URL of an upload needs no credentials
         for session in (self._client._http, self.uploads):
             for scheme in ("https://", "http://"):
                 session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
 
     def blob(self, bucket: str, key: str) -> storage.Blob:
-        """Returns the library's handle of an object, which need not be there."""
+        """Returns the client library's handle of an object, which need not exist."""
         return self._client.bucket(bucket).blob(key)
 
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
@@ -87,7 +87,7 @@ class GcsStore(ObjectStore):
         span = {} if num_bytes is None else {"start": offset, "end": offset + num_bytes - 1}
         try:
             blob.download_to_file(data, raw_download=True, **span, **self.once)
-        except RequestRangeNotSatisfiable:  # it begins behind the end
+        except RequestRangeNotSatisfiable:  # the range begins after the end
             return b"", ""
         return data.getvalue(), _version(blob)
 
@@ -102,11 +102,11 @@ class GcsStore(ObjectStore):
     def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]:
         blob = self.blob(bucket, key)
         data = blob.download_as_bytes(raw_download=True, **self.once)
-        return data, str(blob.generation)  # from the same answer
+        return data, str(blob.generation)  # from the same response
 
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
         blob = self.blob(bucket, key)
-        condition = {"if_generation_match": int(version or 0)}  # 0: there is none
+        condition = {"if_generation_match": int(version or 0)}  # 0: the object must not exist
         try:
             blob.upload_from_string(data, content_type=_TYPE, checksum="crc32c", **condition, **self.once)
         except (Conflict, PreconditionFailed):
@@ -128,7 +128,7 @@ class GcsStore(ObjectStore):
     def _probe(self, bucket: str, prefix: str) -> None:
         try:
             found = self._client.list_blobs(bucket, prefix=prefix, max_results=1, timeout=CHECK_SECONDS, retry=None)
-        except ValueError as error:  # a name that no bucket can have
+        except ValueError as error:  # an invalid bucket name
             raise OSError(errno.EINVAL, str(error)) from None
         next(found.pages, None)
 
@@ -142,7 +142,7 @@ class GcsStore(ObjectStore):
                 pass
 
     def _abandon_uploads(self, folder: str) -> None:
-        """Nothing to do: the store does not list resumable uploads, shows and bills nothing of them, and forgets them after a week."""
+        """Does nothing. GCS does not list or bill resumable uploads, and deletes them after a week."""
 
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
         blob = self.blob(*split_path(source))
@@ -159,7 +159,7 @@ class GcsStore(ObjectStore):
 
     def _os_error(self, path: str, error: Exception) -> OSError:
         status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
-        if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # of no credentials
+        if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # missing credentials
             bucket, _ = split_path(path)
             found = f"no Google credentials were found, and bucket '{bucket}' is not open to everyone"
             return OSError(errno.EACCES, found, path)
@@ -173,7 +173,7 @@ class GcsStore(ObjectStore):
 
 
 def _has_credentials(options: PipelineOptions) -> bool:
-    """One look: Beam's own looks again for 20 seconds where there are none, and then goes on without, as this does."""
+    """Returns whether Google credentials exist. Without credentials, Beam's own check would take 20 seconds."""
     chosen = options.view_as(GoogleCloudOptions)
     if chosen.no_auth:
         return False
@@ -187,7 +187,7 @@ def _has_credentials(options: PipelineOptions) -> bool:
 
 
 def _version(blob: storage.Blob) -> str:
-    """The version of an object, from the answer to a request for it; Transient if a proxy or a login page has answered."""
+    """Returns the version of an object from a response. Raises `Transient` if a proxy or a login page has responded."""
     if blob.generation is None:
         raise foreign_answer("one without a generation", blob.content_type)
     return f"generation {blob.generation}"
@@ -199,7 +199,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Bounded(io.BytesIO):
-    """Takes no more than a file may have."""
+    """A memory buffer that raises `OSError` above the maximum file size."""
 
     def write(self, data: bytes) -> int:
         if self.tell() + len(data) > MAX_FILE_BYTES:
@@ -208,15 +208,15 @@ class _Bounded(io.BytesIO):
 
 
 class _GcsUpload(Upload):
-    """A resumable upload: an object once its last chunk has come. See `Upload`."""
+    """A resumable upload, which becomes an object after its last chunk (see `Upload`)."""
 
     def __init__(self, store: GcsStore, path: str):
         super().__init__(lambda data: store.write(path, data))
         self._store, self._path = store, path
         self._address = ""
         self._checksum = google_crc32c.Checksum()
-        self._arrived = 0  # bytes that the store is known to have
-        self._is_known = True  # whether that is all it has
+        self._arrived = 0  # bytes that the store has confirmed
+        self._is_known = True  # False after a request without a response
 
     def send(self, chunk: bytes, is_last: bool) -> None:
         if not self._address:
@@ -226,7 +226,7 @@ class _GcsUpload(Upload):
         try:
             while self._arrived < end:
                 self._store.call(self._path, self._send_rest, chunk, end, is_last)
-        except FileNotFoundError:  # a finished upload may be forgotten, and the answer that it is finished lost
+        except FileNotFoundError:  # the upload may be finished, with the response lost
             if not is_last:
                 raise
         if is_last:
@@ -244,7 +244,7 @@ class _GcsUpload(Upload):
         return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **self._store.once)
 
     def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
-        """Sends what has not arrived of a chunk; after an attempt with an unknown end, asks first."""
+        """Sends the missing part of a chunk. If the result of the last attempt is unknown, asks the store first."""
         if not self._is_known:
             self._note(self._put(b"", "bytes */*"), end)
             self._is_known = True

@@ -1,7 +1,7 @@
-"""Object stores, gs:// and s3://, with the options and the credentials of Beam's filesystems.
+"""The interface of the object stores gs:// and s3://, with the options and credentials of Beam's filesystems.
 
-Beam opens a new connection for each file, and waits for each in turn. Here a process has one client for a store, and any number of
-its threads share that client's connections.
+Beam itself opens a new connection for each file and reads files one after the other. Here, all threads of a process
+share a client and its connections.
 """
 
 import abc
@@ -16,18 +16,18 @@ from beam_pipelines.storage.object_stores.upload import Upload
 from beam_pipelines.storage.versions import FileStat, changed_error
 
 NUM_THREADS = 32
-PAGE_OBJECTS = 1000  # as many as a store gives at once
-Names = list[str]  # inside the class `list` is its method
+PAGE_OBJECTS = 1000  # the maximum of the stores
+Names = list[str]  # inside the class, `list` is a method
 Sizes = list[tuple[str, int]]
 
 
 class Page(NamedTuple):
-    """One page of a listing, in key order.
+    """A page of a listing, in key order.
 
     Attributes:
-        objects: The keys of the objects, whole, with their sizes in bytes.
-        folders: The prefixes of the folders, whole, up to the delimiter, which is their last character.
-        next_token: The token to ask the next page with; None: this is the last.
+        objects: The full keys of the objects, with their sizes in bytes.
+        folders: The full prefixes of the folders, which end with the delimiter.
+        next_token: The token for the request of the next page, or None on the last page.
     """
 
     objects: list[tuple[str, int]]
@@ -36,24 +36,24 @@ class Page(NamedTuple):
 
 
 class ObjectStore(abc.ABC):
-    """One store, for all threads of a process. Whatever fails is an OSError.
+    """An object store, which all threads of a process share. All failures raise an `OSError`.
 
-    A subclass makes single requests, named with an underscore, and lets its library's errors through; attempts, paths and whatever
-    takes several requests are here.
+    Subclasses implement single requests in methods that begin with an underscore, and do not catch the errors of their
+    client libraries. This class handles retries, paths and operations that need several requests.
     """
 
     library_errors: tuple[type[Exception], ...]
     breaker: Breaker
 
     def read(self, path: str) -> bytes:
-        """Reads a whole object, of at most `storage.MAX_FILE_BYTES`, in one request."""
+        """Reads a whole object of at most `storage.MAX_FILE_BYTES` bytes with a single request."""
         return self.call(path, self._get, 0, None)[0]
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
-        """Reads a part of an object; fewer bytes if the object ends before.
+        """Reads a part of an object. Returns fewer bytes if the object ends before the end of the part.
 
         Raises:
-            DataError: The object does not have the version that is asked for.
+            DataError: The object does not have the given version.
         """
         if not num_bytes:
             return b""
@@ -67,11 +67,11 @@ class ObjectStore(abc.ABC):
         return self.stat(path).size
 
     def stat(self, path: str) -> FileStat:
-        """Returns the size of an object in bytes and its version: its ETag or its generation."""
+        """Returns the size of an object in bytes and its version, which is its ETag or its generation."""
         return self.call(path, self._head)
 
     def exists(self, path: str) -> bool:
-        """Whether there is an object of exactly that name."""
+        """Returns whether an object with exactly this name exists."""
         try:
             self.size(path)
         except FileNotFoundError:
@@ -79,31 +79,31 @@ class ObjectStore(abc.ABC):
         return True
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes an object whole, or not at all."""
+        """Writes an object atomically."""
         self.call(path, self._put, data)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
-        """A whole object, and the version that it has: what `write_if` takes.
+        """Reads a whole object and its version for `write_if`.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: The object does not exist.
         """
         return self.call(path, self._get_versioned)
 
     def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
-        """Writes an object whole if nobody else has written it in between.
+        """Writes an object atomically unless another writer has changed the object in the meantime.
 
         Args:
             path: The path of the object.
-            data: The new contents of the object. No two writers may write the same, nor one writer twice: they hold an id that is made for
-                this write. By it a writer knows its own where the answer to it was lost.
-            version: The version that it replaces; None: there is no such object yet.
+            data: The new content, which must be unique for each write, for example by an ID. If the response is lost,
+                the writer recognizes its own write by its content.
+            version: The version to replace, or None if the object must not exist yet.
 
         Returns:
-            The version that it has now; None: somebody else was there first, and nothing was written.
+            The new version, or None if another writer was first and nothing was written.
 
         Raises:
-            OSError: Also where the store does not take conditional writes.
+            OSError: The request failed, or the store does not support conditional writes.
         """
         written = self.call(path, self._put_if, data, version)
         if written:
@@ -116,20 +116,24 @@ class ObjectStore(abc.ABC):
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[Upload]:
-        """A large object, sent while it is written. It is there once the block ends well; after an exception nothing is."""
+        """Context manager for uploading a large object in chunks.
+
+        The object exists after the block, but not if the block raises an exception.
+        """
         upload = self._make_upload(path)
         try:
             yield upload
             upload.finish()
         except BaseException:
-            with contextlib.suppress(OSError):  # the store expires an upload that it cannot be asked to forget
+            with contextlib.suppress(OSError):  # the store deletes old uploads itself
                 upload.abandon()
             raise
 
     def top_level(self, folder: str, is_short: bool = False) -> tuple[Names, Names]:
-        """Names of the folders and of the objects directly in a folder, each sorted; of the first page alone if it `is_short`.
+        """Returns the sorted names of the folders and of the objects directly in a folder.
 
-        A name with two "/" behind one another lies in no folder that has a name: `list` has it.
+        With `is_short`, returns only the first page. Objects in folders with an empty name ("//") are not included, but
+        `list` yields them.
         """
         start = len(split_path(_as_folder(folder))[1])
         folders: Names = []
@@ -140,27 +144,27 @@ class ObjectStore(abc.ABC):
         return sorted(folders), sorted(objects)
 
     def list(self, folder: str) -> Iterator[tuple[str, int]]:
-        """(path relative to the folder, bytes) of every object below it, in key order, a page at a time."""
+        """Yields (relative path, size in bytes) of all objects below a folder, in key order."""
         for page in self.pages_from(folder):
             yield from page
 
     def pages_from(self, folder: str, first: str = "") -> Iterator[Sizes]:
-        """What `list` gives, a page at a time, from about the path `first` on: a page may begin before it, none leaves it out."""
+        """Yields the pages of `list` from the relative path `first` on. The first page may begin before `first`."""
         start = len(split_path(_as_folder(folder))[1])
         for page in self._pages(folder, first=first):
             yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
 
     def is_one_page(self, folder: str) -> bool:
-        """Whether one request lists every object below a folder: it is made."""
+        """Returns whether a single request lists all objects below a folder, by making this request."""
         return next(self._pages(folder)).next_token is None
 
     def remove(self, path: str) -> None:
-        """Removes an object; one that is not there stays so."""
+        """Removes an object if it exists."""
         bucket, key = split_path(path)
         self._remove(bucket, [key])
 
     def remove_all(self, folder: str, but: Sequence[str] = ()) -> None:
-        """Removes every object below a folder, but for those that are named `but`."""
+        """Removes all objects below a folder except the objects with the relative paths in `but`."""
         bucket, prefix = split_path(_as_folder(folder))
         kept = {prefix + name for name in but}
         for page in self._pages(folder):
@@ -168,13 +172,13 @@ class ObjectStore(abc.ABC):
                 self._remove(bucket, keys)
 
     def abandon_uploads(self, folder: str) -> None:
-        """Forgets what a run that was killed has sent of large objects below a folder; one that is still on its way fails."""
+        """Aborts all unfinished uploads below a folder, which killed runs left. Uploads in progress fail, too."""
         self._abandon_uploads(_as_folder(folder))
 
     def copy_all(self, source: str, target: str, last: str) -> None:
-        """Copies every object below `source` to below `target` inside the store, the object named `last` after all others."""
+        """Copies all objects below `source` to `target` inside the store, with the object `last` after all others."""
         source, target = _as_folder(source), _as_folder(target)
-        last_size = self.size(source + last)  # before anything is copied
+        last_size = self.size(source + last)  # fails before any copy if the object is missing
 
         def copy(item: tuple[str, int]) -> None:
             self._copy(source + item[0], target + item[0], item[1])
@@ -182,16 +186,16 @@ class ObjectStore(abc.ABC):
         with ThreadPoolExecutor(NUM_THREADS) as pool:
             items = (item for item in self.list(source) if item[0] != last)
             while batch := [*itertools.islice(items, 1000)]:
-                for _ in pool.map(copy, batch):  # the first error cancels those that have not begun
+                for _ in pool.map(copy, batch):  # an error cancels the remaining copies
                     pass
         copy((last, last_size))
 
     def check_access(self, path: str) -> None:
-        """Asks the store whether objects below a path can be listed: one that is silent twice, and one that is busy for a moment.
+        """Checks that the objects below a path can be listed, with few retries.
 
         Raises:
-            UserError: They cannot: no such bucket, no credentials, no permission.
-            StorageError: Nobody is there, or it is too busy to answer.
+            UserError: The bucket, the credentials or the permissions are missing.
+            StorageError: The store does not respond, or is too busy.
         """
         split_path(path)
         try:
@@ -201,7 +205,7 @@ class ObjectStore(abc.ABC):
             raise kind(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}", path) from None
 
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
-        """Makes a request for the bucket and the key of a path; how often, see `persist`."""
+        """Sends a request for the bucket and the key of a path, with retries as in `persist`."""
         bucket, key = split_path(path)
         explain = lambda error: self._os_error(path, error)
         return persist(path, lambda: request(bucket, key, *arguments), self.library_errors, explain, self.breaker, **how_often)
@@ -217,7 +221,7 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
-        """The bytes, and the version of their object; both empty if the object ends before."""
+        """Returns the bytes and the version of an object. Both are empty if the range begins after the object's end."""
 
     @abc.abstractmethod
     def _head(self, bucket: str, key: str) -> FileStat: ...
@@ -230,27 +234,27 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
-        """The new version; None: the store has refused since another one is there, or none where one is expected."""
+        """Returns the new version, or None if the store rejected the write because the current version differs."""
 
     @abc.abstractmethod
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
-        """Keys below a prefix; those before prefix + first need not be among them."""
+        """Returns a page of keys with a prefix. Keys before `prefix + first` may be missing."""
 
     @abc.abstractmethod
     def _probe(self, bucket: str, prefix: str) -> None:
-        """Lists one object at most, and does not wait long."""
+        """Lists at most one object, with a short timeout."""
 
     @abc.abstractmethod
     def _remove(self, bucket: str, keys: Names) -> None:
-        """Removes a page of objects, those that are gone already too, in as many calls as it takes."""
+        """Removes a page of objects. Ignores objects that do not exist. May make several calls."""
 
     @abc.abstractmethod
     def _abandon_uploads(self, folder: str) -> None:
-        """In as many calls as it takes."""
+        """Aborts all unfinished uploads below a folder. May make several calls."""
 
     @abc.abstractmethod
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
-        """Copies one object of any size, in as many calls as it takes."""
+        """Copies an object of any size. May make several calls."""
 
     @abc.abstractmethod
     def _make_upload(self, path: str) -> Upload: ...
@@ -264,5 +268,5 @@ def _as_folder(path: str) -> str:
 
 
 def _is_marker(key: str) -> bool:
-    """An object that other tools put where a folder would be."""
+    """Returns whether an object is a folder marker of other tools."""
     return key.endswith("/")

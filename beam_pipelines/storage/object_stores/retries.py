@@ -1,4 +1,4 @@
-"""One request to an object store: its path, its attempts, and what a failure means."""
+"""Sends requests to object stores with retries, and converts failures to errors."""
 
 import errno
 import itertools
@@ -11,40 +11,40 @@ from typing import Any, Callable
 
 from beam_pipelines.errors import SilentStoreError, UserError, printable, require
 
-RETRY_SECONDS = 120.0  # of one request, while the store answers others
-# Before a run, and for each request of it: longer than a lost first packet takes to be sent a third time (after 1, 3 and 7 seconds).
+RETRY_SECONDS = 120.0  # for a request that fails while other requests to the store succeed
+# For the checks before a run. Longer than the third TCP retransmission of a lost packet (after 1, 3 and 7 seconds).
 CHECK_SECONDS = 8.0
 CHECK_ATTEMPTS = 2
 CONNECT_SECONDS, RESPONSE_SECONDS = 5.0, 30.0
 ABANDON_SECONDS = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 20.0
-_COOL_SECONDS = 10.0  # a store that has been given up is not asked again sooner
+_COOL_SECONDS = 10.0  # pause before new requests to an unavailable store
 
-# Of the whole process, since it is one of many threads that asks and another that counts.
+# The number of retries in all threads of the process.
 _retries, _lock = [0], threading.Lock()
 
-# Of the whole process: it has been told to end, and no request is worth waiting for.
+# Set when the process should end, so that no request is retried.
 _is_ending = threading.Event()
 
 _PATH = re.compile(r"\w+://([^/]+)(?:/(.*))?", re.DOTALL)
 
 
 class Transient(OSError):
-    """Worth another attempt: the store is busy, or a connection broke off."""
+    """A temporary error, such as a busy store or a lost connection, after which the request is retried."""
 
 
 def foreign_answer(found: str, content_type: str | None) -> Transient:
-    """The error of an answer that is not one of a store, although its status says that all is well."""
+    """Returns the error for a response that has a successful status, but does not come from an object store."""
     kind = f" ({printable(content_type)})" if content_type else ""
     return Transient(errno.EIO, f"the answer is {found}{kind}: it is not the store's own, but perhaps the login page of a network or a proxy")
 
 
 class Breaker:
-    """Whether a store answers, as all threads of a process see it: one that is silent for too long is given up, by all of them at once.
+    """A circuit breaker that all threads of a process share. It stops retries if the store is unavailable for too long.
 
     Args:
         endpoint: The name of the store in messages.
-        timeout: The time for which it may answer nothing useful while it is asked, in seconds.
+        timeout: The time without a successful response after which the store counts as unavailable, in seconds.
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
@@ -55,34 +55,34 @@ class Breaker:
         self._is_open, self._reason = False, ""
 
     def check(self, path: str) -> None:
-        """Is called before an attempt.
+        """Call this before each attempt.
 
         Raises:
-            SilentStoreError: The store has been given up, and has just been asked again in vain.
+            SilentStoreError: The store is unavailable, and the last attempt failed only seconds ago.
         """
         with self._lock:
             if self._is_open and time.monotonic() - self._last_failure < _COOL_SECONDS:
                 raise self._error(path)
 
     def note_answer(self) -> None:
-        """Is called after an attempt that the store has answered."""
+        """Call this after an attempt to which the store has responded."""
         with self._lock:
             self._last_answer = time.monotonic()
             self._silent_since, self._is_open = None, False
 
     def note_failure(self, began: float, reason: str) -> None:
-        """Is called after an attempt that failed; `began` is the monotonic time of its beginning."""
+        """Call this after a failed attempt, with the monotonic time at which the attempt began."""
         with self._lock:
-            has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # nobody has asked
+            has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # no requests
             if self._silent_since is None or has_paused:
                 self._silent_since = max(began, self._last_answer)
             self._last_failure, self._reason = time.monotonic(), reason
 
     def give_up(self, path: str, delay: float) -> None:
-        """Is called before another attempt that is to be made after some seconds.
+        """Call this before a retry, with the delay until the retry in seconds.
 
         Raises:
-            SilentStoreError: By then the store would have been silent for too long.
+            SilentStoreError: At the time of the retry, the store would exceed the timeout.
         """
         with self._lock:
             self._is_open = self._silent_since is not None and time.monotonic() + delay - self._silent_since > self._timeout
@@ -90,7 +90,7 @@ class Breaker:
                 raise self._error(path)
 
     def has_answered_since(self, began: float) -> bool:
-        """Whether the store has answered any attempt since the monotonic time `began`."""
+        """Returns whether the store has responded to any request since the monotonic time `began`."""
         return self._last_answer > began
 
     def _error(self, path: str) -> SilentStoreError:
@@ -99,17 +99,17 @@ class Breaker:
 
 
 def check_timeout(seconds: float) -> None:
-    """Raises UserError unless a store can be waited for so long."""
+    """Raises `UserError` unless the value of `--store_timeout` is valid."""
     require(0 < seconds < math.inf, "--store_timeout", f"{seconds:g}", "seconds, more than 0")
 
 
 def end_waiting(is_ending: bool = True) -> None:
-    """From now on no request of this process is made more than once, and none waits for another attempt; or again as ever."""
+    """Stops all retries and waits in this process, or allows them again with `is_ending=False`."""
     _is_ending.set() if is_ending else _is_ending.clear()
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Splits the URL of an object into its bucket and its key; UserError where it is no such URL."""
+    """Splits the URL of an object into its bucket and its key. Raises `UserError` if the URL is invalid."""
     match = _PATH.fullmatch(path)
     if not match:
         raise UserError(f"{printable(path)}: expected gs://BUCKET/NAME or s3://BUCKET/NAME")
@@ -125,23 +125,23 @@ def persist(
     patience: float | None = None,
     min_attempts: int = 1,
 ) -> Any:
-    """Makes a request, again and again while its failure is `Transient`.
+    """Sends a request, and retries it after `Transient` errors.
 
-    The delays double, and a random part of each is waited, so that workers which were refused together do not come back
-    together.
+    The delays grow exponentially with random jitter, so that workers that failed together do not retry together.
 
     Args:
-        path: The path that the request is for.
-        request: The request to make; the same each time.
-        library_errors: The classes of errors that the client library may raise.
-        make_os_error: A function that says what such an error means.
-        breaker: The breaker of the store; it decides how long a store is waited for that answers nobody.
-        patience: Seconds after which there is no other attempt; None: `RETRY_SECONDS`, where the store answers others meanwhile.
-        min_attempts: The number of attempts that are made in any case: on a busy machine the first one can take all of the time.
+        path: The path of the request, for messages.
+        request: A function that sends the request.
+        library_errors: The exception classes of the client library.
+        make_os_error: A function that converts an exception of the client library to an `OSError`.
+        breaker: The circuit breaker of the store, which limits the wait for an unavailable store.
+        patience: The time in seconds after which the request is not retried. If None, it is `RETRY_SECONDS` while other
+            requests to the store succeed.
+        min_attempts: The minimum number of attempts, even if the first attempt takes longer than `patience`.
 
     Raises:
-        OSError: The error that the last failure meant.
-        SilentStoreError: The store answers nobody.
+        OSError: The request failed.
+        SilentStoreError: The store is unavailable.
     """
     first = time.monotonic()
     for attempt in itertools.count():
@@ -172,7 +172,7 @@ def persist(
 
 
 def take_retries() -> int:
-    """Attempts of this process that followed a first one, since the last call."""
+    """Returns the number of retries in this process since the last call."""
     with _lock:
         taken, _retries[0] = _retries[0], 0
     return taken
@@ -183,7 +183,7 @@ def _pause(seconds: float) -> None:
 
 
 def status_error(path: str, status: int, reason: str, *, no_bucket: bool = False) -> OSError:
-    """What an HTTP status means for a path; a folder that is not found is a bucket that does not exist."""
+    """Returns the error for an HTTP status. For a folder, status 404 means that the bucket does not exist."""
     bucket, key = split_path(path)
     if status == 404:
         is_bucket = no_bucket or not key or key.endswith("/")

@@ -1,4 +1,4 @@
-"""s3:// as `ObjectStore` has it: the single requests, and what their failures mean."""
+"""The implementation of `ObjectStore` for s3://."""
 
 import contextlib
 import errno
@@ -30,10 +30,10 @@ from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.object_stores.upload import Upload
 from beam_pipelines.storage.versions import FileStat
 
-COPY_BYTES = 128 << 20  # in one request; the store is silent until they are copied
+COPY_BYTES = 128 << 20  # maximum for a copy request, because the store responds only after the copy
 _MAX_PARTS = 10_000
 
-_STATUS = {  # of what comes with another one, or in the body of an answer that has none of its own
+_STATUS = {  # for error codes that come with a different HTTP status or without any status
     "AccessDenied": 403,
     "InternalError": 500,
     "RequestTimeout": 408,
@@ -51,19 +51,19 @@ _BROKEN_OFF = (
     exceptions.IncompleteReadError,
     exceptions.FlexibleChecksumError,
     exceptions.MetadataRetrievalError,
-    parsers.ResponseParserError,  # a listing that breaks off, or the page of a proxy
+    parsers.ResponseParserError,  # a truncated listing, or the page of a proxy
 )
 _NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)
 
 
 @functools.cache
 def _loader() -> loaders.Loader:
-    """Reads botocore's descriptions of its services, megabytes of JSON, once in a process."""
+    """Returns a loader that caches botocore's service descriptions, which are megabytes of JSON."""
     return loaders.create_loader()
 
 
 class S3Store(ObjectStore):
-    """Amazon S3, or a store that speaks as it does, as Beam's `--s3_…` options say."""
+    """Amazon S3 or a compatible store, as configured by Beam's `--s3_…` options."""
 
     library_errors = (exceptions.BotoCoreError, exceptions.ClientError, parsers.ResponseParserError)
 
@@ -82,7 +82,7 @@ class S3Store(ObjectStore):
         timeout = options.view_as(StoreOptions).store_timeout
         self._client = self._make_client(min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout))
         self.breaker = Breaker(self._client.meta.endpoint_url, timeout)
-        self._keeps_conditions = False  # as far as is known
+        self._keeps_conditions = False  # True after the store has honored a conditional write
 
     def _make_client(self, connect_seconds: float, response_seconds: float) -> Any:
         config = Config(
@@ -92,7 +92,7 @@ class S3Store(ObjectStore):
             retries={"total_max_attempts": 1, "mode": "standard"},  # `call` makes the attempts
         )
         try:
-            session = botocore.session.get_session()  # of its own: credentials are looked for anew
+            session = botocore.session.get_session()  # a new session finds current credentials
             session.register_component("data_loader", _loader())
             return boto3.session.Session(botocore_session=session).client("s3", config=config, **self._options)
         except (exceptions.BotoCoreError, ValueError) as error:
@@ -105,7 +105,7 @@ class S3Store(ObjectStore):
         try:
             response = self._client.get_object(**request)
         except exceptions.ClientError as error:
-            if _status(error) == 416:  # it begins behind the end
+            if _status(error) == 416:  # the range begins after the end
                 return b"", ""
             raise
         version = _version(response)
@@ -129,14 +129,14 @@ class S3Store(ObjectStore):
         is_none = {"IfNoneMatch": "*"}
         etag = self._put_on(bucket, key, data, {"IfMatch": version} if version else is_none)
         if etag and not self._keeps_conditions:
-            # A store that does not know a condition may write all the same; one that knows it does not write what is there already.
+            # A store that ignores conditions writes an existing object again. Other stores reject this write.
             if self._put_on(bucket, key, data, is_none):
                 raise self._no_conditions(bucket, key, "takes no notice of the condition of a write")
             self._keeps_conditions = True
         return etag
 
     def _put_on(self, bucket: str, key: str, data: bytes, condition: dict[str, str]) -> str | None:
-        """The ETag of what was written; None: the condition does not hold."""
+        """Writes an object and returns its ETag, or returns None if the condition is not met."""
         try:
             return self._client.put_object(Bucket=bucket, Key=key, Body=data, **condition)["ETag"]
         except exceptions.ClientError as error:
@@ -156,7 +156,7 @@ class S3Store(ObjectStore):
         if token:
             request["ContinuationToken"] = token
         elif first:
-            request["StartAfter"] = _just_before(prefix + first)  # what stands there itself is left out
+            request["StartAfter"] = _just_before(prefix + first)  # exclusive
         response = self._client.list_objects_v2(**request)
         objects = [(entry["Key"], entry["Size"]) for entry in response.get("Contents", ())]
         folders = [entry["Prefix"] for entry in response.get("CommonPrefixes", ())]
@@ -180,7 +180,7 @@ class S3Store(ObjectStore):
             page = self.call(folder, lambda bucket, key: self._client.list_multipart_uploads(Bucket=bucket, Prefix=key, **markers))
             for upload in page.get("Uploads", ()):
                 name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
-                with contextlib.suppress(FileNotFoundError):  # it has been forgotten since
+                with contextlib.suppress(FileNotFoundError):  # already aborted
                     self.call(folder, lambda bucket, _: self._client.abort_multipart_upload(Bucket=bucket, **name))
             if not page.get("IsTruncated"):
                 return
@@ -228,14 +228,14 @@ def _status(error: exceptions.ClientError) -> int:
 
 
 def _version(response: Mapping[str, Any]) -> str:
-    """The version of an object, from the answer to a request for it; Transient if a proxy or a login page has answered."""
+    """Returns the version of an object from a response. Raises `Transient` if a proxy or a login page has responded."""
     if not response.get("ETag"):
         raise foreign_answer("one without an ETag", response.get("ContentType"))
     return f"ETag {response['ETag']}"
 
 
 def _check_page(response: Mapping[str, Any], num_found: int) -> None:
-    """Raises Transient if a page of a listing is not the store's, or is not whole: inputs would be lost without a word."""
+    """Raises `Transient` if a page of a listing is foreign or incomplete, because inputs would be lost silently."""
     if "IsTruncated" not in response:
         raise foreign_answer("a listing without IsTruncated", None)
     if num_found < response.get("KeyCount", 0):  # some stores do not count folders
@@ -245,14 +245,14 @@ def _check_page(response: Mapping[str, Any], num_found: int) -> None:
 
 
 def _just_before(key: str) -> str:
-    """What sorts before a key, with next to no other key between them."""
+    """Returns a key that sorts shortly before the given key."""
     before = ord(key[-1]) - 1
-    before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # no halves of surrogate pairs
+    before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # skips surrogates
     return key[:-1] + (f"{chr(before)}\U0010fffd" if before > 0 else "")
 
 
 class _Multipart:
-    """A multipart upload: its parts become an object when it is completed."""
+    """A multipart upload, whose parts become an object when it is completed."""
 
     def __init__(self, store: S3Store, path: str):
         self._store, self._path = store, path
@@ -269,7 +269,7 @@ class _Multipart:
     def complete(self, num_bytes: int) -> None:
         try:
             self._call("complete_multipart_upload", UploadId=self._id, MultipartUpload={"Parts": self._parts})
-        except FileNotFoundError:  # an attempt whose answer was lost has completed it
+        except FileNotFoundError:  # an earlier attempt may have succeeded, with its response lost
             if not (self._store.exists(self._path) and self._store.size(self._path) == num_bytes):
                 raise
 
@@ -282,7 +282,7 @@ class _Multipart:
 
 
 class _S3Upload(Upload):
-    """A large object on its way into S3, in parts."""
+    """The upload of a large object to S3 in parts."""
 
     def __init__(self, store: S3Store, path: str):
         super().__init__(lambda data: store.write(path, data))

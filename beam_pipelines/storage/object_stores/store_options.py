@@ -1,4 +1,4 @@
-"""What a user says of object stores beside Beam's own options: it goes with them to every worker, on every engine."""
+"""Recordmill's pipeline options for object stores, which every worker receives together with Beam's options."""
 
 import argparse
 
@@ -9,12 +9,12 @@ from beam_pipelines.storage.object_stores.retries import check_timeout
 
 
 class StoreOptions(PipelineOptions):
-    """How long a pipeline's workers wait for a store: `--store_timeout`, in seconds."""
+    """The option `--store_timeout`: the time in seconds that workers wait for an unavailable object store."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--store_timeout", type=float, default=STORE_TIMEOUT)
 
     def check(self) -> None:
-        """Raises UserError unless the options are fit to run."""
+        """Raises `UserError` if the options are invalid."""
         check_timeout(self.store_timeout)

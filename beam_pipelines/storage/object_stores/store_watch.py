@@ -1,4 +1,4 @@
-"""Stores that the workers of a job use, seen from the command that waits for the job."""
+"""Monitors the object stores of a job from the command that waits for the job."""
 
 import contextlib
 import threading
@@ -12,13 +12,13 @@ _LOOK_SECONDS = 10.0
 
 @contextlib.contextmanager
 def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError], None]) -> Iterator[None]:
-    """Asks stores now and then, while a job goes on elsewhere, and says it when one is to be given up.
+    """Context manager that polls object stores during a remote job and reports a store that becomes unavailable.
 
-    The job's workers find that out too; but an engine that tries their bundles again and again would ask the store for as long each time.
+    The workers detect this too, but an engine may retry their bundles many times, with the full timeout each time.
 
     Args:
         paths: The URLs of folders in the stores, `gs://…` or `s3://…`.
-        give_up: A function that is called once, in a thread of ours.
+        give_up: A function that is called at most once, in another thread, if a store is unavailable.
     """
     end = threading.Event()
 
@@ -31,7 +31,7 @@ def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError],
                     if not end.is_set():
                         give_up(error)
                     return
-                except OSError:  # it answers, whatever that is
+                except OSError:  # an error response shows that the store is available
                     pass
 
     if paths:

@@ -1,14 +1,14 @@
-"""A large object on its way into an object store."""
+"""The base class for uploads of large objects to an object store."""
 
 import abc
 from typing import Callable
 
-# Stores want multiples of 256 KiB, 5 MiB or more of them, and at most 10,000 chunks.
+# Object stores require multiples of 256 KiB, at least 5 MiB in a chunk, and at most 10,000 chunks.
 CHUNK_BYTES = 16 << 20
 
 
 class Upload(abc.ABC):
-    """A large object on its way, a chunk at a time; what fits in one chunk is written at once at the end."""
+    """An upload of a large object in chunks. An object that fits into a single chunk is written at the end."""
 
     def __init__(self, write_whole: Callable[[bytes], None]):
         self.num_bytes = 0  # sent so far
@@ -16,17 +16,17 @@ class Upload(abc.ABC):
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
-        """Takes more bytes of the object, and sends them as soon as they fill a chunk; returns how many it took."""
+        """Buffers bytes of the object and sends full chunks. Returns the number of bytes in `data`."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
-            if len(self._buffer) > CHUNK_BYTES:  # never the last byte, so that the last chunk is not empty
+            if len(self._buffer) > CHUNK_BYTES:  # keeps at least a byte for the last chunk
                 self._send_chunk(bytes(self._buffer[:CHUNK_BYTES]), is_last=False)
                 del self._buffer[:CHUNK_BYTES]
         return len(view)
 
     def finish(self) -> None:
-        """Sends what is left; the object is in the store afterwards."""
+        """Sends the remaining bytes. Afterwards, the object exists."""
         if self.num_bytes:
             self._send_chunk(bytes(self._buffer), is_last=True)
         else:
@@ -41,4 +41,4 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def abandon(self) -> None:
-        """Nothing of the upload stays in the store."""
+        """Aborts the upload and removes its chunks from the store."""
