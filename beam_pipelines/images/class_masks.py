@@ -106,8 +106,8 @@ def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None
     Args:
         mask: The class ids, [height, width].
         geometry: The geometry of the image.
-        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. It is used only if the image's size in the
-            file and its upright size are equal, because the size of a mask is reliable, unlike a stated size.
+        drawn_on: The image that the mask was drawn on, as in `SourceConfig`. Used only if the image's size in the file
+            and its upright size are equal, because the size of a mask is reliable, unlike a stated size.
 
     Raises:
         Refusal: `size_mismatch`: the mask has the size of another image.

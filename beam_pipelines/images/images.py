@@ -19,12 +19,12 @@ A record contains only JPEG or PNG, unless WebP is requested. All readers (tf.io
 
 Images that already match the options are copied byte for byte. This includes WebP, if WebP is requested.
 
-A re-encoded JPEG has full chroma resolution (4:4:4) from quality 95 on, which is the default. Below, it has a quarter
-of it (4:2:0), as most software does, because such files are a fifth smaller and faster to decode. (Photographs of 256
-pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38 KB and 38.0 dB.) A re-encoded WebP is lossy. A re-encoded
-PNG is lossless, except that rotated 16-bit colour becomes 8-bit. Grey and alpha are kept, and the palette of a GIF or
-BMP becomes RGB. Resized or converted images have 8 bits and no palette. For JPEG and raw pixels, their alpha is
-dropped. Metadata is removed. Of several pictures in one JPEG file (MPO), only the first is used.
+A re-encoded JPEG has full chroma resolution (4:4:4) from quality 95 on, which is the default. At lower qualities, its
+chroma has a quarter of the resolution (4:2:0), as in most software. Such files are a fifth smaller, and faster to
+decode. (Photographs of 256 pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38 KB and 38.0 dB.) A re-encoded
+WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit colour becomes 8-bit. Grey and alpha are kept,
+and the palette of a GIF or BMP becomes RGB. Resized or converted images have 8 bits and no palette. For JPEG and raw
+pixels, their alpha is dropped. Metadata is removed. Of several pictures in one JPEG file (MPO), only the first is used.
 
 The checks of an image:
 

@@ -68,7 +68,7 @@ def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None
 def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> bool:
     """Returns whether bytes at the end of the scan can be decoded as blocks of the image."""
     blocks = _read_blocks(data, header)
-    if not blocks:  # unknown
+    if not blocks:  # unknown, without tables
         return True
     num_searched = 8 * _BUFFER_BYTES + min(4 * (end - start), _MAX_SEARCHED_BITS)
     coded = data[max(header.num_bytes, start - _BUFFER_BYTES, end - _MAX_PARSED_BYTES) : end].replace(b"\xff\0", b"\xff")

@@ -1,4 +1,4 @@
-"""Finds images that are near-duplicates: equal bytes, or perceptual hashes that differ in few bits, also if flipped.
+"""Finds images that are near-duplicates: equal bytes, or perceptual hashes that differ in few bits, even if flipped.
 
 If the lowest frequencies of two images are near, the higher frequencies have to be near too. This second comparison
 costs almost nothing, and distinguishes small pictures of similar things on a plain background.
@@ -105,7 +105,8 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first = rows[order, 0]
     is_tied = np.zeros(len(rows) + 1, bool)
     is_tied[1:-1] = first[1:] == first[:-1]
-    tied = np.flatnonzero(is_tied[1:] | is_tied[:-1])  # usually few: sorting all takes longer
+    # There are usually few ties. Sorting all rows by all words takes many times as long.
+    tied = np.flatnonzero(is_tied[1:] | is_tied[:-1])
     order[tied] = order[tied[np.lexsort(rows[order[tied]].T[::-1])]]
     ordered = rows[order]
     is_new = np.ones(len(rows), bool)
@@ -116,7 +117,7 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Finds pairs of looks that are near, also if one is flipped, in one part of the search.
+    """Finds pairs of looks that are near, even if one of them is flipped, in one part of the search.
 
     If there are more pairs than fit in memory, for example for frames of one camera, fewer pairs are searched (see
     `Edges`). The result depends only on the hashes.
@@ -129,7 +130,8 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     Raises:
         UserError: There are too many pairs even with representatives.
     """
-    limit = _MAX_EDGES // part.num_parts  # pairs belong to their first band, usually the same one
+    # Each pair is found in its first band only, which is usually the same band.
+    limit = _MAX_EDGES // part.num_parts
     for crowd in _CROWDS:
         stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
         if crowd is not None:
@@ -207,7 +209,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
     while len(edges):
         ends = labels[edges]
         lower = ends.min(axis=1)
-        np.minimum.at(labels, ends.max(axis=1), lower)  # the labels too: few rounds for long chains
+        # Updates the label, not only the end of the edge, so that long chains take few rounds.
+        np.minimum.at(labels, ends.max(axis=1), lower)
         while (labels[labels] != labels).any():
             labels = labels[labels]
         ends = labels[edges]
@@ -216,7 +219,7 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def look_distance(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits in the first words of looks, also if one of them is flipped.
+    """Returns the number of differing bits in the first words, or of one and the other flipped if that is less.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

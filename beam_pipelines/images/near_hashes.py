@@ -1,4 +1,4 @@
-"""Finds pairs of 64-bit hashes that differ in few bits, also if one is flipped, without comparing all pairs.
+"""Finds pairs of 64-bit hashes that differ in few bits, even if one image is flipped, without comparing all pairs.
 
 Uses multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). If two hashes differ in at
 most 8 bits, they differ in at most two bits of one of three bands. Therefore hashes are sorted by a band, and each hash
@@ -124,7 +124,7 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of bits in which two hashes differ, also if one of them is flipped: uint8 [...].
+    """Returns the number of differing bits of two hashes, or of one and the other flipped if that is less: uint8 [...].
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].
@@ -216,7 +216,7 @@ def _compare(
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Compares each entry in `ones` with the entries from `others` up to `ends`."""
-    while len(ones) > _FEW_HASHES:  # vectorized over all: first with their first entry, then with the next
+    while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
         is_left = others < ends
         if np.count_nonzero(is_left) < 0.75 * len(is_left):
             left = np.flatnonzero(is_left)

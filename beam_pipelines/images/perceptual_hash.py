@@ -69,7 +69,8 @@ def look_at(data: bytes, check: str) -> np.ndarray:
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     side = min(header.height, header.width)
-    reduction = max(one for one in (1, 2, 4, 8) if one == 1 or side >= one * _SIDE)  # the decoder's scales
+    # The decoder's scales, as long as at least `_SIDE` pixels are left.
+    reduction = max(one for one in (1, 2, 4, 8) if one == 1 or side >= one * _SIDE)
     pixels = decode_jpeg(data, header, "RGB" if header.num_components == 4 else "GRAY", check == "strict", reduction).pixels
     orientation = exif_orientation(header.exif) if header.exif else 1
     return _grey(pixels if orientation == 1 else np.atleast_3d(turn(to_image(pixels), orientation)))

@@ -2,8 +2,8 @@
 
 The filter is Pillow's antialiased Lanczos, because images are resized once and read many times. If a JPEG shrinks a
 lot, only a half, a quarter or an eighth of its scale is decoded (DCT scaling), so that twice the requested size is
-left. Photographs of 500 x 375 pixels per second, decoded and resized in one thread, and their PSNR compared with full
-scale and the same filter:
+left. The table shows how many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR
+compared with full scale and the same filter:
 
     short side                          64            128           256
     full scale                          300           270           190

@@ -125,7 +125,8 @@ class _List(ParallelMap):
         if self._config.lists_in_threads and self._config.source.can.has_class_folders:
             self._aside.append(part)
             return iter(())
-        return self.take(list_whole_part(self._context, part))  # `shared` keeps too few for all threads
+        # Not `shared`, which keeps too few contexts for all threads of a worker.
+        return self.take(list_whole_part(self._context, part))
 
     def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:
         self._listed.merge(result)

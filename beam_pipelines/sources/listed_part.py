@@ -63,7 +63,7 @@ class ListedPart:
         lacking: Reason -> the rejected inputs without a split, a group or a valid class.
         ungrouped: The inputs without a value in the group column, if groups are optional or there is no group column.
         groups: The counts of groups, if no later stage counts them.
-        unmatched: The inputs in whose key `--group_pattern` finds no group.
+        unmatched: The inputs for whose keys `--group_pattern` finds no group.
         without_stratum: The inputs without a value to stratify by.
         splits: The splits that the source assigns; None stands for inputs without a split.
         labels: Feature -> class names that occur.

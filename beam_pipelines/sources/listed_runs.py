@@ -22,8 +22,8 @@ class ListedRuns:
 
     Args:
         spool_directory: The directory for runs.
-        share: The size of each run as a share of a full run, if several are filled in parallel. None starts small and
-            grows with the number of references.
+        share: The size of each run as a share of a full run, if several are filled in parallel. None: runs start
+            small and grow with the number of references.
 
     Attributes:
         runs: The runs of references that were written.

@@ -33,7 +33,7 @@ _Listed = list[LabeledImage] | DeadLetter
 # With n worker processes, the runs of each process have 1/n of the full size, but at least 1/4.
 _MAX_SHARES = 4
 
-# Parts of a store to list in parallel. The store takes a dozen times longer for a page than this process.
+# Parts of a store to list in parallel. A page takes the store a dozen times longer than this process.
 _NUM_THREADS = 8
 
 
@@ -112,7 +112,8 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
     found = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
-        path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"  # class folders: no file
+        # The parts of class folders are not files.
+        path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"
         for listed in _with_trouble_told(list_part(source, part, found), path):
             yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, found)
     yield found
@@ -159,7 +160,7 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_whole_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part and writes its runs. Too few references for a run remain in the result.
+    """Lists one part and writes its runs. References that are too few for a run remain in the result.
 
     Args:
         context: The context of the part's bundle.

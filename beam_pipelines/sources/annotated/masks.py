@@ -11,7 +11,7 @@
 | a file that is not an image | ignored, and counted |
 
 The pixel values of a mask are class ids. Mask files are checked later, when they are read. A part is a pair of folders.
-While it is listed, the names of all its masks are in memory, and the image names of one folder at a time.
+While a part is listed, the names of all its masks are in memory, and the image names of one folder at a time.
 """
 
 import json

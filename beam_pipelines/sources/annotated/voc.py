@@ -16,7 +16,7 @@
 
 Names are compared without extensions. Image folders and annotation folders have the same subfolders. A part is a list
 of up to 500 pairs of an XML file and an image, because each XML file has to be opened. In a store, 32 files are read at
-a time. All unpaired files of a group of folders are one more part. That part stores only the group, and lists its
+a time. The unpaired files of a group of folders form one more part. That part stores only the group, and lists its
 folders again, so that the size of a part does not grow with the data.
 """
 

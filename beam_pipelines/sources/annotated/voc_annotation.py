@@ -68,7 +68,7 @@ def _parse(data: bytes) -> Any:
         raise Refusal(
             "bad_xml", f"it has a DTD or an entity ({type(error).__name__}), which are not read"
         ) from None
-    except (ParseError, ValueError, LookupError) as error:  # the latter two: an invalid encoding
+    except (ParseError, ValueError, LookupError) as error:  # the last two: invalid encodings
         raise Refusal("bad_xml", f"no XML: {printable(str(error)[:200])}") from None
 
 

@@ -80,9 +80,9 @@ class Arrays:
         if not self._containers:
             names = [self._only] if self._only else self._files.paths
             raise UserError(f"--input={config.input}: no arrays in it: {_why_none(names)}")
-        self.has_images: bool | None = None if config.source.has_images else False  # None: to be set from the first set
+        self.has_images: bool | None = None if config.source.has_images else False  # None until the first set is known
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
-        self.has_images = first.raw is not None  # all other sets have images too, or none has
+        self.has_images = first.raw is not None  # either all sets have images, or no set
         if cifar.is_cifar(first.name):
             default_features = cifar.coarse_column(first)
             names = {column: cifar.read_names(self._root, path) for column, path in cifar.name_files(first).items()}
@@ -159,7 +159,7 @@ class Arrays:
                 arrays.append(npy_array(self._root, path))
             elif path.endswith(".npz"):
                 arrays += npz_arrays(self._root, path)
-        return sorted(arrays, key=lambda array: array.path != self._only)  # of arrays with one name, the first is used
+        return sorted(arrays, key=lambda array: array.path != self._only)  # the first of equal names is used
 
     def _with_split(self, images: ImageSet) -> ImageSet:
         if self._config.split_folders and images.split is None:

@@ -178,7 +178,7 @@ _SPLIT_LAST = re.compile(rf"(.+)[-_. ]({_SPLIT})", re.IGNORECASE)
 
 
 def take_split(name: str) -> tuple[str | None, str]:
-    """Splits a name into (split, rest): `x_train` becomes (`train`, `x`). The split is None if there is none."""
+    """Splits a name into (split, rest): `x_train` becomes (`train`, `x`). The split is None for other names."""
     if match := _SPLIT_FIRST.fullmatch(name):
         return SPLIT_FOLDERS[match[1].lower()], match[2]
     if match := _SPLIT_LAST.fullmatch(name):

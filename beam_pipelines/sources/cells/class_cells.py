@@ -145,7 +145,8 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
         Refusal: The cell does not have a 0 or 1 for each class.
     """
     value = plain(cell, "bad_label", keeps_lists=True)
-    flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value  # NumPy: 1. for 1.0
+    # NumPy separates numbers by blanks, and writes 1. for 1.0.
+    flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value
     if not isinstance(flags, list) or len(flags) != len(label_names):
         raise bad_cell("bad_label", cell, f"{len(label_names)} values of 0 or 1, one for each class")
     return tuple(sorted(name for name, flag in zip(label_names, flags) if read_flag(flag)))

@@ -46,7 +46,7 @@ _MASK_WORDS = {
 _MASK_END = re.compile("[ _-](?:masks?|gt|seg|segmentation|label)$", re.IGNORECASE)
 _MAX_LETTERS = 3  # maximum letters, besides the class name, of a folder that subdivides a class
 _MAX_ROLES = 8  # maximum folders to compare as images and masks; with more folders, they are classes
-_MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32
+_MAX_PAIRED, _MIN_PAIRS, _MAX_VALUES = 4, 3, 32  # class folders to compare, equal file names, values of a mask
 _ROLES = {*_IMAGE_WORDS, "mask", "masks", "label", "labels", "annotation", "annotations"}
 
 
@@ -254,7 +254,7 @@ def _masks_of(root: str, images: str, masks: str) -> UserError:
 
 
 def refuse_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises UserError if one class folder has masks for the images of another, judged by file names and pixel values.
+    """Raises UserError if a class folder has the masks of another folder's images, by file names and pixel values.
 
     Args:
         listing: The listing of the source.

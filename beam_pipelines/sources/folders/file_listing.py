@@ -239,7 +239,8 @@ class FileListing:
         if self.is_remote:
             yield from (FoundFile(join(folder, name), 0) for name in self.top_level(folder)[1])
         else:
-            files = FileListing(self._root, self._ignore)._files_in(folder, [])  # not `self`: `walk` counts ignores
+            # A separate listing, because `walk` counts the ignored files.
+            files = FileListing(self._root, self._ignore)._files_in(folder, [])
             yield from (one for one in files if isinstance(one, FoundFile) or not self._leads_to_folder(one.path))
 
     def _leads_to_folder(self, path: str) -> bool:
@@ -322,7 +323,7 @@ class FileListing:
             raise listing_error(error, join(self._root.path, folder), told) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
-        """Returns whether an entry of a disk is ignored. A folder, or a link to one, may have a name such as README."""
+        """Returns whether a disk entry is ignored. Folders, and links to folders, may have names such as README."""
         if is_left_out(entry.name) and (is_left_out(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
             return True
         return bool(self._ignore) and matches(path, self._ignore)

@@ -146,7 +146,7 @@ def _table_advice(path: str, head: bytes) -> str:
     """Returns the command that reads a table, with its image column and image folder if they can be found."""
     try:
         found = _find_images(path, head.decode())
-    except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or a cut character
+    except (OSError, ValueError, StopIteration, csv.Error):  # another kind of table, or text cut within a character
         found = None
     options = found or "--image_root=FOLDER --image_column=COLUMN --label=COLUMN"
     return f"read it with --input={printable(path)} {options}"

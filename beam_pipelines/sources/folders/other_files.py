@@ -28,7 +28,7 @@ _DATA = re.compile(
 
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
 _ARRAY_ENDS = (".npy", ".NPY")
-# Ends of mask names that are stored beside their images.
+# Suffixes of the names of masks that are stored beside their images.
 _MASK_ENDS = tuple(f"{mark}{word}" for mark in "_- " for word in ("mask", "Mask", "masks", "gt", "segmentation", "seg"))
 
 _NUM_SHOWN = 5
@@ -134,7 +134,7 @@ class Strays:
             self.has_more_kinds = True
 
     def refuse(self, root: str) -> None:
-        """Raises an error that describes all unexpected files and how to handle them.
+        """Raises an error if there are unexpected files or missing images, with advice on how to handle them.
 
         Args:
             root: The root of the source. All parts must be merged before the call.

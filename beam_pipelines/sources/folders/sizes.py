@@ -25,7 +25,7 @@ _BATCH = 16_384
 
 
 def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
-    """Returns path -> bytes for the paths that are files. In a store, each path takes about 200 bytes of memory.
+    """Returns path -> size in bytes for paths that are files. In a store, each path takes about 200 bytes of memory.
 
     Args:
         root: The root that the paths are relative to.

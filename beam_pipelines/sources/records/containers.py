@@ -87,7 +87,7 @@ class Containers:
                 )
             return {}
         if self._config.asks_for_shares and not self._config.source.divide and len(set(splits.values())) == 1:
-            return {}  # the only split is to be divided
+            return {}  # the option divides the only split
         return splits
 
     def _all_files(self, is_container: Callable[[str], bool]) -> Iterator[str]:

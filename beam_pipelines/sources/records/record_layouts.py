@@ -130,7 +130,7 @@ def _layout_of(
     find_shape: Callable[[Item], tuple[int | None, ...]],
 ) -> Layout:
     items = stated.items
-    of_image = (IMAGE, "height", "width") if IMAGE in items else ()  # which every example with an image has
+    of_image = (IMAGE, "height", "width") if IMAGE in items else ()  # each example with an image has them
     wants_objects = source.labels is None or any(column.names == (OBJECTS,) for column in source.labels)
     objects = _objects_of(stated, seen, they_have) if stated.box_names and wants_objects else None
     columns = {
@@ -145,7 +145,8 @@ def _layout_of(
     return Layout(
         stated.name,
         items[IMAGE].name if IMAGE in items and source.has_images else "",
-        key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",  # keys repeat
+        # Other layouts may repeat a key.
+        key=items["key"].name if "key" in items and stated.name == record_layouts.MAPPING else "",
         weight=items[WEIGHT].name if WEIGHT in items else None,
         objects=objects,
         labels=labels,

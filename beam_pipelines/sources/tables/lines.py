@@ -12,7 +12,7 @@ from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 
-MAX_LINE = 16 << 20  # characters
+MAX_LINE = 16 << 20  # in characters
 
 
 class LongLineError(ValueError):

@@ -90,7 +90,7 @@ class Table(RowFiles):
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
         refuse_options(source, _OPTIONS)
-        named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}  # CSV
+        named = {"": "csv"} if config.input.lower().removesuffix(".gz").endswith(_TEXT_ENDINGS) else {}
         super().__init__(config, {**FORMATS, **named}, METADATA)
         self._with_sizes = with_sizes
         self._spool_directory = spool_directory

@@ -3,9 +3,9 @@
 Memory is constant for all files: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
 
 CSV has the format of RFC 4180, in UTF-8, with a header or with `--column_names` instead. Commas separate cells. If the
-first line has no commas, tabs or semicolons do. In a `.tsv` file, tabs do. With `--column_names`, it is the only
-separator that gives as many cells as names. A row with quotes may span several lines. If such a row is malformed, a quote
-is probably missing, and it is unknown how many rows it hides. Therefore the run fails.
+first line has no commas, tabs or semicolons do. In a `.tsv` file, tabs do. With `--column_names`, the separator is the
+only candidate that gives as many cells as names. A row with quotes may span several lines. If such a row is malformed,
+a quote is probably missing, and it is unknown how many rows it hides. Therefore the run fails.
 """
 
 import collections
@@ -256,7 +256,7 @@ def _checked_json_rows(
     """Yields the rows. Raises UserError at the end if a column is in no row. Single objects may lack columns."""
     needed = frozenset(columns or ())
     missing = set(columns or ())
-    found: dict[str, None] = {}  # in their order
+    found: dict[str, None] = {}  # a dict, to keep their order
     for number, row in _json_rows(lines):
         if missing and not isinstance(row, Refusal):
             missing.difference_update(row)

@@ -40,7 +40,7 @@ from beam_pipelines.sources.tables.table_files import TableFile
 from tf_input.dataset_format import LABEL
 
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
-_PATH = "path"  # the first field
+_PATH = "path"  # the name of the first field
 
 _OPTIONS = "labels features label_names label_separator image_root image_suffix skip_lines comment".split()
 
