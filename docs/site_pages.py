@@ -55,8 +55,7 @@ def command_line() -> str:
     titles = {action.dest: action.help for action in commands._choices_actions}
     lines = ["# Command line", "", f"{parser.description} `recordmill COMMAND --help` shows what follows.", ""]
     for name, command in commands.choices.items():
-        title = titles[name][0].upper() + titles[name][1:]
-        lines += [f"## recordmill {name}", "", f"{escape(title)}.", "", escape(command.description), ""]
+        lines += [f"## recordmill {name}", "", f"{escape(titles[name])}", "", escape(command.description), ""]
         for group in command._action_groups:
             lines += describe(group)
         if command.epilog:
@@ -82,7 +81,7 @@ def usage(action: argparse.Action) -> str:
 
 
 def meaning(action: argparse.Action) -> str:
-    choices = f"; one of {', '.join(map(str, action.choices))}" if action.choices else ""
+    choices = f" One of {', '.join(map(str, action.choices))}." if action.choices else ""
     return f"{action.help}{choices}"
 
 

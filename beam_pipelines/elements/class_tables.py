@@ -157,7 +157,7 @@ def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
     """
     found = f"{', '.join(heads)} {'has' if len(heads) == 1 else 'have'}" if heads else "nothing has"
     if source.label_names and list(heads) not in ([LABEL], [OBJECT_LABEL]):
-        advice = f"expected HEAD=FILE, such as --label_names {heads[0]}=FILE" if heads else "expected no --label_names"
+        advice = f"expected LABEL=FILE, such as --label_names {heads[0]}=FILE" if heads else "expected no --label_names"
         raise UserError(f"--label_names: fixes the class names of one label or of objects; here {found} class names; {advice}")
     for head in source.label_names_of:
         if head not in heads:

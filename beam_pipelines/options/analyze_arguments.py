@@ -9,12 +9,13 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill analyze out/flowers
   recordmill analyze out/flowers --preprocessing_module my.py
 
-  my.py defines preprocessing_fn(inputs): parsed features by name -> transformed ones, with TensorFlow Transform's analyzers.
-  Train with:  tf_input.open("out/flowers").batches("train", batch_size=128, transform=True)
+my.py defines preprocessing_fn(inputs), as TensorFlow Transform expects it: a function from a dict of parsed features to
+a dict of transformed features. To train with the transformed features:
+  tf_input.open("out/flowers").batches("train", batch_size=128, transform=True)
 """
 
 
@@ -23,34 +24,47 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "analyze",
-        help="numbers of a full pass over a data set, and the graph that applies them",
-        description="Runs TensorFlow Transform's analyzers over a data set that `recordmill prepare` wrote, and writes the graph "
-        "that training\nand serving apply: OUT/transform_fn. Every other option goes to Apache Beam.\n"
-        "--job_timeout SECONDS stops a job that takes longer.",
+        help="Compute a preprocessing graph from all examples of a dataset.",
+        description="Runs the analyzers of TensorFlow Transform over a dataset, and writes a graph for training and "
+        "serving to\n"
+        "OUT/transform_fn. Options that are not listed here are passed to Apache Beam.\n"
+        "--job_timeout SECONDS stops a Beam job that takes longer.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set")
-    add("--splits", metavar="NAME,...", help="what is analysed (default: the training split: nothing of the others leaks)")
+    add("directory", metavar="OUT", help="Path of the dataset.")
+    add(
+        "--splits",
+        metavar="NAME,...",
+        help="Splits to analyze. Default: the training split, so that no information leaks from the other splits.",
+    )
     add(
         "--preprocessing_module",
         metavar="FILE",
-        help="a Python file that defines preprocessing_fn(inputs); what it imports from its own folder must be installed on a "
-        "cluster's workers (default: images are decoded, resized and normalised)",
+        help="Python file that defines preprocessing_fn(inputs). Modules that it imports from its own folder must be "
+        "installed on the workers of a cluster. Default: a built-in function that decodes, resizes and normalizes "
+        "images.",
     )
     add(
         "--image_size",
         metavar="SIZE",
-        help="PIXELS or HEIGHTxWIDTH of the default's images (default: as stored if all have one size, else 224)",
+        help="Size of the images from the built-in function: PIXELS for squares, or HEIGHTxWIDTH. Default: the stored "
+        "size if all images have the same size; otherwise 224.",
     )
     add(
         "--fit",
         choices=FITS,
-        help="what the default shows of an image: its centre, all of it, or all of it undistorted (default: pad where there "
-        "are boxes, masks or maps, of which a crop leaves some out; else crop)",
+        help="How the built-in function resizes images. crop: cut out the center. stretch: distort the image to the "
+        "size. pad: keep the aspect ratio and add a border. Default: pad if there are boxes, masks or dense targets, "
+        "because a crop removes parts of them; otherwise crop.",
     )
-    add("--overwrite", action="store_true", help="replace an earlier analysis, once the new one is whole")
-    add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
+    add("--overwrite", action="store_true", help="Replace an earlier analysis when the new analysis is complete.")
+    add(
+        "--shared_filesystem",
+        action="store_true",
+        help="Declare that all workers of a cluster can access the local paths, such as paths on NFS, Lustre or "
+        "Filestore.",
+    )
 
 
 def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
@@ -62,7 +76,9 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
     for name in ("image_size", "fit"):
         value = getattr(arguments, name)
         if arguments.preprocessing_module is not None and value is not None:
-            raise UserError(f"--{name}={value} is of the default preprocessing; expected it without --preprocessing_module")
+            raise UserError(
+                f"--{name}={value} is of the default preprocessing; expected it without --preprocessing_module"
+            )
     splits = None if arguments.splits is None else tuple(arguments.splits.split(","))
     if splits and (not all(splits) or len(set(splits)) < len(splits)):
         raise UserError(f"--splits={arguments.splits}: expected names of splits, each once, such as train")

@@ -35,8 +35,9 @@ def make_parser() -> argparse.ArgumentParser:
     """
     parser = CommandParser(
         prog="recordmill",
-        description="Turns a heap of images and labels into a globally shuffled TFRecord data set.",
-        epilog="example: recordmill prepare --input flowers/ --output out/flowers",
+        description="Converts images and labels to globally shuffled TFRecord datasets, and checks and exports them.",
+        epilog="Run `recordmill COMMAND --help` for the options of a command. Example: recordmill prepare --input "
+        "flowers/ --output out/flowers",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"recordmill {_version()}")

@@ -8,8 +8,9 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_size
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill benchmark out/flowers --batch_size 128 --image_size 224 --augment
+  recordmill benchmark gs://data/flowers --split validation --seconds 10
 """
 
 
@@ -18,34 +19,37 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "benchmark",
-        help="how fast a data set is read, and what would make it faster",
-        description="Reads a data set as a training would, ever further down the pipeline, and says how many images a "
-        "second each stage leaves,\nwhich is the bottleneck, and what to change.",
+        help="Measure the read speed of a dataset, and suggest improvements.",
+        description="Reads a dataset through growing parts of the input pipeline, and prints the images per second "
+        "after each stage, the\n"
+        "bottleneck, and suggestions.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set: a path, or a gs:// URL")
-    add("--split", help="which of its splits (default: the one for training)")
-    add("--batch_size", type=int, default=128, metavar="N", help="images in a batch (default: 128)")
+    add("directory", metavar="OUT", help="Path or URL of the dataset.")
+    add("--split", help="Split to read. Default: the training split.")
+    add("--batch_size", type=int, default=128, metavar="N", help="Number of images per batch. Default: 128.")
     add(
         "--image_size",
         type=parse_height_and_width,
         metavar="SIZE",
-        help="PIXELS or HEIGHTxWIDTH of the images in a batch (default: as stored if all have one size, else 224)",
+        help="Size of the images in a batch: PIXELS for squares, or HEIGHTxWIDTH. Default: the stored size if all "
+        "images have the same size; otherwise 224.",
     )
-    add("--augment", action="store_true", help="crop and flip at random")
-    add("--seconds", type=_seconds, default=5.0, metavar="S", help="how long to read for each stage (default: 5)")
+    add("--augment", action="store_true", help="Crop and flip images at random.")
+    add("--seconds", type=_seconds, default=5.0, metavar="S", help="Seconds to measure each stage. Default: 5.")
     add(
         "--shuffle",
         type=parse_order,
         metavar="ORDER",
-        help="window, exact, key or none (default: window for training or with --augment, else none)",
+        help="Order of the examples: window, exact, key or none. Default: window for the training split or with "
+        "--augment; otherwise none.",
     )
     add(
         "--memory_budget",
         type=parse_num_bytes,
         metavar="SIZE",
-        help="a split whose decoded images take no more is held in memory; 0: never (default: 1GiB)",
+        help="Largest size of a split that is decoded once and cached in memory. 0 disables the cache. Default: 1GiB.",
     )
 
 

@@ -7,11 +7,11 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill export out/flowers flowers_hf --to parquet
   recordmill export out/flowers gs://data/flowers_wds --to webdataset --split train
 
-It ends with 0 where DIR is whole; else there is no DIR, or the one that was there before.
+The exit code is 0 if the export is complete. Otherwise DIR does not exist, or is the unchanged earlier export.
 """
 
 
@@ -20,21 +20,39 @@ def add_export(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "export",
-        help="a data set in the formats of others",
-        description="Reads a data set's shards in order and writes what is in them in another format. "
-        "Images stay the bytes that they are.\n"
-        "webdataset: tar files; parquet: as Hugging Face's datasets has it; array_record: as TensorFlow Datasets and Grain have it;\n"
-        "image_folder: SPLIT/CLASS/NAME.jpg; tfrecord: the same records, GZIP; dali_index: what DALI reads beside the shards.\n"
-        "Every other option goes to Apache Beam. --job_timeout SECONDS stops a job that takes longer.",
+        help="Convert a dataset to another format.",
+        description="Reads the shards of a dataset in order, and writes the examples in another format. The bytes of "
+        "the images stay the same.\n"
+        "Options that are not listed here are passed to Apache Beam. --job_timeout SECONDS stops a Beam job that takes "
+        "longer.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set: a path or URL")
-    add("output", metavar="DIR", help="the directory that the export becomes: a path or URL too")
-    add("--to", choices=FORMATS, required=True, help="the format")
-    add("--split", action="append", default=[], metavar="NAME", help="export this split, once for each (default: all)")
-    add("--overwrite", action="store_true", help="replace an export at DIR, once the new one is whole")
-    add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
+    add("directory", metavar="OUT", help="Path or URL of the dataset.")
+    add("output", metavar="DIR", help="Path or URL of the directory for the export.")
+    add(
+        "--to",
+        choices=FORMATS,
+        required=True,
+        help="Format of the export. webdataset: tar files. parquet: Parquet files for Hugging Face Datasets. "
+        "array_record: ArrayRecord files for TensorFlow Datasets and Grain. image_folder: SPLIT/CLASS/NAME.jpg. "
+        "tfrecord: the same records, compressed with GZIP. dali_index: index files with which NVIDIA DALI reads the "
+        "shards.",
+    )
+    add(
+        "--split",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Split to export. Repeat the option for several splits. Default: all splits.",
+    )
+    add("--overwrite", action="store_true", help="Replace an existing export at DIR when the new export is complete.")
+    add(
+        "--shared_filesystem",
+        action="store_true",
+        help="Declare that all workers of a cluster can access the local paths, such as paths on NFS, Lustre or "
+        "Filestore.",
+    )
 
 
 def make_export_config(arguments: argparse.Namespace) -> ExportConfig:

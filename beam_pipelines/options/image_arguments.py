@@ -12,18 +12,31 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--image_size",
         metavar="SIZE",
-        help="short=256 or long=1024: larger images are made smaller until that side has so many pixels; exact=HEIGHTxWIDTH: all "
-        "images have that size (default: as they are)",
+        help="Size of the stored images. short=256: shrink larger images until the short side has 256 pixels. "
+        "long=1024: the same for the long side. exact=HEIGHTxWIDTH: resize all images to this size. Default: the "
+        "original size.",
     )
     add(
         "--image_format",
         default="keep",
         metavar="FORMAT",
-        help="keep, png, jpeg or webp, with a quality: jpeg:90. WebP is read by tf_input with TensorFlow 2.21, not by TensorFlow Datasets "
-        "(default: keep)",
+        help="Format of the stored images: keep (the original format), png, jpeg or webp, the last two optionally with "
+        "a quality, such as jpeg:90. TensorFlow Datasets cannot read WebP, and tf_input needs TensorFlow 2.21 for it. "
+        "Default: keep.",
     )
-    add("--image_encoding", choices=IMAGE_ENCODINGS, default="file", help="raw: as uint8 pixels, for small images of one size")
-    add("--keep_depth", action="store_true", help="tf_input reads all 16 bits of a PNG that has them: batches are uint16 (default: 8 bits)")
+    add(
+        "--image_encoding",
+        choices=IMAGE_ENCODINGS,
+        default="file",
+        help="Encoding of the stored images. file: image files. raw: uint8 pixels, for small images of the same size. "
+        "Default: file.",
+    )
+    add(
+        "--keep_depth",
+        action="store_true",
+        help="Read 16-bit PNG files with all 16 bits in tf_input, so that batches are uint16. Without the option they "
+        "are read with 8 bits.",
+    )
 
 
 def make_image_config(arguments: argparse.Namespace) -> ImageConfig:

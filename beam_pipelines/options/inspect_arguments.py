@@ -7,7 +7,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.options.command_parser import add_command
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill inspect out/flowers
   recordmill inspect out/flowers --where "label == 'rose' and width < 224" --split train
   recordmill inspect out/flowers --example train:17
@@ -20,25 +20,34 @@ def add_inspect(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "inspect",
-        help="what is in a data set?",
-        description="Shows what a data set has: splits, features, classes, sizes of images, shards, and how it was made; or, with one of\n"
-        "--where, --example and --sql, some of its examples. It changes nothing.",
+        help="Show the contents of a dataset.",
+        description="Shows the splits, features, classes, image sizes and shards of a dataset, and how it was made. "
+        "With --where,\n"
+        "--example or --sql, it shows examples. The dataset does not change.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set: a path or URL")
+    add("directory", metavar="OUT", help="Path or URL of the dataset.")
     wanted = parser.add_mutually_exclusive_group()
-    wanted.add_argument("--where", metavar="CONDITION", help="the examples that meet it, in the words of batches(where=...)")
+    wanted.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help="Show the examples that satisfy a condition, in the syntax of batches(where=...) of tf_input.",
+    )
     wanted.add_argument(
         "--example",
         metavar="KEY|SPLIT:N",
-        help="one example, by its key or its number from 0, with its image: in a terminal with colours, or else in a file",
+        help="Show one example with its image, by key, or by split and index from 0. The image is drawn in a color "
+        "terminal, and written to a file otherwise.",
     )
     wanted.add_argument(
-        "--sql", metavar="QUERY", help="what a query gives over the table catalog of all examples (pip install 'recordmill[sql]')"
+        "--sql",
+        metavar="QUERY",
+        help="Show the result of an SQL query over the table catalog, which has one row per example. This needs pip "
+        "install 'recordmill[sql]'.",
     )
-    add("--split", help="with --where or --sql: one split alone")
-    add("--json", action="store_true", help="the same for programs")
+    add("--split", help="Split to search. Only with --where or --sql. Default: all splits.")
+    add("--json", action="store_true", help="Print the result as JSON.")
 
 
 def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -48,5 +57,7 @@ def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
         UserError: Two options exclude each other.
     """
     if arguments.split is not None and arguments.where is None and arguments.sql is None:
-        raise UserError(f"--split={arguments.split}: expected it with --where or --sql; --example says its split itself")
+        raise UserError(
+            f"--split={arguments.split}: expected it with --where or --sql; --example says its split itself"
+        )
     return {name: getattr(arguments, name) for name in ("where", "split", "example", "sql")} | {"as_json": arguments.json}

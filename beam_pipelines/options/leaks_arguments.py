@@ -8,12 +8,12 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill leaks out/flowers
   recordmill leaks out/mine out/benchmark --json
   recordmill leaks 'records/train-*' records/test
 
-It ends with 0 where nothing lies apart that belongs together; with 1 where something does: how many pairs, and the first few by name.
+The exit code is 0 if there are no leaks, and 1 if there are. The output counts the pairs and names the first few.
 """
 
 
@@ -22,22 +22,27 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "leaks",
-        help="are images of one split in another one too, or in another data set?",
-        description="Looks for images that are alike (also recompressed, resized, recoloured or mirrored) "
-        "and for groups in several splits of data\n"
-        "sets, and for labels of such images that disagree. Hashes come from the catalogs where `prepare --duplicates` was given without\n"
-        "--exact_only, else images are read from the shards. TFRecord files that others wrote are taken too: a file, a folder,\n"
-        "or a pattern. Of these, files whose names differ in the number of the shard alone (NAME-00000-of-00002) are one split, and the\n"
-        "label is that of a layout that `prepare` knows. It changes nothing.\n"
-        "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
+        help="Find near-duplicate images and groups that span splits or datasets.",
+        description="Finds near-duplicate images (including recompressed, resized, recolored and flipped copies) and "
+        "groups that are in several\n"
+        "splits, and near-duplicates with different labels. Perceptual hashes come from the catalogs if the dataset "
+        "was prepared\n"
+        "with --duplicates and without --exact_only. Otherwise the images are read from the shards. TFRecord files "
+        "from other\n"
+        "tools also work: a file, a folder or a pattern. Files whose names differ only in the shard number\n"
+        "(NAME-00000-of-00002) are then one split, and the label comes from a layout that `prepare` knows.\n"
+        "The data does not change. Options that are not listed here are passed to Apache Beam, such as "
+        "--s3_endpoint_url\n"
+        "for an object store.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    of_data_sets = "a data set, or TFRecords: a path, a pattern or a URL; of several also what is in two of them"
+    of_data_sets = "Path or URL of a dataset, or path, pattern or URL of TFRecord files. Several datasets are also "
+    "compared with each other."
     add("data_sets", nargs="+", metavar="OUT", help=of_data_sets)
     add_duplicate_distance(parser)
     parser.set_defaults(duplicate_distance=MAX_DUPLICATE_DISTANCE)
-    add("--json", action="store_true", help="what is found as JSON")
+    add("--json", action="store_true", help="Print the result as JSON.")
 
 
 def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +51,9 @@ def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
         "--duplicate_distance",
         type=int,
         metavar="BITS",
-        help=f"of the 64 lowest of a perceptual hash, in which such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} "
-        f"(default: {MAX_DUPLICATE_DISTANCE}); whatever it is, of the 192 others, which are looked at next, a third may",
+        help="Largest number of different bits in the perceptual hashes of near-duplicates, 0 to "
+        f"{MAX_DUPLICATE_DISTANCE}. It applies to the 64 bits of the lowest frequencies. Up to a third of the other "
+        f"192 bits can differ in any case. Default: {MAX_DUPLICATE_DISTANCE}.",
     )
 
 

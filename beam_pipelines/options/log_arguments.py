@@ -8,34 +8,35 @@ from beam_pipelines.log import DISPLAYS, FORMATS
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the log and the error file to a command's parser."""
-    add = parser.add_argument_group("for those who operate it").add_argument
+    add = parser.add_argument_group("logs and errors").add_argument
     add(
         "--log_format",
         choices=FORMATS,
-        help="each line on the standard error output with its time, run and stage, and one for the start, the end and each 30 s (default: "
-        "plain lines, for people)",
+        help="Format of the log on standard error, for log collectors. Each line has the time, the run and the stage, "
+        "and there are lines for the start, the end and every 30 s. Default: short lines without these fields.",
     )
     add(
         "--error_json",
         default="",
         metavar="FILE",
-        help="where to write what a failure was, for programs; the file is not there after success",
+        help="Write a failure to FILE as JSON. After a success the file does not exist.",
     )
 
 
 def add_progress_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options for the progress display to the parser of a long-running command."""
-    add = parser.add_argument_group("what it shows").add_argument
+    add = parser.add_argument_group("progress").add_argument
     add(
         "--progress",
         choices=DISPLAYS,
         default="auto",
-        help="auto: bars on a terminal, elsewhere a line each 30 s; json: a line of JSON each second, for programs; none (default: auto)",
+        help="Display of the progress. auto: bars in a terminal, otherwise a line every 30 s. json: a line of JSON "
+        "every second. none: no display. Default: auto.",
     )
     add(
         "--quiet",
         action="store_true",
-        help="no progress, no remarks and no summary: only warnings and errors, and a report that was asked for",
+        help="Print only warnings, errors and requested reports: no progress, no messages and no summary.",
     )
 
 

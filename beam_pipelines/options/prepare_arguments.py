@@ -42,24 +42,30 @@ from beam_pipelines.storage.object_stores.retries import check_timeout
 from tf_input.dataset_format import ABOUT, LABEL, LAYOUTS
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill prepare --input flowers/ --output out/flowers --splits train=0.9,validation=0.1
-
-  flowers/ holds a folder for each class (flowers/rose/1.jpg), or split folders of such (flowers/train/rose/1.jpg).
-  Read it with:  import tf_input; tf_input.open("out/flowers").batches("train", batch_size=128, image_size=224)
-
-other sources:
   recordmill prepare --input photos.csv --output out/weather --label weather --label ground --feature city
   recordmill prepare --input coco/annotations/instances_train2017.json --image_root coco/train2017 --output out/coco
   recordmill prepare --input VOC2012/ --output out/voc --image_size short=512 --image_format jpeg:90
+
+In the first example, flowers/ has one folder per class (flowers/rose/1.jpg), or one folder per split with class folders
+in it (flowers/train/rose/1.jpg). To read the dataset in Python:
+  import tf_input
+  train = tf_input.open("out/flowers").batches("train", batch_size=128, image_size=224)
 """
 
+_ROWS = "table, arrays, fixed_length, tfrecord and webdataset"
 _COLUMNS = {
-    "image": "images' paths, or of images (default: by the usual names, file_name, image, path, ...)",
-    "key": "unique names of examples; of a table also several columns, with commas between them, that are unique together (default: key; "
-    "'' for none: then an image's path, or its container's and its name there)",
-    "split": "splits (default: split; '' for none)",
-    "weight": "weights of examples (default: weight; '' for none)",
+    "image": f"Column or field with the image or its path. Only for {_ROWS}. Default: the first column with a usual "
+    "name, such as file_name, image or path.",
+    "key": "Column or field with the key, which is the unique name of an example. In a table, several columns joined "
+    "by commas can form the key. '' ignores the column key. Only for table, arrays, tfrecord and webdataset. Default: "
+    "the column key, if there is one; otherwise the image path, or the container path and the index of the record in "
+    "it.",
+    "split": f"Column or field with the split. '' ignores the column split. Only for {_ROWS}. Default: the column "
+    "split, if there is one.",
+    "weight": f"Column or field with the weight of the example. '' ignores the column weight. Only for {_ROWS}. "
+    "Default: the column weight, if there is one.",
 }
 
 
@@ -68,10 +74,11 @@ def add_prepare(commands: argparse._SubParsersAction) -> None:
     prepare = add_command(
         commands,
         "prepare",
-        help="images and labels -> a globally shuffled data set",
-        description="Reads images and labels from where they lie, checks them, shuffles them globally and writes sharded TFRecords.\n"
-        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).\n"
-        "--job_timeout SECONDS stops a job that takes longer.",
+        help="Convert images and labels to a globally shuffled dataset.",
+        description="Lists images and labels, shuffles them globally, checks each image, and writes sharded "
+        "TFRecords.\n"
+        "Options that are not listed here are passed to Apache Beam, such as --runner, --direct_num_workers and\n"
+        "--temp_location. --job_timeout SECONDS stops a Beam job that takes longer.",
         example=_EXAMPLE,
     )
     add = prepare.add_argument
@@ -79,18 +86,28 @@ def add_prepare(commands: argparse._SubParsersAction) -> None:
         "--input",
         required=True,
         metavar="IN",
-        help="class folders, or split folders of class folders, or what another source expects: a path, or a gs:// or s3:// URL",
+        help="Path or URL (gs://, s3://) of the input: a folder of class folders, a folder of split folders with class "
+        "folders, or the input of another source, such as a CSV file.",
     )
-    add("--output", required=True, metavar="OUT", help="the directory that becomes the data set: a path or URL too")
-    add("--name", help="of the data set; its shards begin with it (default: from OUT)")
-    add("--seed", type=int, default=0, help="of the shuffle: another seed, another permutation (default: 0)")
-    _add_source_options(prepare.add_argument_group("where images and labels come from"))
-    _add_check_options(prepare.add_argument_group("which inputs are taken"))
+    add("--output", required=True, metavar="OUT", help="Path or URL of the directory for the dataset.")
+    add(
+        "--name",
+        help="Name of the dataset, which is also the prefix of the shard names. Default: derived from the last part of "
+        "OUT.",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        help="Seed of the shuffle. A different seed gives a different order. Default: 0.",
+    )
+    _add_source_options(prepare.add_argument_group("source"))
+    _add_check_options(prepare.add_argument_group("checks"))
     _add_split_options(prepare.add_argument_group("splits"))
-    _add_duplicate_options(prepare.add_argument_group("images that are alike"))
-    add_image_options(prepare.add_argument_group("how images are stored"))
-    _add_output_options(prepare.add_argument_group("what is written"))
-    _add_run_options(prepare.add_argument_group("the run"))
+    _add_duplicate_options(prepare.add_argument_group("near-duplicate images"))
+    add_image_options(prepare.add_argument_group("stored images"))
+    _add_output_options(prepare.add_argument_group("output"))
+    _add_run_options(prepare.add_argument_group("run"))
 
 
 def _add_source_options(group: argparse._ArgumentGroup) -> None:
@@ -99,105 +116,163 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--source",
         choices=tuple(SOURCES),
-        help="what IN is (default: guessed from the names there, and said); tfrecord: ArrayRecord files too",
+        help="Kind of the input. image_folder: class folders. table: CSV, JSON Lines or Parquet. voc: Pascal VOC. "
+        "coco: COCO. masks: images and segmentation masks. arrays: NumPy arrays. fixed_length: records of a fixed "
+        "length, such as those of CIFAR. text: a text file with a path and a label in each line. text_lines: text "
+        "files, each line of which is an example. tfrecord: TFRecord and ArrayRecord files. webdataset: tar files. "
+        "Default: detected from IN, and printed.",
     )
     add(
         "--image",
         choices=("none",),
-        help="none: examples have no image, but values alone (default: found out, and said, of tables, arrays and records)",
+        help="Write examples without an image (none). Only for table, arrays, fixed_length, text_lines, tfrecord and "
+        "webdataset. Default: detected from the input, and printed.",
     )
     add(
         "--label",
         action="append",
         metavar="COLUMN[:KIND]",
-        help="what a model is to predict, once for each output; none: nothing. Several columns with commas between them make "
-        f"one multi_label or float. Kinds: {', '.join(KINDS)} (default: class)",
+        help="Column or field that the model predicts. Repeat the option for each output of the model. Several columns "
+        "joined by commas form one label of the kind class, multi_label, float or integer. --label=none writes examples "
+        f"without a label. Kinds: {', '.join(KINDS)}. Default kind: class.",
     )
     add(
         "--feature",
         action="append",
         default=[],
         metavar="[FEATURE=]COLUMN[:KIND]",
-        help="what else an example holds, in the same way: by the column's name or by another (default kind: text)",
+        help="Column or field to store in each example besides the labels, under its own name or as FEATURE. Repeat the "
+        "option for several features. Only for table, arrays, fixed_length, text, text_lines, tfrecord and webdataset. "
+        "Default kind: text.",
     )
     add(
         "--label_names",
         action="append",
         default=[],
-        metavar="[HEAD=]FILE",
-        help="all class names, one a line, in their order; of several heads, once for each (default: those that are found)",
+        metavar="[LABEL=]FILE",
+        help="File with all class names in the order of their numbers, one per line. If there are several labels, "
+        "repeat the option as LABEL=FILE. Not for masks. Default: the class names in the input.",
     )
     add(
         "--label_names_from",
         metavar="OLD",
-        help="a data set prepared earlier, whose classes keep their numbers; new classes come after them",
+        help="Earlier dataset whose classes keep their numbers. New classes get the numbers after them. Not for masks.",
     )
     add(
         "--label_separator",
         metavar="TEXT",
-        help=f"what stands between the class names in one cell of a multi_label, such as ';' or ' ' (default: {DEFAULT_SEPARATOR}); a list "
-        'in brackets, such as ["cat", "dog"], is read as a list in any case',
+        help="Text between the class names in one cell of the kind multi_label, such as ';' or ' '. A list in "
+        "brackets, such as "
+        '["cat", "dog"], is always read as a list. Only for table, text, tfrecord and webdataset. '
+        f"Default: {DEFAULT_SEPARATOR}",
     )
     add(
         "--default",
         action="append",
         default=[],
         metavar="COLUMN=VALUE",
-        help="table, tfrecord, webdataset: the value that stands in place of a missing cell, once for each column (default: a row with a "
-        "missing label or number is a dead letter)",
+        help="Value that replaces the missing cells of a column. Repeat the option for several columns. Only for "
+        "table, tfrecord and webdataset. Default: none; a row whose label or number is missing becomes a dead letter.",
     )
     add(
         "--class_folder_depth",
         metavar="N",
-        help="Which of nested class folders is the class: 1 for the first below IN or below a split folder, 2, ..., last, or all for the "
-        "whole path (default: chosen by the names of the folders, and printed)",
+        help="Level of nested folders that names the class: 1 for the first folder below IN or below a split folder, "
+        "2, ..., last, or all for the whole path. Only for image_folder. Default: chosen from the names of the "
+        "folders, and printed.",
     )
-    add("--image_root", metavar="FOLDER", help="what paths are relative to (default: the folder of the table or the annotations)")
-    add("--image_suffix", default="", metavar="SUFFIX", help="text, table: what names without an extension lack, such as .jpg")
-    add("--column_names", metavar="NAME,...", help="table: the columns of CSV files without a header")
-    for column, usual in _COLUMNS.items():
-        add(f"--{column}_column", metavar="COLUMN", help=f"the column of {usual}")
+    add(
+        "--image_root",
+        metavar="FOLDER",
+        help="Folder that image paths are relative to. Only for table, text and coco. Default: the folder of the "
+        "table, the text file or the annotations.",
+    )
+    add(
+        "--image_suffix",
+        default="",
+        metavar="SUFFIX",
+        help="Extension to append to image names that have none, such as .jpg. Only for table and text. Default: none.",
+    )
+    add(
+        "--column_names",
+        metavar="NAME,...",
+        help="Column names of CSV files without a header. Only for table. Default: the first line is the header.",
+    )
+    for column, meaning in _COLUMNS.items():
+        add(f"--{column}_column", metavar="COLUMN", help=meaning)
     add(
         "--bad_boxes",
         choices=BAD_BOXES,
         default="refuse",
-        help="an image with a box that is not inside it is refused (a dead letter), or the box is clipped, and left out where "
-        "nothing of it remains (default: refuse)",
+        help="Treatment of boxes that are partly or fully outside their image. refuse: the image becomes a dead "
+        "letter. clip: the box is clipped to the image, and removed if nothing of it is left. Only for voc, coco, "
+        "table, tfrecord and webdataset. Default: refuse.",
     )
     add(
         "--drawn_on",
         choices=DRAWN_ON,
-        help="The image that boxes and masks were drawn on, if EXIF rotates it: as the file stores it, or upright, as browsers and OpenCV "
-        "show it. Wins over the size that annotations state (default: upright if only the upright image has the stated size; otherwise "
-        "file, and a warning counts the images)",
+        help="Version of the image that boxes and masks were drawn on, if EXIF rotates the image. file: as the file "
+        "stores it. upright: as browsers and OpenCV show it. The option takes precedence over the image size in the "
+        "annotations. Only for voc, coco, masks, table, tfrecord and webdataset. Default: upright if only the upright "
+        "image has the size in the annotations; otherwise file, with a warning that counts the images.",
     )
     add(
         "--box_format",
         choices=BOX_FORMATS,
-        help="table, webdataset: the numbers of a box, [x, y, width, height], [xmin, ymin, xmax, ymax] or [x and y of the center, width, "
-        "height] (default: xywh, with a warning if all boxes may be corners)",
+        help="Numbers of a box. xywh: x, y, width, height. xyxy: xmin, ymin, xmax, ymax. cxcywh: x and y of the "
+        "center, width, height. Only for table and webdataset. Default: xywh, with a warning if all boxes could be "
+        "xyxy.",
     )
     add(
         "--box_unit",
         choices=BOX_UNITS,
-        help="table, webdataset: the unit of these numbers, pixels or shares of the image's sides in 0..1 (default: pixels; boxes that are "
-        "all in 0..1 are then an error)",
+        help="Unit of the numbers of a box. pixels: pixels of the image. relative: fractions of the width and height, "
+        "from 0 to 1. Only for table and webdataset. Default: pixels; the run fails if all numbers are from 0 to 1.",
     )
     add(
         "--masks",
         action="store_true",
-        help="coco: Draw a mask from the outlines of the objects. 0 is the background; other values are labels plus 1.",
+        help="Draw a mask from the outlines of the objects. The background is 0, and each object is its label plus 1. "
+        "Only for coco.",
     )
     add(
         "--layout",
         metavar="LAYOUT",
-        help="tfrecord: a layout by name, or image=FEATURE[:TYPE],label=FEATURE,height=28,... (default: found by looking)",
+        help="Layout of the records: the name of a known layout, or image=FEATURE[:TYPE],label=FEATURE,height=28,... "
+        "Only for tfrecord. Default: detected from the first records.",
     )
-    add("--record_layout", metavar="FIELDS", help="fixed_length: NAME:TYPE,..., such as label:uint8,image:uint8[3,32,32]")
-    add("--header_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands before the first record")
-    add("--footer_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands behind the last record")
-    add("--skip_lines", type=int, default=0, metavar="N", help="text, text_lines, table: lines at the top that are skipped")
-    add("--comment", default="", metavar="PREFIX", help="text, text_lines, table: how a line begins that is a comment")
+    add(
+        "--record_layout",
+        metavar="FIELDS",
+        help="Fields of a record as NAME:TYPE,..., such as label:uint8,image:uint8[3,32,32]. Only for fixed_length.",
+    )
+    add(
+        "--header_bytes",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Number of bytes before the first record of a file. Only for fixed_length. Default: 0.",
+    )
+    add(
+        "--footer_bytes",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Number of bytes after the last record of a file. Only for fixed_length. Default: 0.",
+    )
+    add(
+        "--skip_lines",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Number of lines to skip at the start of each file. Only for table, text and text_lines. Default: 0.",
+    )
+    add(
+        "--comment",
+        default="",
+        metavar="PREFIX",
+        help="Skip lines that start with PREFIX. Only for table, text and text_lines. Default: no line is a comment.",
+    )
 
 
 def _add_check_options(group: argparse._ArgumentGroup) -> None:
@@ -207,54 +282,88 @@ def _add_check_options(group: argparse._ArgumentGroup) -> None:
         "--check",
         choices=CHECKS,
         default="strict",
-        help="strict: decoded, and nothing to warn of; decode: decoded; header: size and format known; "
-        "none: taken as it is (default: strict)",
+        help="Check of each image. strict: decode it, and reject it if the decoder reports an error or a warning. "
+        "decode: reject it only for an error. header: read only its format and size. none: store it unchecked. "
+        "Default: strict.",
     )
     add(
         "--max_bad_fraction",
         type=float,
         default=0.01,
         metavar="F",
-        help="fail if more of the inputs are refused (default: 0.01)",
+        help="Largest fraction of inputs that can be rejected, from 0 to 1. The run fails if more are rejected. "
+        "Default: 0.01.",
     )
     add(
         "--follow_links",
         action="store_true",
-        help="Follow links on a disk that lead out of IN or to folders, except into a folder that contains the link. Without the option "
-        "such links are dead letters.",
+        help="Follow links on a disk that lead out of IN or to folders, except into a folder that contains the link. "
+        "Without the option such links are dead letters.",
     )
-    add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="Ignore files whose name or path matches GLOB, such as '*.txt'. Repeat the option for several patterns.",
+    )
 
 
 def _add_split_options(group: argparse._ArgumentGroup) -> None:
     """Adds the options for splits."""
     add = group.add_argument
     splits = ",".join(f"{split}={float(fraction):g}" for split, fraction in DEFAULT_SPLITS.items())
-    add("--splits", metavar="NAME=SHARE,...", help=f"shares that add up to 1 (default: {splits}, or the split folders)")
-    add("--folds", type=int, metavar="N", help="splits fold0, fold1, ... of equal shares, in place of --splits")
+    add(
+        "--splits",
+        metavar="NAME=SHARE,...",
+        help="Names of the splits and their shares, which add up to 1. Default: the splits of the source; if it has "
+        f"none, {splits}.",
+    )
+    add(
+        "--folds",
+        type=int,
+        metavar="N",
+        help="Write N splits of equal shares, called fold0, fold1, ..., instead of --splits.",
+    )
     add(
         "--divide",
         metavar="SPLIT,...",
-        help="what --splits or --folds divides where the source names splits: such as train, or rest: the inputs without a split (the "
-        "other splits stay as they are)",
+        help="Splits of the source that --splits or --folds divides, such as train. rest means the inputs without a "
+        "split. The other splits stay unchanged.",
     )
     add(
         "--stratify",
         nargs="?",
         const=LABEL,
         metavar="FEATURE,...",
-        help="each class gets into each split by its share, give or take one example; of other labels or features in place of the class: "
-        "their names",
+        help="Give each split the same proportion of each class, to within one example. With names of labels or "
+        "features, use their values instead of the class.",
     )
-    add("--group", metavar="COLUMN", help="the column of what stays in one split together, such as a patient (default: group; '' for none)")
-    add("--group_pattern", metavar="REGEX", help="what it is in the key: the first part in parentheses, or all that matches")
+    add(
+        "--group",
+        metavar="COLUMN",
+        help="Column or field with the group. Examples of one group, such as the images of one patient, stay in the same "
+        "split. '' ignores the column group. Only for table, arrays, fixed_length, text_lines, tfrecord and webdataset. "
+        "Default: the column group, if there is one.",
+    )
+    add(
+        "--group_pattern",
+        metavar="REGEX",
+        help="Regular expression that finds the group in the key. The group is the text in the first parentheses, or "
+        "the whole match.",
+    )
     add(
         "--splits_from",
         metavar="OLD",
-        help="keep the splits of inputs that are there by their keys: a data set prepared earlier, or a CSV or Parquet file with the "
-        "columns key and split; others are placed as --splits says (of use with --stratify, and with --duplicates group or drop)",
+        help="Earlier dataset, or CSV or Parquet file with the columns key and split, whose inputs keep their splits. "
+        "--splits applies to all other inputs. Useful with --stratify, and with --duplicates group or drop.",
     )
-    add("--split_folders", choices=("yes", "no"), help="whether IN's folders are splits (default: by their names)")
+    add(
+        "--split_folders",
+        choices=("yes", "no"),
+        help="Whether the top folders of IN are splits. Default: yes if all have names of splits, such as train and "
+        "test.",
+    )
 
 
 def _add_duplicate_options(group: argparse._ArgumentGroup) -> None:
@@ -263,38 +372,62 @@ def _add_duplicate_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--duplicates",
         choices=DUPLICATES,
-        help="find images that are alike, also recompressed, resized, recoloured or mirrored ones. group: bring them into one split; "
-        "drop: keep the one with the smallest key; keep: say how many there are (each image is read twice, and decoded once). "
-        "Where data grow, new twins may change what group and drop do, unless --splits_from says what was",
+        help="Find identical and near-duplicate images, including recompressed, resized, recolored and flipped copies. "
+        "keep: keep and count them. group: put them in the same split. drop: keep only the image with the smallest "
+        "key. Each image is read twice and decoded once. If the dataset grows, new near-duplicates can change the "
+        "result of group and drop, unless --splits_from names the earlier dataset. Default: no search.",
     )
     add_duplicate_distance(group)
-    add("--exact_only", action="store_true", help="only images of the same bytes are alike")
+    add("--exact_only", action="store_true", help="Find only images with identical bytes.")
     add(
         "--move_to",
         metavar="SPLIT",
-        help="where --duplicates group brings those that the source or --splits_from has in several splits (default: that is refused)",
+        help="Split for near-duplicates that the source or --splits_from has in several splits. Only with --duplicates "
+        "group. Default: the run fails if there are any.",
     )
 
 
 def _add_output_options(group: argparse._ArgumentGroup) -> None:
     """Adds the options for the output."""
     add = group.add_argument
-    add("--num_shards", metavar="N", help="in all, or of each split: train=16,validation=2 (default: by size)")
-    add("--shard_size", metavar="SIZE", help="such as 128MiB, instead of --num_shards")
+    add(
+        "--num_shards",
+        metavar="N",
+        help="Total number of shards, such as 16, or number per split, such as train=16,validation=2. Default: chosen "
+        "from the size of the dataset.",
+    )
+    add(
+        "--shard_size",
+        metavar="SIZE",
+        help="Approximate size of a shard, such as 128MiB, instead of --num_shards. Default: chosen from the size of "
+        "the dataset.",
+    )
     add(
         "--output_layout",
         choices=LAYOUTS,
         default="flat",
-        help="how shards lie in OUT. flat: side by side; tfx: a folder for each split, as TFX has them (default: flat; the same bytes)",
+        help="Folders of the shards. flat: all in OUT. tfx: one folder per split, as in TFX. The bytes of the shards "
+        "are the same. Default: flat.",
     )
-    add("--describe", action="append", default=[], metavar="FEATURE=TEXT", help="what a feature is, for who reads the data set")
-    add("--no_report", action="store_true", help="write no report.html, the page that shows what is in OUT")
+    add(
+        "--describe",
+        action="append",
+        default=[],
+        metavar="FEATURE=TEXT",
+        help="Description of a feature, for people who read the dataset. Repeat the option for several features.",
+    )
+    add(
+        "--no_report",
+        action="store_true",
+        help="Do not write report.html, the page that shows the contents of the dataset.",
+    )
     add(
         "--about",
         action="append",
         default=[],
         metavar="WHAT=TEXT",
-        help=f"what the card of the data set (README.md) says: {', '.join(ABOUT)}",
+        help=f"Text for the card of the dataset (README.md). WHAT is one of {', '.join(ABOUT)}. Repeat the option for "
+        "several texts.",
     )
 
 
@@ -306,24 +439,34 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=STORE_TIMEOUT,
         metavar="SECONDS",
-        help=f"give up on an object store that answers nothing useful for so long; --resume goes on (default: {STORE_TIMEOUT})",
+        help="Fail if an object store gives no successful response for this time. Rerun with --resume to continue. "
+        f"Default: {STORE_TIMEOUT}.",
     )
     add(
         "--shared_filesystem",
         action="store_true",
-        help="a cluster's workers see the local paths that are given (NFS, Lustre, Filestore)",
+        help="Declare that all workers of a cluster can access the local paths, such as paths on NFS, Lustre or "
+        "Filestore.",
     )
-    add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
-    add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
-    add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
+    add(
+        "--estimate",
+        action="store_true",
+        help="List the input, print the expected output size, memory and time, and write nothing.",
+    )
+    add("--wait", action="store_true", help="Wait until the Dataflow job finishes. Other runners always wait.")
+    add("--overwrite", action="store_true", help="Replace an existing dataset at OUT when the new dataset is complete.")
     left = group.add_mutually_exclusive_group()
     left.add_argument(
         "--resume",
         action="store_true",
-        help="go on from what a run to OUT has left that was killed, or whose engine failed, with the same options: the shards that are "
-        "there stay; where nothing is there, begin",
+        help="Resume a run to OUT that was interrupted or failed. Give the same options; completed shards are kept. If "
+        "there is no such run, start one; if the dataset is complete, do nothing.",
     )
-    left.add_argument("--restart", action="store_true", help="remove what such a run has left, and begin anew")
+    left.add_argument(
+        "--restart",
+        action="store_true",
+        help="Delete what an interrupted or failed run to OUT left, and start over.",
+    )
 
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:

@@ -8,11 +8,12 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill quality out/flowers
   recordmill quality 'old/train-*.tfrecord' --label image/class/label --plot quality.png
 
-It ends with 0 where all is shuffled, or nothing can be told; with 1 where something is not, or partly.
+The exit code is 0 if all records are shuffled, or if the test is not conclusive. It is 1 if some records are not
+shuffled, or only partly.
 """
 
 
@@ -21,18 +22,28 @@ def add_quality(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "quality",
-        help="are TFRecords shuffled, ours or anybody's?",
-        description="Looks at how labels follow each other, and compares it with what chance gives: the lengths of runs of one label, the\n"
-        "labels in windows of records, how far each shard's are from those of all, the order of the source. Of prepared data sets indexes\n"
-        "and catalogs are read, and no record; others are read once. It changes nothing.\n"
-        "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
+        help="Test whether TFRecords are shuffled, from Recordmill or from other tools.",
+        description="Compares the order of the labels with random orders: the lengths of runs of one label, the number "
+        "of labels in a window of\n"
+        "records, the labels of each shard, and the correlation with the order of the source. For datasets from "
+        "Recordmill only\n"
+        "indexes and catalogs are read. Other TFRecords are read once. The data does not change.\n"
+        "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for an object store.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("paths", metavar="PATH", nargs="+", help="a data set, or a file, a folder or a pattern of TFRecords: paths or URLs")
-    add("--label", metavar="FEATURE", help="the feature to look at (default: what is known as the label; else the records' lengths)")
-    add("--plot", metavar="FILE.png", help="draw it there too (pip install 'recordmill[demo]')")
-    add("--json", action="store_true", help="the same for programs")
+    add("paths", metavar="PATH", nargs="+", help="Path or URL of a dataset, or path, pattern or URL of TFRecord files.")
+    add(
+        "--label",
+        metavar="FEATURE",
+        help="Feature to test. Default: the label if it is known; otherwise the lengths of the records.",
+    )
+    add(
+        "--plot",
+        metavar="FILE.png",
+        help="Write a plot of the result to FILE.png. This needs pip install 'recordmill[demo]'.",
+    )
+    add("--json", action="store_true", help="Print the result as JSON.")
 
 
 def make_quality_config(arguments: argparse.Namespace) -> QualityConfig:

@@ -7,13 +7,13 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory, parse_patterns
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill repair out/flowers --dry_run
   recordmill repair out/flowers
   recordmill repair out/flowers --shard flowers-train.tfrecord-00003-of-00016
 
-The images and labels have to lie where `recordmill prepare` read them. What has come to them since is left aside.
-It ends with 0 where everything is as it was written, or is so again; with 1 where something is not (also with --dry_run).
+The images and labels must be where `recordmill prepare` read them. Newer inputs are ignored.
+The exit code is 0 if all files are intact or repaired, and 1 if a file is still corrupt or missing, also with --dry_run.
 """
 
 
@@ -22,23 +22,35 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "repair",
-        help="damaged and missing shards, indexes and catalogs -> the same bytes again",
-        description="Compares every shard, index and catalog of a data set with its size and checksum, and makes what is damaged or\n"
-        "gone again from the images and labels: only with the very bytes that it had, else it is left, and what has changed is named.\n"
-        "Every other option goes to Apache Beam (of an object store where images lie, such as --s3_endpoint_url).",
+        help="Rebuild corrupt and missing shards, indexes and catalogs of a dataset.",
+        description="Compares every shard, index and catalog of a dataset with its size and checksum, and rebuilds "
+        "corrupt and missing\n"
+        "files from the images and labels. A rebuilt file replaces the corrupt file only if its checksum matches the "
+        "manifest.\n"
+        "Otherwise the inputs that have changed are printed.\n"
+        "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for images in an object "
+        "store.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set: a path")
+    add("directory", metavar="OUT", help="Path of the dataset.")
     add(
         "--shard",
         action="append",
         default=[],
         metavar="NAME",
-        help="one TFRecord file, with its index and catalog; may come again (default: all)",
+        help="TFRecord file to repair, with its index and catalog. Repeat the option for several files. Default: all "
+        "files.",
     )
-    add("--ignore", action="append", default=[], metavar="GLOB", help="files that have come since and are no inputs, such as '*.txt'")
-    add("--dry_run", action="store_true", help="say what is damaged, and do nothing")
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="Ignore newer files whose name or path matches GLOB, such as '*.txt'. Repeat the option for several "
+        "patterns.",
+    )
+    add("--dry_run", action="store_true", help="Print which files are corrupt or missing, and change nothing.")
 
 
 def make_repair_config(arguments: argparse.Namespace) -> RepairConfig:

@@ -5,11 +5,12 @@ import argparse
 from beam_pipelines.options.command_parser import add_command
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill report out/flowers
   recordmill report gs://data/flowers --page flowers.html
 
-It ends with 0 once the page is written; with 2 where there is no data set, or a damaged one, or where FILE is something else than a page.
+The exit code is 0 if the page is written. It is 2 if there is no dataset, if the dataset is corrupt, or if FILE exists
+and is not an earlier page.
 """
 
 
@@ -18,17 +19,18 @@ def add_report(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "report",
-        help="a page that shows what is in a data set, and whether it is healthy",
-        description="Writes report.html into a data set, as `recordmill prepare` does: "
-        "one file that needs no network, with samples of each class,\n"
-        "sizes, the order before and after the shuffle, dead letters, the oddest images, those that are alike, and how to read it.\n"
-        "Nothing but the data set is read.\n"
-        "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
+        help="Write a page that shows the contents and the health of a dataset.",
+        description="Writes report.html into a dataset, as `recordmill prepare` does. The page needs no network. It "
+        "shows samples of each class,\n"
+        "image sizes, the order before and after the shuffle, dead letters, unusual images, near-duplicates, and code "
+        "that reads\n"
+        "the dataset. Only the dataset is read.\n"
+        "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for an object store.",
         example=_EXAMPLE,
     )
-    parser.add_argument("directory", metavar="OUT", help="the data set: a path or URL")
+    parser.add_argument("directory", metavar="OUT", help="Path or URL of the dataset.")
     parser.add_argument(
         "--page",
         metavar="FILE",
-        help="where the page goes (default: OUT/report.html); an earlier page there is replaced, any other file is refused",
+        help="Path or URL of the page. An earlier page is replaced, but no other file. Default: OUT/report.html.",
     )

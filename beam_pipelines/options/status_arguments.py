@@ -5,7 +5,7 @@ import argparse
 from beam_pipelines.options.command_parser import add_command
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill status out/flowers
   recordmill status gs://data/flowers --json
 """
@@ -16,12 +16,17 @@ def add_status(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "status",
-        help="what a run to OUT is doing, or has left",
-        description="Says whether a data set is at OUT, whether a run is at work there, "
-        "on which machine and by which job, how far it is, and\n"
-        "what to do about one that has ended; and the same of an analysis (`recordmill analyze`). It changes nothing.\n"
-        "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
+        help="Show the state of a dataset and of the runs that write to it.",
+        description="Shows whether OUT has a complete dataset, whether a run is writing it, on which machine and in "
+        "which job, how far the run\n"
+        "is, and what to do if the run was interrupted. The same is shown for an analysis (`recordmill analyze`).\n"
+        "The directory does not change.\n"
+        "Options that are not listed here are passed to Apache Beam, such as --s3_endpoint_url for an object store.",
         example=_EXAMPLE,
     )
-    parser.add_argument("directory", metavar="OUT", help="what a run was to make: a path or URL")
-    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument(
+        "directory",
+        metavar="OUT",
+        help="Path or URL of the dataset, which is the --output of `recordmill prepare`.",
+    )
+    parser.add_argument("--json", action="store_true", help="Print the result as JSON.")

@@ -8,7 +8,7 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import default_name, parse_directory
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill analyze out/flowers
   recordmill transform out/flowers out/flowers_transformed
 """
@@ -19,17 +19,32 @@ def add_transform(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "transform",
-        help="a data set of transformed examples, in the same order and shards",
-        description="Applies the graph that `recordmill analyze` wrote to every example, and writes what comes out as a data set.\n"
-        "Every other option goes to Apache Beam.\n--job_timeout SECONDS stops a job that takes longer.",
+        help="Write a dataset of transformed examples, in the same order and shards.",
+        description="Applies the graph from `recordmill analyze` to every example, and writes the transformed examples "
+        "as a new dataset.\n"
+        "Options that are not listed here are passed to Apache Beam.\n"
+        "--job_timeout SECONDS stops a Beam job that takes longer.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set, analysed")
-    add("output", metavar="OUT2", help="the directory that becomes the data set of transformed examples")
-    add("--name", help="of the data set at OUT2; its shards begin with it (default: from OUT2)")
-    add("--overwrite", action="store_true", help="replace a data set at OUT2, once the new one is whole")
-    add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
+    add("directory", metavar="OUT", help="Path of the dataset, which `recordmill analyze` has analyzed.")
+    add("output", metavar="OUT2", help="Path of the directory for the transformed dataset.")
+    add(
+        "--name",
+        help="Name of the transformed dataset, which is also the prefix of the shard names. Default: derived from the "
+        "last part of OUT2.",
+    )
+    add(
+        "--overwrite",
+        action="store_true",
+        help="Replace an existing dataset at OUT2 when the new dataset is complete.",
+    )
+    add(
+        "--shared_filesystem",
+        action="store_true",
+        help="Declare that all workers of a cluster can access the local paths, such as paths on NFS, Lustre or "
+        "Filestore.",
+    )
 
 
 def make_transform_config(arguments: argparse.Namespace) -> TransformConfig:

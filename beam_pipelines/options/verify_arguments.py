@@ -8,11 +8,11 @@ from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
-example:
+examples:
   recordmill verify out/flowers
   recordmill verify gs://data/flowers --quick --json
 
-It ends with 0 where everything is as it was written; with 1 where something is not: file, record, byte and reason are told.
+The exit code is 0 if the dataset is intact, and 1 if it is corrupt. The output names the file, record, byte and reason.
 """
 
 
@@ -21,20 +21,32 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "verify",
-        help="is everything in a data set as it was written?",
-        description="Reads a data set and compares all that is in it: the manifest, each shard's size and checksum, each record's frame,\n"
-        "the index and the catalog against the records, the examples against the schema; no key twice, no group in two splits. "
-        "It changes nothing.\n"
-        "Every other option goes to Apache Beam. --job_timeout SECONDS stops a job that takes longer.",
+        help="Check that a dataset is complete and intact.",
+        description="Checks the manifest, the size and checksum of each shard, the framing of each record, the index "
+        "and the catalog\n"
+        "against the records, and the examples against the schema. It also checks that no key occurs twice and that no "
+        "group is\n"
+        "in two splits. The dataset does not change.\n"
+        "Options that are not listed here are passed to Apache Beam. --job_timeout SECONDS stops a Beam job that takes "
+        "longer.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set: a path or URL")
-    add("--quick", action="store_true", help="look at the manifest and at the sizes of files alone: seconds")
-    add("--decode", action="store_true", help="decode each image and mask too")
-    add("--json", action="store_true", help="the report as JSON")
-    add("--report", metavar="FILE", help="write the report there too, as JSON; on a cluster where its workers can write")
-    add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
+    add("directory", metavar="OUT", help="Path or URL of the dataset.")
+    add("--quick", action="store_true", help="Check only the manifest and the sizes of the files, which takes seconds.")
+    add("--decode", action="store_true", help="Also decode each image and mask.")
+    add("--json", action="store_true", help="Print the report as JSON.")
+    add(
+        "--report",
+        metavar="FILE",
+        help="Also write the report to FILE as JSON. On a cluster, its workers must be able to write FILE.",
+    )
+    add(
+        "--shared_filesystem",
+        action="store_true",
+        help="Declare that all workers of a cluster can access the local paths, such as paths on NFS, Lustre or "
+        "Filestore.",
+    )
 
 
 def make_verify_config(arguments: argparse.Namespace) -> VerifyConfig:
@@ -44,7 +56,10 @@ def make_verify_config(arguments: argparse.Namespace) -> VerifyConfig:
         UserError: A path is empty, or two options exclude each other.
     """
     if arguments.quick and arguments.decode:
-        raise UserError("--quick and --decode exclude each other: images lie in records, which --quick does not read; expected one of them")
+        raise UserError(
+            "--quick and --decode exclude each other: images lie in records, which --quick does not read; expected one "
+            "of them"
+        )
     return VerifyConfig(
         directory=parse_directory("OUT", arguments.directory),
         is_quick=arguments.quick,

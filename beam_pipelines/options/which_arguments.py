@@ -14,7 +14,7 @@ TRAINING_OPTIONS = (
     *("transform", "on_error", "memory_budget", "read_buffer", "image_size", "fit", "augment", "antialias", "encoded"),
 )
 _EXAMPLE = """\
-example:
+examples:
   recordmill which out/flowers --epoch 3 --step 9000 --batch_size 128 --seed 0
   recordmill which out/flowers --epoch 3 --step 9000 --backup backups --json
 """
@@ -25,52 +25,100 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands,
         "which",
-        help="the keys and paths of any past batch of a training",
-        description="Says which examples a batch was made of: their keys, paths and class names, in the order of the batch. "
-        "No log of it is\n"
-        "needed, as a batch depends on the seed, the epoch and the step alone: "
-        "give the options that the training was given, or its backup.",
+        help="Show the keys and paths of the examples in any batch of a training.",
+        description="Prints the keys, paths and class names of the examples in a batch, in the order of the batch. No "
+        "log is needed, because a\n"
+        "batch depends only on the seed, the epoch and the step. Give the options of the training, or its checkpoint.",
         example=_EXAMPLE,
     )
     add = parser.add_argument
-    add("directory", metavar="OUT", help="the data set: a path or URL")
-    add("--epoch", type=_count, required=True, metavar="N", help="which epoch, from 0 (Keras shows them from 1)")
-    add("--step", type=_count, required=True, metavar="N", help="which batch of the epoch, from 0")
+    add("directory", metavar="OUT", help="Path or URL of the dataset.")
+    add(
+        "--epoch",
+        type=_count,
+        required=True,
+        metavar="N",
+        help="Index of the epoch, from 0. Keras shows epochs from 1.",
+    )
+    add("--step", type=_count, required=True, metavar="N", help="Index of the batch in the epoch, from 0.")
     add(
         "--backup",
         metavar="PATH",
-        help="a backup of the training, or the directory of its backups, which says the options below, but for --hosts",
+        help="Checkpoint from tf_input.Backup, or the directory with the checkpoints of the training. It contains all "
+        "options below except --hosts.",
     )
-    add("--split", help="which split (default: the one for training)")
-    add("--batch_size", type=int, metavar="N", help="examples in a batch, of all hosts together")
-    add("--seed", type=int, metavar="N", help="of the order")
-    add("--shuffle", type=parse_order, metavar="ORDER", help="window, exact, key or none (default: window for training or with --augment, else none)")
-    add("--drop_remainder", action="store_true", default=None, help="a last batch that is not full was left out")
-    add("--inputs", type=_names, metavar="NAME,...", help="what the model was fed with (default: image)")
-    add("--targets", type=_names, metavar="NAME,...", help="what it was to predict (default: what the data set says)")
-    add("--where", metavar="CONDITION", help="which examples were read, such as \"label == 'rose' and width >= 64\"")
-    add("--fold", type=_fold, metavar="NUMBER,FOLD,...", help="which folds were read: 5,0 is the first of five")
-    add("--open_fold", type=_pair, metavar="NUMBER,FOLD", help="with which fold the data set was open, as open(fold=(5, 0)) does: 5,0")
-    add("--subset", type=_number, metavar="SHARE", help="the share of the examples that was read")
-    add("--take", type=int, metavar="N", help="how many of the examples were read")
-    add("--balance", type=_balance, metavar="BALANCE", help="oversample, undersample, or shares of classes: rose=0.5,tulip=0.5")
-    add("--image_size", type=_image_size, metavar="SIZE", help="PIXELS, HEIGHTxWIDTH or largest: as the training had it")
-    add("--fit", choices=("crop", "stretch", "pad", "unscaled"), help="as the training had it")
-    add("--augment", action="store_true", default=None, help="images were cropped and flipped at random")
-    add("--antialias", action="store_true", default=None, help="images were averaged when they were made smaller")
-    add("--encoded", action="store_true", default=None, help="images were read as the bytes of their files")
-    add("--transform", action="store_true", default=None, help="examples passed through the graph of `recordmill analyze`")
+    add("--split", help="Split that the training read. Default: the training split.")
+    add("--batch_size", type=int, metavar="N", help="Number of examples per batch, for all hosts together.")
+    add("--seed", type=int, metavar="N", help="Seed of the training.")
+    add(
+        "--shuffle",
+        type=parse_order,
+        metavar="ORDER",
+        help="Order of the examples: window, exact, key or none. Default: window for the training split or with "
+        "--augment; otherwise none.",
+    )
+    add("--drop_remainder", action="store_true", default=None, help="The training dropped an incomplete last batch.")
+    add("--inputs", type=_names, metavar="NAME,...", help="Features that were the inputs of the model. Default: image.")
+    add(
+        "--targets",
+        type=_names,
+        metavar="NAME,...",
+        help="Features that the model predicted. Default: the targets of the dataset.",
+    )
+    add(
+        "--where",
+        metavar="CONDITION",
+        help="Condition of the examples that were read, such as \"label == 'rose' and width >= 64\".",
+    )
+    add("--fold", type=_fold, metavar="NUMBER,FOLD,...", help="Folds that were read. 5,0 is the first of five folds.")
+    add(
+        "--open_fold",
+        type=_pair,
+        metavar="NUMBER,FOLD",
+        help="Fold with which the dataset was opened. 5,0 stands for open(fold=(5, 0)).",
+    )
+    add("--subset", type=_number, metavar="SHARE", help="Fraction of the examples that was read.")
+    add("--take", type=int, metavar="N", help="Number of examples that were read.")
+    add(
+        "--balance",
+        type=_balance,
+        metavar="BALANCE",
+        help="Class balancing: oversample, undersample, or shares of classes such as rose=0.5,tulip=0.5.",
+    )
+    add(
+        "--image_size",
+        type=_image_size,
+        metavar="SIZE",
+        help="Image size of the training: PIXELS, HEIGHTxWIDTH or largest.",
+    )
+    add("--fit", choices=("crop", "stretch", "pad", "unscaled"), help="How the training resized images.")
+    add("--augment", action="store_true", default=None, help="The training cropped and flipped images at random.")
+    add("--antialias", action="store_true", default=None, help="The training shrank images with antialiasing.")
+    add("--encoded", action="store_true", default=None, help="The training read images as encoded bytes.")
+    add(
+        "--transform",
+        action="store_true",
+        default=None,
+        help="The training applied the graph from `recordmill analyze`.",
+    )
     add(
         "--channels",
         type=int,
         metavar="N",
-        help="1, 3 or 4 of the images, where the training said it: a split that is small enough was held in memory",
+        help="Number of image channels, 1, 3 or 4, if the training set it. It determines whether the split was cached "
+        "in memory, which changes the order.",
     )
-    add("--on_error", choices=("raise", "skip"), help="what became of damaged records (default: raise)")
-    add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 1GiB)")
-    add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 256MiB)")
-    add("--hosts", type=_pair, metavar="NUMBER,INDEX", help="what one host had of the batch: 4,2 is the third of four (default: all of it)")
-    add("--json", action="store_true", help="the same for programs")
+    add("--on_error", choices=("raise", "skip"), help="Treatment of corrupt records in the training. Default: raise.")
+    add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="Memory budget of the training. Default: 1GiB.")
+    add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="Read buffer of the training. Default: 256MiB.")
+    add(
+        "--hosts",
+        type=_pair,
+        metavar="NUMBER,INDEX",
+        help="Number of hosts, and index of one host, to show only its part of the batch. 4,2 is the third of four "
+        "hosts. Default: the whole batch.",
+    )
+    add("--json", action="store_true", help="Print the result as JSON.")
 
 
 def training_options(arguments: argparse.Namespace) -> dict[str, object]:

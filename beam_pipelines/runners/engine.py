@@ -31,7 +31,7 @@ class JobOptions(PipelineOptions):
         parser.add_argument(
             "--job_timeout",
             type=_parse_seconds,
-            help="Seconds, after which a job that is not done is stopped, as by Ctrl-C (default: never).",
+            help="Seconds after which an unfinished job is stopped, as by Ctrl-C. Default: no limit.",
         )
 
 

@@ -40,7 +40,7 @@ class FlinkExchangeOptions(PipelineOptions):
         parser.add_argument(
             "--execution_mode_for_batch",
             choices=("PIPELINED", "PIPELINED_FORCED", "BATCH", "BATCH_FORCED"),
-            help="How Flink hands on what a stage gives; PIPELINED if not said otherwise; see `Flink.set_defaults`.",
+            help="Exchange of data between the stages in Flink. Default: PIPELINED.",
         )
 
 

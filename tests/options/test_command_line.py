@@ -73,7 +73,7 @@ def test_help_has_an_example_and_names_every_option_and_its_default():
     assert "recordmill prepare --input flowers/" in text
     for option in ("name seed splits split_folders num_shards shard_size check max_bad_fraction ignore overwrite").split():
         assert f"--{option}" in text, option
-    assert "default: strict" in text and "default: 0.01" in text
+    assert "Default: strict." in text and "Default: 0.01." in text
 
 
 def wrong_calls() -> dict[str, tuple[list[str], str]]:

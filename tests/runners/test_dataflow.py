@@ -545,9 +545,9 @@ def test_a_parameter_says_what_a_reader_of_the_console_needs(name):
     parameter, flag = metadata()[name], flags()[name]
     for option in parameter.get("enumOptions", []):
         assert option["label"].lower().replace(" ", "_") != option["value"] or option["value"] in ("yes", "no"), option
-    if kind := re.match(r"(coco|tfrecord|fixed_length|text, table): ", flag.help):
-        assert "only" in parameter["helpText"], kind[1]
-    if parameter.get("isOptional") and not parameter.get("defaultValue") and "default" in flag.help:
+    if re.search(r"Only for (coco|tfrecord|fixed_length|table)", flag.help):
+        assert "Only for" in parameter["helpText"], flag.help
+    if parameter.get("isOptional") and not parameter.get("defaultValue") and "Default:" in flag.help:
         assert "default" in parameter["helpText"].lower(), "what happens where it is left empty"
 
 
