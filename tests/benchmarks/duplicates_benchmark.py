@@ -1,13 +1,15 @@
-"""What `--duplicates group` costs on top of `--check strict`, of the whole process, and what reading each file once more costs by itself.
+"""Measures the cost of `--duplicates group` relative to `--check strict`, and the cost of reading each file once more.
 
-    python -m tests.benchmarks.duplicates_benchmark [--photos FOLDER] [--num_photos 2000] [--num_tiny 60000] [--rounds 5] [--runs 3]
+    python -m tests.benchmarks.duplicates_benchmark [--photos FOLDER] [--num_photos 2000] [--num_tiny 60000]
+        [--rounds 5] [--runs 3]
 
-Tiny JPEGs of 32 by 32 pixels are made up, no two of them alike; photographs are those of a folder, repeated under other names. The three take
-turns; a run is the median of its rounds, and the run with the lowest increase comes last.
+Tiny JPEGs of 32 by 32 pixels are generated without duplicates. Photographs come from a folder, and are repeated under
+other names. The three contestants take turns. A run is the median of its rounds. The lowest increase of all runs is
+printed last. Times are those of the whole process.
 
-    strict          as it is
+    strict          the baseline
     group           with --duplicates group
-    read again      each file opened, read and closed once more, on every core, and nothing made of it: whoever reads twice pays that much
+    read again      only opens, reads and closes each file, on all cores: the minimum cost of a second read
 """
 
 import argparse
@@ -31,7 +33,7 @@ _SIDE = 32
 
 
 def make_tiny(folder: pathlib.Path, num_images: int) -> str:
-    """A folder of that many tiny JPEGs of about a kilobyte, in 20 class folders: soft noise, no two alike."""
+    """Writes tiny JPEGs of about a kilobyte with distinct soft noise in 20 class folders, and returns the folder."""
     random = np.random.default_rng(0)
     for index in range(num_images):
         coarse = Image.fromarray(random.integers(0, 256, (6, 6, 3), dtype=np.uint8))
@@ -46,7 +48,7 @@ def make_tiny(folder: pathlib.Path, num_images: int) -> str:
 
 
 def read_files(paths: list[str]) -> float:
-    """Reads files, and returns the CPU seconds that it took."""
+    """Reads files, and returns the CPU seconds used."""
     start = time.process_time()
     for path in paths:
         file = os.open(path, os.O_RDONLY)
@@ -57,18 +59,18 @@ def read_files(paths: list[str]) -> float:
 
 
 def read_again(folder: str) -> tuple[float, float]:
-    """Seconds by the clock and of CPU to read all files of a folder, on every core."""
+    """Reads all files of a folder on all cores, and returns wall-clock seconds and CPU seconds."""
     paths = sorted(str(path) for path in pathlib.Path(folder).rglob("*.jpg"))
     num = cores()
     with multiprocessing.get_context("fork").Pool(num) as pool:
-        pool.map(len, [[]] * num)  # all are there
+        pool.map(len, [[]] * num)  # Waits until all processes have started.
         start = time.perf_counter()
         cpu_seconds = sum(pool.map(read_files, [paths[place::num] for place in range(num)], chunksize=1))
         return time.perf_counter() - start, cpu_seconds
 
 
 def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float]]:
-    """The medians of the rounds: contestant -> seconds by the clock and of CPU."""
+    """Returns the medians of the rounds: contestant -> wall-clock seconds and CPU seconds."""
     output, found = scratch / "output", {"strict": [], "group": [], "read again": []}
     for number in range(rounds + 1):
         for name, options in (("strict", []), ("group", ["--duplicates=group"])):
@@ -76,11 +78,12 @@ def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float
             shutil.rmtree(output)
             found[name].append([getattr(measured, kind) for kind in KINDS])
         found["read again"].append(read_again(folder))
-    return {name: [statistics.median(of_kind) for of_kind in zip(*(turns[1:] or turns))] for name, turns in found.items()}  # the first warms up
+    # The first round is a warm-up.
+    return {name: [statistics.median(of_kind) for of_kind in zip(*(turns[1:] or turns))] for name, turns in found.items()}
 
 
 def compare(name: str, folder: str, scratch: pathlib.Path, rounds: int, runs: int) -> None:
-    """Prints the runs of one folder."""
+    """Prints the results of one folder."""
     print(f"{name:<14}{'':<6}{'strict':>9}{'group':>9}{'more':>8}{'read again':>12}{'more':>8}", flush=True)
     lowest = []
     for _ in range(runs):

@@ -1,10 +1,10 @@
-"""One input on every engine: the same bytes, how long it took, and what memory it wanted.
+"""Runs one input on every engine, and compares the output bytes, the time and the memory.
 
     python -m tests.benchmarks.engines_benchmark --input PHOTOGRAPHS [--copies 16] [--prism PRISM]
 
-Flink is a real cluster on this machine (deploy/flink); Dataflow is the graph that a submission has staged, executed here; both store
-for the latter is the emulator's. The first row is what the others are compared with. Memory: of the largest Python worker, and
-of the largest other process (the command itself, a TaskManager).
+Flink is a real cluster on this machine (deploy/flink). For Dataflow, the staged graph of a submission is executed on
+this machine, with an emulator as the object store. The other rows are compared with the first row. Memory is that of
+the largest Python worker, and that of the largest other process (the command itself or a TaskManager).
 """
 
 import argparse
@@ -35,11 +35,13 @@ _WORKER_MARKS = ("boot.py", "sdk_worker_main", "light_processes")
 
 
 class Ran(NamedTuple):
-    """Attributes:
-    seconds: Wall time of the command.
-    worker_bytes: Resident memory of the largest Python worker, at its peak.
-    other_bytes: Of the largest other process.
-    digest: SHA-256 over the SHA-256 of every file but run.json.
+    """The result of one run.
+
+    Attributes:
+        seconds: The wall time of the command.
+        worker_bytes: The peak resident memory of the largest Python worker.
+        other_bytes: The peak resident memory of the largest other process.
+        digest: A SHA-256 over the SHA-256 of every file except run.json.
     """
 
     seconds: float
@@ -58,7 +60,7 @@ def read_folder(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def link_copies(source: pathlib.Path, folder: pathlib.Path, copies: int) -> None:
-    """The images, each under several names: links, so they take no room."""
+    """Creates several hard links to each image, which need no disk space."""
     for path in source.rglob("*.*"):
         for copy in range(copies):
             link = folder / path.parent.name / f"{path.stem}-{copy}{path.suffix}"
@@ -67,7 +69,7 @@ def link_copies(source: pathlib.Path, folder: pathlib.Path, copies: int) -> None
 
 
 class Peaks(threading.Thread):
-    """Watches the memory of the processes below some process ids."""
+    """Samples the memory of the process trees below the given process ids."""
 
     def __init__(self, roots: Callable[[], list[int]]) -> None:
         super().__init__(daemon=True)
@@ -104,7 +106,7 @@ def prepare(
     others: Callable[[], list[int]] = list,
     disturb: Callable[[subprocess.Popen], None] = lambda process: None,
 ) -> tuple[float, Peaks]:
-    """Runs the command, beside something that disturbs it."""
+    """Runs the command, and calls `disturb` while it runs."""
     command = ["prepare", f"--input={source}", f"--output={output}", "--name=made", "--max_bad_fraction=0.1", *options]
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -134,7 +136,7 @@ def run_on_disk(source: pathlib.Path, options: list[str], **how: Callable) -> Ra
 
 
 def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subprocess.Popen], None]:
-    """Once images have been written, which is in mid-run."""
+    """Returns a function that kills a TaskManager in mid-run, when the first images have been written."""
 
     def kill(process: subprocess.Popen) -> None:
         while not any(read_counts(str(path)).written for path in output.parent.glob(f"{output.name}.incomplete/*/progress")):
@@ -163,7 +165,7 @@ def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, Ran]]:
 
 
 def run_staged_graph(source: pathlib.Path) -> Ran:
-    """A Dataflow job from its submission on: what was staged is executed, from and to an object store."""
+    """Submits a Dataflow job and executes its staged graph, from and to an object store."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 

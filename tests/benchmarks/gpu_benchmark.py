@@ -1,18 +1,18 @@
-"""How long a GPU waits for its input, where Keras trains from a prepared data set.
+"""Measures how long a GPU waits for its input when Keras trains on a prepared dataset.
 
     python -m tests.benchmarks.gpu_benchmark DATASET [--backend jax] [--model resnet50] [--batch_size 256] [--steps 50]
 
-tf.data reads and decodes on the CPU, cropped at random. Then there are two ways, which are both measured:
+tf.data reads, decodes and randomly crops on the CPU. The rest of the preprocessing is measured in two variants:
 
-    uint8      batches as they are read; `augmentation_layer` and `normalization_layer` are the model's first layers, on the GPU
-    float32    flips, colours and normalisation on the CPU, in the data set; four times the bytes go to the GPU
+    uint8      `augmentation_layer` and `normalization_layer` are the first layers of the model, on the GPU
+    float32    flips, colors and normalization are part of the dataset, on the CPU; batches are four times larger
 
-TensorFlow's `fit` sends each batch to the GPU when its step begins; with that backend it is also measured with
-`tf.data.experimental.prefetch_to_device`, which sends them ahead, as JAX's does.
+TensorFlow's `fit` copies each batch to the GPU at the start of its step. With that backend, the benchmark also measures
+`tf.data.experimental.prefetch_to_device`, which copies batches in advance. With JAX, Keras does this automatically.
 
-The idle share is found twice: 1 - (time of a step whose batch stays on the device) / (time of a step that is fed), and 1 -
-(utilisation that nvidia-smi shows while steps are fed). Also printed is how fast the input is when nobody trains. Without a
-GPU it runs all the same, and shows no idle share.
+The idle share is computed in two ways. One is 1 - (time of a step with a batch on the device) / (time of a step with
+input). The other is 1 - (GPU utilization from nvidia-smi). The speed of the input without training is also printed.
+Without a GPU, the benchmark runs and omits the idle share.
 """
 
 import argparse
@@ -27,14 +27,16 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 COLOURS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}
 _SAMPLE_MILLISECONDS = 100
-_EPOCHS = 3  # of so many steps each: the first compiles the model, the others are measured
+_EPOCHS = 3  # The first epoch compiles the model; the others are measured.
 FORMAT = "{:<34} {:>12} {:>12} {:>16} {:>16}"
 
 
 class Fed(NamedTuple):
-    """Attributes:
-    seconds: Of a step.
-    busy: The mean share of time in which the GPU worked, as nvidia-smi has it; None without one.
+    """The measurements of a training.
+
+    Attributes:
+        seconds: The time per step.
+        busy: The mean GPU utilization from nvidia-smi, 0 to 1. None without a GPU.
     """
 
     seconds: float
@@ -42,7 +44,7 @@ class Fed(NamedTuple):
 
 
 class Utilisation:
-    """Samples the utilisation of the first GPU that this process sees, while something runs."""
+    """Samples the utilization of the first visible GPU."""
 
     def __init__(self) -> None:
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
@@ -59,7 +61,7 @@ class Utilisation:
                 self._samples.append((time.perf_counter(), int(line) / 100))
 
     def stop(self, start: float, end: float) -> float | None:
-        """The mean share between two moments; None if nothing was seen."""
+        """Returns the mean utilization between two times, or None without samples."""
         if self._process is None:
             return None
         self._process.terminate()
@@ -69,7 +71,7 @@ class Utilisation:
 
 
 def has_gpu(backend: str) -> bool:
-    """Whether Keras's backend would train on one."""
+    """Returns whether Keras's backend has a GPU."""
     if backend == "jax":
         import jax
 
@@ -84,7 +86,7 @@ def has_gpu(backend: str) -> bool:
 
 
 def make_model(options: argparse.Namespace, num_classes: int, first: Sequence[Any]) -> Any:
-    """A classifier of [size, size, 3], compiled; `first` are its first layers."""
+    """Returns a compiled classifier of images [size, size, 3] that begins with the layers `first`."""
     import keras
 
     shape = (options.image_size, options.image_size, 3)
@@ -93,7 +95,7 @@ def make_model(options: argparse.Namespace, num_classes: int, first: Sequence[An
     else:
         convolution = keras.layers.Conv2D(8, 3, strides=4, activation="relu")
         body = keras.Sequential([keras.Input(shape), convolution, keras.layers.GlobalAveragePooling2D()])
-    top = keras.layers.Dense(num_classes, dtype="float32")  # logits
+    top = keras.layers.Dense(num_classes, dtype="float32")  # Logits.
     images = keras.Input(shape, dtype="uint8" if first else "float32")
     outputs = images
     for layer in (*first, body, top):
@@ -104,7 +106,7 @@ def make_model(options: argparse.Namespace, num_classes: int, first: Sequence[An
 
 
 def make_ways(data: Any, options: argparse.Namespace) -> Iterator[tuple[str, Any, list[Any]]]:
-    """(name, tf.data.Dataset, first layers of the model)."""
+    """Yields (name, tf.data.Dataset, first layers of the model) for each variant."""
     import tensorflow as tf
 
     import tf_input
@@ -124,9 +126,9 @@ def make_ways(data: Any, options: argparse.Namespace) -> Iterator[tuple[str, Any
 
 
 def read_alone(batches: Any, steps: int) -> float:
-    """Seconds of a batch."""
+    """Returns the seconds per batch without training."""
     iterator = iter(batches.repeat())
-    for _ in range(steps):  # until it is up to speed
+    for _ in range(steps):  # Warm-up.
         next(iterator)
     start = time.perf_counter()
     for _ in range(steps):
@@ -135,7 +137,7 @@ def read_alone(batches: Any, steps: int) -> float:
 
 
 def train(model: Any, batches: Any, steps: int) -> Fed:
-    """Trains some epochs of so many steps; what Keras does between epochs is not measured."""
+    """Trains several epochs of `steps` steps. The time between epochs is not measured."""
     import keras
 
     class Epochs(keras.callbacks.Callback):
@@ -147,7 +149,8 @@ def train(model: Any, batches: Any, steps: int) -> Fed:
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self.begins.append(time.perf_counter())
 
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # Keras has fetched the loss, so that all steps are done
+        # Keras has fetched the loss, so all steps are complete.
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             self.ends.append(time.perf_counter())
 
     epochs, utilisation = Epochs(), Utilisation()
@@ -157,14 +160,14 @@ def train(model: Any, batches: Any, steps: int) -> Fed:
 
 
 def send_ahead(data: Any) -> Any:
-    """TensorFlow's way to have batches on the GPU before they are asked for."""
+    """Copies batches to the GPU in advance with TensorFlow's `prefetch_to_device`."""
     import tensorflow as tf
 
     return data.apply(tf.data.experimental.prefetch_to_device(tf.config.list_logical_devices("GPU")[0].name))
 
 
 def same_batch(batches: Any, backend: str) -> Any:
-    """One batch, again and again, that need not be read or sent to the device."""
+    """Repeats one batch that needs no reading and no copy to the device."""
     import keras
     import tensorflow as tf
 
@@ -182,12 +185,12 @@ def same_batch(batches: Any, backend: str) -> Any:
 
 
 def run(options: argparse.Namespace) -> None:
-    import keras  # before TensorFlow: torch, imported alone beside it, has ended the process over LLVM's options
+    import keras  # Before TensorFlow. Importing torch later has crashed the process over LLVM options.
 
     if options.backend != "tensorflow":
         import tensorflow as tf
 
-        tf.config.set_visible_devices([], "GPU")  # it only reads, and would take the GPU's memory
+        tf.config.set_visible_devices([], "GPU")  # TensorFlow only reads the data, and would reserve the GPU's memory.
     import tf_input
 
     keras.config.set_dtype_policy(options.precision)
@@ -223,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--image_size", type=int, default=224)
     parser.add_argument("--steps", type=int, default=50, help="of an epoch; three are trained (default: 50)")
     options = parser.parse_args(arguments)
-    os.environ["KERAS_BACKEND"] = options.backend  # before Keras is imported
+    os.environ["KERAS_BACKEND"] = options.backend  # Must be set before the import of Keras.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     run(options)
     return 0

@@ -1,4 +1,4 @@
-"""Runs a command as a whole process and says what it took: wall and CPU time, and the memory of its process tree at most."""
+"""Runs a command, and measures its wall time, its CPU time and the peak memory of its process tree."""
 
 import dataclasses
 import os
@@ -12,21 +12,21 @@ from typing import Sequence
 import psutil
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Looking at all processes takes milliseconds of a core, which what is measured needs.
+# Sampling all processes takes milliseconds of CPU time, which the measured command may need.
 _SAMPLE_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """One run.
+    """The measurements of one run.
 
     Attributes:
-        seconds: Wall time of the whole process.
-        cpu_seconds: User and system time of the process and of all its children that it has waited for, on all cores.
-        peak_bytes: Largest sum of the resident memory of the process and its children; what they share counts twice. 0 where it was not
-            asked for.
-        peak_shared_bytes: The same with shared pages counted once (PSS); 0 where it was not asked for.
-        output: Standard output.
+        seconds: The wall time of the whole process.
+        cpu_seconds: The user and system time on all cores, of the process and all children for which it waited.
+        peak_bytes: The peak sum of the resident memory of the process tree, with shared pages counted for each process.
+            0 if not requested.
+        peak_shared_bytes: The same sum with shared pages counted once (PSS). 0 if not requested.
+        output: The standard output.
     """
 
     seconds: float
@@ -37,7 +37,7 @@ class Measured:
 
 
 def rest() -> None:
-    """Waits until this process is idle. What somebody still reads ahead would else be counted as the work of whose turn it is."""
+    """Waits until this process is idle, so that read-ahead by one contestant is not counted for the next one."""
     while True:
         before = time.process_time()
         time.sleep(0.2)
@@ -49,15 +49,15 @@ def measure(command: Sequence[str], *, with_memory: bool = True, with_shared: bo
     """Runs a command to its end.
 
     Args:
-        command: Program and arguments.
-        with_memory: Measure the memory, which takes a twentieth of a core that the command may need.
-        with_shared: Measure the proportional memory too, which costs the kernel milliseconds each time.
+        command: The program and its arguments.
+        with_memory: Whether to measure the memory, which takes 5 % of a core.
+        with_shared: Whether to measure the proportional memory too, which takes milliseconds of kernel time per sample.
 
     Raises:
-        RuntimeError: It failed.
+        RuntimeError: The command failed.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a first run compiles our modules, as those of what is installed are
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # The first run compiles the modules, as an installation does.
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -94,5 +94,5 @@ def _sample(pid: int, peaks: dict[str, int], with_shared: bool) -> None:
 def _memory(process: psutil.Process, kind: str) -> int:
     try:
         return getattr(process.memory_full_info() if kind == "pss" else process.memory_info(), kind)
-    except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):  # it has just ended
+    except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):  # The process has just ended.
         return 0

@@ -1,10 +1,11 @@
-"""Small files out of object stores on loopback: Beam's stock way, a file at a time, against ours, 32 threads on one client.
+"""Reads small files from object stores on loopback: Beam's file systems, one file at a time, against 32 threads.
 
     python -m tests.benchmarks.object_store_benchmark [--files 2000] [--objects 100000]
 
-Each store is a real server in a process of its own, the same one for both. The server's own speed limits ours: a bare HTTP client
-without signatures, checks and attempts shows how far. Beam's rates are of a part of the files where it would take minutes. At the
-end a folder of many objects is listed, and the memory of that process is set against one that lists ten.
+Each store is a real server in a separate process, and both readers use the same server. The server's speed is an upper
+bound, which a bare HTTP client without signatures, checks and retries shows. Beam's rates are measured with a part of
+the files, because all files would take minutes. At the end, a folder of many objects is listed, and the memory of that
+process is compared with that of a listing of ten objects.
 """
 
 import argparse
@@ -27,14 +28,14 @@ MIN_BYTES, MAX_BYTES = 2_000, 10_000
 
 
 def connect(server: StoreServer) -> None:
-    """Makes this process's Beam, and with it ours, use the server."""
+    """Configures Beam, and therefore the object stores, to use the server."""
     from apache_beam.internal.gcp.auth import _Credentials
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
     logging.disable(logging.WARNING)
     os.environ.update(server.environment)
-    _Credentials._credentials_init = True  # or Beam, whatever its options, looks for Google's credentials for half a minute
+    _Credentials._credentials_init = True  # Otherwise Beam searches for Google credentials for 30 s.
     FileSystems.set_options(PipelineOptions([*server.flags, "--no_auth"]))
 
 
@@ -56,7 +57,7 @@ def compare(scheme: str, num_files: int) -> None:
                 return file.read()
 
         stock_files = dict(list(files.items())[: STOCK_FILES[scheme]])
-        read_stock(next(iter(files)))  # whatever Beam looks up once
+        read_stock(next(iter(files)))  # Excludes Beam's one-time setup from the measurement.
         stock = files_per_second(lambda paths: map(read_stock, paths), stock_files)
         one = files_per_second(lambda paths: map(store.read, paths), files)
         with ThreadPoolExecutor(NUM_THREADS) as pool:
@@ -100,7 +101,7 @@ def bare_reader(server: StoreServer) -> Callable[[str], bytes]:
 
 
 def list_objects(flags: list[str]) -> None:
-    """Lists in this process and prints the number of objects and the seconds."""
+    """Lists objects in this process, and prints their number and the seconds."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -1,16 +1,17 @@
-"""`recordmill prepare` against a hand-written loop and TensorFlow Datasets, in one run.
+"""Compares `recordmill prepare` with a hand-written loop and with TensorFlow Datasets.
 
     python -m tests.benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
 
-FOLDER holds any photographs, or tiny JPEGs; they are repeated, as hard links under other names, to the numbers below.
-Each contestant is a process of its own, and they take turns, so that a slow moment of the machine hits them all.
+FOLDER has photographs, or tiny JPEGs. They are repeated, as hard links under other names, to the numbers below. Each
+contestant is a separate process. The contestants take turns, so that other load on the machine affects all of them.
 
-    whole          of the whole process, imports and start included
-    steady state   images/s that remain when the start is taken away: more images over the time they add
+    whole          speed of the whole process, including imports and start
+    steady state   images/s without the start: the additional images of a longer run over its additional time
 
-each by the wall clock and by the CPU time of the whole process tree. Absolute numbers are one machine's; the ratios, of medians over
-the rounds, are what holds, and those of CPU time hold where other work disturbs the clock. A steady state is a difference of two runs,
-so a disturbance of one of them counts in full: beside its ratio stands the range over the rounds. Memory is that of the round that warms up.
+Both are measured in wall time and in the CPU time of the process tree. The ratios of medians over the rounds are more
+portable than absolute numbers. Ratios of CPU time are more reliable on a busy machine. A steady state is a difference
+of two runs, and is therefore sensitive to load. Its ratio is printed with the range over the rounds. Memory is measured
+in the warm-up round.
 """
 
 import argparse
@@ -35,15 +36,15 @@ LOOP, LOOP_2, TFDS, OURS = "loop", "loop, every core", "TensorFlow Datasets (no 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One table.
+    """The configuration of one table.
 
     Attributes:
         images: `photos` or `tiny`.
-        check: Of the loop and of recordmill.
-        few: Images of the short run, which is subtracted.
-        many: Images of the long one.
-        rival: The contestant that the steady state is compared with.
-        short: The short side to which both make images smaller, as JPEGs of quality 90; 0: they don't.
+        check: The level of checks of the loop and of recordmill.
+        few: The number of images of the short run, which is subtracted.
+        many: The number of images of the long run.
+        rival: The contestant with which the steady state is compared.
+        short: The short side to which images are reduced, as JPEGs of quality 90. 0: images are not resized.
     """
 
     images: str
@@ -54,7 +55,7 @@ class Case:
     short: int = 0
 
     def scaled(self, scale: float) -> "Case":
-        """With other numbers of images, of which each shard needs one."""
+        """Returns the case with scaled numbers of images. Each shard needs at least one image."""
         few, many = (max(NUM_SHARDS, round(num * scale)) for num in (self.few, self.many))
         return dataclasses.replace(self, few=few, many=many)
 
@@ -68,7 +69,7 @@ CASES = {
 
 
 def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
-    """Name -> (folder, output) -> command. TensorFlow Datasets makes no image smaller."""
+    """Returns name -> (folder, output) -> command. TensorFlow Datasets is omitted if images are resized."""
     rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
     loop = ["--check", case.check, "--short", str(case.short)]
     smaller = [f"--image_size=short={case.short}", "--image_format=jpeg:90"] if case.short else []
@@ -91,7 +92,7 @@ def cores() -> int:
 
 
 def repeat_images(source: str, folder: pathlib.Path, num_images: int) -> str:
-    """`num_images` names for the images of a folder, spread over 20 classes; what an earlier case has made serves again."""
+    """Creates `num_images` links to the images of a folder, in 20 classes, unless an earlier case has created them."""
     if folder.exists():
         return str(folder)
     originals = sorted(path for path in pathlib.Path(source).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
@@ -106,14 +107,14 @@ def repeat_images(source: str, folder: pathlib.Path, num_images: int) -> str:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            shutil.copyfile(original, target)  # another file system
+            shutil.copyfile(original, target)  # The folder is on another file system.
     return str(folder)
 
 
 def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> None:
     folders = {num: repeat_images(source, scratch / f"{case.images}-{num}", num) for num in (case.few, case.many)}
     runs: dict[tuple[str, int], list[Measured]] = {}
-    num_warm_up = 1 if rounds else 0  # fills the page cache
+    num_warm_up = 1 if rounds else 0  # Fills the page cache.
     for number in range(num_warm_up + (rounds or 1)):
         for name, command in contestants(case).items():
             for num, folder in folders.items():
@@ -143,7 +144,7 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]], peaks: 
 
 
 def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival: str) -> None:
-    """How many times ours another one's take: by the medians, and of each round the least and the most."""
+    """Prints the ratio of the rival's time to recordmill's: the ratio of the medians and the range over the rounds."""
     told = []
     for kind, measure_of in zip(KINDS, ("by the clock", "by CPU time")):
         theirs, ours = seconds[rival, kind], seconds[OURS, kind]
@@ -153,14 +154,14 @@ def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival:
 
 
 def _divide(number: float, seconds: float) -> float:
-    """nan where the longer run took no longer, which means that it was not long enough."""
+    """Returns a quotient, or nan if the longer run took no longer and was therefore too short."""
     return number / seconds if seconds > 0 else math.nan
 
 
 def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
-    """Peak memory of the whole process tree, at ten times the images."""
+    """Prints the peak memory of the process tree for two numbers of images, one ten times the other."""
     print("\npeak memory of recordmill, --check strict, all processes: RSS summed, and with shared pages counted once (PSS)")
-    for num in dict.fromkeys(max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):  # once, where they are the same
+    for num in dict.fromkeys(max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):  # Equal numbers run once.
         folder = repeat_images(source, scratch / f"photos-{num}", num)
         run = measure(prepare_command(folder, str(scratch / "output"), "strict"), with_shared=True)
         peaks = f"{run.peak_bytes / 1e6:6.0f} MB {run.peak_shared_bytes / 1e6:6.0f} MB"

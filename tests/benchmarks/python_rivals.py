@@ -1,7 +1,8 @@
-"""What `tf_input` is measured against outside of tf.data: Grain and WebDataset.
+"""Reads with Grain and WebDataset, the contestants outside of tf.data, for the comparison with `tf_input`.
 
-Both leave the decoding to their user. Here it is done by what was found fastest: simplejpeg (libjpeg-turbo) and OpenCV.
-Each is an iterator without end over `(images, labels)`: uint8 [batch, SIZE, SIZE, 3] and int64 [batch].
+Both leave the decoding to the user. Here it is done by the fastest libraries in our tests: simplejpeg (libjpeg-turbo)
+and OpenCV. Each function returns an infinite iterator over `(images, labels)`: uint8 [batch, SIZE, SIZE, 3] and int64
+[batch].
 """
 
 import math
@@ -26,7 +27,7 @@ def num_cores() -> int:
 
 
 def grain(paths: Sequence[str], batch_size: int) -> Batches:
-    """A `MapDataset` over ArrayRecord files, read by threads: its order is a permutation of all records."""
+    """Reads ArrayRecord files with a Grain `MapDataset` and threads, in a random permutation of all records."""
     import grain.python
 
     def view(record: bytes, random: np.random.Generator) -> tuple[np.ndarray, int]:
@@ -39,7 +40,7 @@ def grain(paths: Sequence[str], batch_size: int) -> Batches:
 
 
 def webdataset(paths: Sequence[str], batch_size: int) -> Batches:
-    """Tar files, a share of them for a thread on each core: that spares batches the way between processes."""
+    """Reads tar files with WebDataset, in one thread per core, because processes would have to exchange batches."""
     import webdataset
 
     def batches(share: list[str], seed: int) -> Batches:
@@ -53,7 +54,7 @@ def webdataset(paths: Sequence[str], batch_size: int) -> Batches:
 
 
 def merge(sources: Sequence[Iterable[Any]]) -> Iterator[Any]:
-    """What endless sources give, each in a thread of its own, until nobody asks any more."""
+    """Yields the items of infinite sources, each in its own thread, until the generator is closed."""
     ready: queue.Queue[Any] = queue.Queue(len(sources))
     ended = threading.Event()
 
@@ -62,7 +63,7 @@ def merge(sources: Sequence[Iterable[Any]]) -> Iterator[Any]:
             for item in source:
                 if not _put(ready, item, ended):
                     return
-        except Exception as error:  # whatever it is, it belongs to who reads
+        except Exception as error:  # Raised again in the reading thread.
             _put(ready, error, ended)
 
     for source in sources:
@@ -78,7 +79,7 @@ def merge(sources: Sequence[Iterable[Any]]) -> Iterator[Any]:
 
 
 def _put(ready: queue.Queue, item: Any, ended: threading.Event) -> bool:
-    """Whether there was somebody to take it."""
+    """Puts an item into a queue, and returns whether the reader was still active."""
     while not ended.is_set():
         try:
             ready.put(item, timeout=0.1)
@@ -89,7 +90,7 @@ def _put(ready: queue.Queue, item: Any, ended: threading.Event) -> bool:
 
 
 def random_view(encoded: bytes, random: np.random.Generator) -> np.ndarray:
-    """uint8 [SIZE, SIZE, 3]: 8 to 100 % of a JPEG, mirrored or not."""
+    """Returns a random crop of a JPEG, 8 to 100 % of its area, randomly flipped, as uint8 [SIZE, SIZE, 3]."""
     import cv2
     import simplejpeg
 
@@ -100,7 +101,7 @@ def random_view(encoded: bytes, random: np.random.Generator) -> np.ndarray:
 
 
 def random_box(height: int, width: int, random: np.random.Generator) -> tuple[int, int, int, int]:
-    """(top, left, height, width)."""
+    """Returns a random box: (top, left, height, width)."""
     for _ in range(_NUM_ATTEMPTS):
         area = height * width * random.uniform(_MIN_AREA, 1)
         aspect = math.exp(random.uniform(-math.log(_MAX_STRETCH), math.log(_MAX_STRETCH)))

@@ -1,8 +1,8 @@
-"""One who reads in a race: a process of its own, which is stopped while it is not its turn.
+"""Runs one reader of a benchmark in its own process, which is stopped while the other reader has its turn.
 
     python -m tests.benchmarks.racer CASE SIDE SECONDS BATCHES INPUTS
 
-It says what it reads, and then, for each line that it gets, how fast it was in a turn.
+The process prints the shape of its images, and then its speed in a turn for each line of its input.
 """
 
 import contextlib
@@ -21,22 +21,22 @@ from tests.benchmarks.measure import ROOT
 from tests.benchmarks.read_inputs import Inputs
 
 SIDES = ("ours", "rival")
-_DRAIN = 0.25  # of the seconds of a turn, before it is measured
+_DRAIN = 0.25  # The warm-up at the start of a turn, as a share of its seconds.
 
 
 class Racer:
-    """That process, seen from the one that gives it turns.
+    """A handle of the reader process, for the process that controls the turns.
 
     Args:
-        case: Of `read_benchmark.RACES`.
+        case: A key of `read_benchmark.RACES`.
         side: One of `SIDES`.
-        inputs: What it reads.
-        seconds: Of a turn.
-        batches: Of a turn, at least.
+        inputs: The inputs to read.
+        seconds: The duration of a turn.
+        batches: The minimum number of batches per turn.
 
     Attributes:
-        first_seconds: How long the first batch took.
-        shape: Of its images.
+        first_seconds: The time until the first batch.
+        shape: The shape of its images.
     """
 
     def __init__(self, case: str, side: str, inputs: Inputs, seconds: float, batches: int) -> None:
@@ -48,7 +48,7 @@ class Racer:
         os.kill(self._id, signal.SIGSTOP)
 
     def rates(self) -> tuple[float, float]:
-        """Images/s in another turn, by the clock and by the processor's time."""
+        """Runs another turn, and returns images/s by wall time and by CPU time."""
         os.kill(self._id, signal.SIGCONT)
         print(file=self._process.stdin, flush=True)
         rates = self._answer()
@@ -71,7 +71,7 @@ class Racer:
 
 
 def measure(batches: Iterator[tuple[Any, Any]], seconds: float, num_batches: int) -> tuple[float, float]:
-    """Images/s over so long at least."""
+    """Returns images/s by wall time and by CPU time, measured for at least the given seconds and batches."""
     num_images, wall, cpu = 0, time.perf_counter(), time.process_time()
     while num_batches > 0 or time.perf_counter() - wall < seconds:
         num_images += int(next(batches)[0].shape[0])
@@ -84,7 +84,7 @@ def main(case: str, side: str, seconds: str, num_batches: str, inputs: str) -> N
 
     race, given = read_benchmark.RACES[case], json.loads(inputs)
     start = getattr(race, side)(Inputs(**{**given, "scratch": pathlib.Path(given["scratch"])}), race.batch_size)
-    importlib.import_module("tf_input.dataset")  # TensorFlow too: nobody's first batch is to wait for it
+    importlib.import_module("tf_input.dataset")  # Excludes the import of TensorFlow from the time of the first batch.
     begin = time.perf_counter()
     batches = start()
     images, _ = next(batches)

@@ -1,18 +1,20 @@
-"""`tf_input` against hand-written tf.data, TensorFlow Datasets, Keras, Grain and WebDataset, in one run.
+"""Compares `tf_input` with hand-written tf.data, TensorFlow Datasets, Keras, Grain and WebDataset.
 
-    python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5] [--keep FOLDER]
+    python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
+        [--keep FOLDER]
 
-FOLDER holds class folders of any photographs, or of tiny JPEGs; photographs are repeated, as hard links under other names,
-so that an epoch lasts. The data sets are made by `recordmill prepare`, each in 16 shards, with all images in `train`.
+FOLDER has class folders of photographs, or of tiny JPEGs. Photographs are repeated, as hard links under other names,
+for longer epochs. `recordmill prepare` makes each dataset with 16 shards, and with all images in `train`.
 
-Both of a case deliver batches of the same: uint8 images and their labels, cropped at random (8 to 100 % of the area, any share alike),
-resized to 224 and mirrored if they are photographs. Each reads in a process of its own, which is stopped while the other has its turn: else it
-would read ahead meanwhile, and that would be the other's work. In its turn, each first delivers what it has and comes up to speed, and is then
-measured for some seconds, by the clock and by the processor's time; ratios are medians of those of turns that followed each other, with the
-smallest and the largest. Each run starts both anew, and the lowest of the runs' ratios is what is printed last. Those of the processor's time hold while others work too, and waiting for nothing costs nothing, which favours who leaves
-a core idle. Our epochs end and begin in what is measured.
+The two readers of a case deliver equal batches: uint8 images and their labels. Photographs are cropped at random (8 to
+100 % of the area), resized to 224 and flipped. Each reader is a separate process, which is stopped during the turn of
+the other reader, so that it cannot read ahead. A turn starts with a warm-up that consumes prefetched batches. It is
+then measured for some seconds in wall time and CPU time. Ratios are medians over consecutive turns, with their range.
+Each run starts both readers again. The lowest ratio of all runs is printed last.
 
-Exit code 1: a rival is not installed. What was not reached is said, and is none: a busy machine decides that too.
+Ratios of CPU time are reliable on a busy machine, but favor a reader that leaves cores idle. The measured turns of
+`tf_input` include the ends and starts of epochs. The exit code is 1 if a package is not installed. A missed goal is
+reported without a failure, because it can result from other load on the machine.
 """
 
 import argparse
@@ -34,22 +36,23 @@ from tests.benchmarks.read_checks import FORMAT, run_accuracy, run_memory, run_r
 from tests.benchmarks.read_inputs import Inputs
 
 Batches = Iterator[tuple[Any, Any]]
-Reads = Callable[[Inputs, int], Callable[[], Batches]]  # of the data sets, which are made now, and the batch size
+# Prepares the inputs, and returns a function that starts the reader.
+Reads = Callable[[Inputs, int], Callable[[], Batches]]
 PHOTOS, LARGE, TINY, MANY = "photos", "large", "tiny", "many"
-OPTIONS = {PHOTOS: "photos", LARGE: "photos", TINY: "tiny", MANY: "records"}  # what a case needs
+OPTIONS = {PHOTOS: "photos", LARGE: "photos", TINY: "tiny", MANY: "records"}  # The option that a case needs.
 
 
 @dataclasses.dataclass(frozen=True)
 class Race:
-    """Images/s of two who read.
+    """A comparison of two readers in images/s.
 
     Attributes:
-        images: What folder it needs.
-        ours, rival: Who reads.
-        names: Of ours and the rival.
-        reach: The ratio that must be reached; None: it is only reported.
-        batch_size: Of both.
-        needs: Module -> the package that has it, for the rival.
+        images: The folder that the case needs.
+        ours, rival: The two readers.
+        names: The names of the two readers.
+        reach: The required ratio. None: the ratio is only reported.
+        batch_size: The batch size of both readers.
+        needs: Module -> its package, for the rival.
     """
 
     images: str
@@ -61,12 +64,12 @@ class Race:
     needs: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def missing(self) -> list[str]:
-        """Packages that are not installed."""
+        """The packages that are not installed."""
         return [package for module, package in self.needs.items() if importlib.util.find_spec(module) is None]
 
 
 def read_ours(data_set: str, **options: Any) -> Reads:
-    """By the name of a data set of `Inputs`, without end."""
+    """Returns a reader of a dataset of `Inputs`, given by its attribute name, without an end."""
 
     def read(directory: str, batch_size: int) -> Batches:
         import tf_input
@@ -77,7 +80,7 @@ def read_ours(data_set: str, **options: Any) -> Reads:
 
 
 def read_mix(data_set: str, **options: Any) -> Reads:
-    """Two parts of it, as if it were two data sets."""
+    """Returns a reader of a mix that uses the same dataset as two components."""
 
     def read(directory: str, batch_size: int) -> Batches:
         import tf_input
@@ -133,7 +136,7 @@ RACES = {
         None,
         batch_size=512,
     ),
-    # Of the time that a batch of 128 takes in memory, most goes to Python, which asks for it.
+    # With data in memory, most time of a batch of 128 is spent in Python code that requests the batch.
     "tiny-128": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), None),
     "tiny-memory-128": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), None),
     "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="window"'), 0.85),
@@ -181,7 +184,7 @@ RACES = {
 
 
 def run_race(name: str, race: Race, inputs: Inputs, options: argparse.Namespace) -> str:
-    """The rows of the table: one or two a run, and at last what holds."""
+    """Returns the rows of the table: one or two rows for each run, and a summary."""
     rows, medians = [], []
     for _ in range(options.runs):
         with contextlib.ExitStack() as stack:
@@ -189,7 +192,7 @@ def run_race(name: str, race: Race, inputs: Inputs, options: argparse.Namespace)
             if ours.shape != rival.shape:
                 raise RuntimeError(f"{name}: images of {ours.shape} against {rival.shape}")
             for racer in (ours, rival):
-                racer.rates()  # up to speed
+                racer.rates()  # Warm-up.
             turns = [(ours.rates(), rival.rates()) for _ in range(options.turns)]
         ratios = [[first[clock] / second[clock] for first, second in turns] for clock in range(2)]
         medians.append(list(map(statistics.median, ratios)))

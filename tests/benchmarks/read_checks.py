@@ -1,4 +1,4 @@
-"""What the read benchmark checks besides speed against rivals: how exact images are, how soon an epoch is resumed, and what is held."""
+"""Measures the accuracy of images, the time to resume an epoch, and the memory of readers for the read benchmark."""
 
 import os
 import pathlib
@@ -11,9 +11,9 @@ from unittest import mock
 from tests.benchmarks.measure import measure
 from tests.benchmarks.read_inputs import Inputs
 
-FORMAT = "{:<15} {:<27} {:>12}   {:<32} {:>9}  {:<19} {}"  # of all rows
+FORMAT = "{:<15} {:<27} {:>12}   {:<32} {:>9}  {:<19} {}"  # The format of all rows.
 _BATCH_SIZE = 128
-_BUFFERS = 1 << 20, 64 << 20, 256 << 20  # the first next to nothing: what a process takes anyway
+_BUFFERS = 1 << 20, 64 << 20, 256 << 20  # The first size is negligible and measures the baseline.
 _READ_EPOCH = """
 import sys, tf_input
 data = tf_input.open(sys.argv[1]).batches("train", batch_size=128, seed=0, memory_budget=0, read_buffer=int(sys.argv[2]))
@@ -22,12 +22,12 @@ for batch in data: pass
 
 
 def verdict(reached: bool, expected: str) -> str:
-    """The last column."""
+    """Returns the text of the last column."""
     return f"{expected}: {'reached' if reached else 'MISSED'}"
 
 
 def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
-    """How near evaluation's images are to those of a whole decode and an antialiased resize, against plain bilinear ones."""
+    """Compares evaluation images with a full decode and an antialiased resize, and with plain bilinear images."""
     import numpy as np
     import tensorflow as tf
 
@@ -50,8 +50,11 @@ def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
 
 
 def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
-    """From the call to the first batch of nine tenths of an epoch, from a disk and from a store on loopback that answers after 30 ms; a new
-    reader each time, other places, both orders."""
+    """Measures the time to the first batch when an epoch is resumed at nine tenths.
+
+    The data is on a disk, or in a store on loopback that answers after 30 ms. Each measurement uses a new reader and
+    another step. Both shuffle modes are measured.
+    """
     import tf_input
     from tests.range_server import RangeProcess
 
@@ -73,17 +76,18 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
 
     rows = [race(inputs.many_set, shuffle, 0.5, "") for shuffle in ("window", "exact")]
     with RangeProcess(pathlib.Path(inputs.many_set), delay_s=0.03) as server, mock.patch.dict(os.environ, server.environment("gs")):
-        rows.append(race(server.root("gs"), "window", 2, "from a store, 30 ms"))  # an exact order is refused there
+        rows.append(race(server.root("gs"), "window", 2, "from a store, 30 ms"))  # Stores reject the exact order.
     return "\n".join(rows)
 
 
 def run_memory(name: str, inputs: Inputs) -> str:
-    """The memory at most of processes that read an epoch with buffers of several sizes, beyond that of one with next to none."""
+    """Measures the peak memory of readers with several buffer sizes, relative to a reader with a minimal buffer."""
     peaks = [measure([sys.executable, "-c", _READ_EPOCH, inputs.many_set, str(size)]).peak_bytes for size in _BUFFERS]
     rows = []
     for size, peak in zip(_BUFFERS[1:], peaks[1:]):
         more = peak - peaks[0]
-        must = verdict(more <= 1.1 * size, f"{size >> 20} MiB and a tenth")  # where each of many tiny records lies takes memory too
+        # The index of tiny records needs memory too.
+        must = verdict(more <= 1.1 * size, f"{size >> 20} MiB and a tenth")
         what, least = f"read_buffer of {size >> 20} MiB", f"of {_BUFFERS[0] >> 20} MiB"
         rows.append(FORMAT.format(name, what, f"{peak >> 20} MiB", least, f"{peaks[0] >> 20} MiB", f"{more >> 20:+} MiB", must))
     return "\n".join(rows)

@@ -1,4 +1,4 @@
-"""What the read benchmark reads: the same images as data sets of the real command, and as its rivals want them."""
+"""Prepares the inputs of the read benchmark: the same images as datasets and in the formats of the other libraries."""
 
 import dataclasses
 import functools
@@ -13,21 +13,21 @@ from tests.benchmarks.measure import measure
 from tests.benchmarks.prepare_benchmark import prepare_command, repeat_images
 from tests.benchmarks.rivals import NUM_SHARDS, list_class_folders
 
-LABEL = struct.Struct("<q")  # before the image, in an ArrayRecord
+LABEL = struct.Struct("<q")  # The label before the image in an ArrayRecord.
 _LARGE_SIDE = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Each data set is made when it is first asked for, and found again if the folder is kept.
+    """The inputs of the benchmark. Each dataset is made at first use, and reused if the folder is kept.
 
     Attributes:
-        scratch: Where they are written.
+        scratch: The folder for the inputs.
         photos: A folder of photographs.
         tiny: A folder of tiny JPEGs.
-        copies: Names under which each photograph appears.
-        num_large: Photographs that are enlarged.
-        num_records: Examples of the data set in whose epoch reading is resumed.
+        copies: The number of names for each photograph.
+        num_large: The number of photographs that are enlarged.
+        num_records: The number of examples in the dataset for the resume measurement.
     """
 
     scratch: pathlib.Path
@@ -51,7 +51,7 @@ class Inputs:
 
     @functools.cached_property
     def large_set(self) -> str:
-        """Of photographs whose long side has 2000 pixels."""
+        """The dataset of photographs whose long side has 2000 pixels."""
         folder = self.scratch / f"large-{self.num_large}"
         originals = list_images(self.photos)[: self.num_large]
         if len(list_images(folder)) != len(originals):
@@ -66,7 +66,7 @@ class Inputs:
 
     @functools.cached_property
     def raw_set(self) -> str:
-        """Of the tiny images' pixels."""
+        """The dataset of the raw pixels of the tiny images."""
         from PIL import Image
 
         with Image.open(list_images(self.tiny)[0]) as image:
@@ -75,7 +75,7 @@ class Inputs:
 
     @functools.cached_property
     def many_set(self) -> str:
-        """Of as many examples as there should be, each of 1 KB: 10x30 pixels."""
+        """The dataset of `num_records` examples of 1 KB, with 10x30 pixels."""
         folder = self.scratch / f"many-10x30-{self.num_records}"
         if not (folder / "labels.npy").exists():
             folder.mkdir(exist_ok=True)
@@ -86,14 +86,15 @@ class Inputs:
 
     @functools.cached_property
     def array_records(self) -> list[str]:
-        """ArrayRecord files, of a label and a photograph each."""
+        """The paths of ArrayRecord files with a label and a photograph per record."""
         from array_record.python.array_record_module import ArrayRecordWriter
 
         paths = []
         for index, examples in enumerate(self._deal()):
             paths.append(str(self.scratch / f"photos-{self.copies}-{index:05d}.array_record"))
             if not pathlib.Path(paths[-1]).exists():
-                writer = ArrayRecordWriter(paths[-1], "group_size:1")  # what its documentation advises for random access
+                # The documentation recommends this option for random access.
+                writer = ArrayRecordWriter(paths[-1], "group_size:1")
                 for path, label in examples:
                     writer.write(LABEL.pack(label) + pathlib.Path(path).read_bytes())
                 writer.close()
@@ -101,7 +102,7 @@ class Inputs:
 
     @functools.cached_property
     def tars(self) -> list[str]:
-        """Tar files, of a .jpg and a .cls for each photograph."""
+        """The paths of tar files with a .jpg and a .cls for each photograph."""
         import webdataset
 
         paths = []
@@ -114,7 +115,7 @@ class Inputs:
         return paths
 
     def _deal(self) -> list[list[tuple[str, int]]]:
-        """The photographs of each shard: (path, label), in random order."""
+        """Returns the photographs of each shard as (path, label), in random order."""
         files, _ = list_class_folders(self.photo_folder)
         random.Random(0).shuffle(files)
         return [files[index::NUM_SHARDS] for index in range(NUM_SHARDS)]
@@ -127,7 +128,7 @@ class Inputs:
         return repeat_images(source, folder, num_images)
 
     def _prepare(self, folder: str, *options: str) -> str:
-        """All images in `train`, in as many shards as the rivals have."""
+        """Prepares a dataset with all images in `train`, and with as many shards as the other formats."""
         name = "".join(letter if letter.isalnum() else "-" for option in options for letter in option)
         output = pathlib.Path(f"{folder}-prepared{name}")
         if not (output / "manifest.json").exists():

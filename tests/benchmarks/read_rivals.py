@@ -1,7 +1,7 @@
-"""What `tf_input` is measured against in tf.data: what one would write by hand, TensorFlow Datasets, and Keras.
+"""Reads with hand-written tf.data, TensorFlow Datasets and Keras, for the comparison with `tf_input`.
 
-Each is an iterator without end over `(images, labels)`. What is written by hand repeats before it shuffles, so that its buffer is
-never filled anew: the most favourable way. Images are uint8, except for Keras.
+Each function returns an infinite iterator over `(images, labels)`. The hand-written pipelines repeat before they
+shuffle, which is faster because the buffer is filled only once. Images are uint8, except for Keras.
 """
 
 import functools
@@ -21,13 +21,16 @@ Batches = Iterator[tuple[Any, Any]]
 
 
 def hand_written(directory: str, batch_size: int) -> Batches:
-    """The best that is usual: each record parsed, and of its JPEG the box decoded, by a call of its own."""
+    """Reads with the usual fast tf.data pipeline, which parses each record and decodes its crop in a separate call."""
     data = _records(directory).map(_viewed_example, num_parallel_calls=tf.data.AUTOTUNE)
     return iter(data.batch(batch_size).prefetch(tf.data.AUTOTUNE))
 
 
 def crops_alone(directory: str, batch_size: int) -> Batches:
-    """Of each JPEG such a box decoded, and nothing made of it, but for images of its first value: nobody who decodes so is faster."""
+    """Decodes only a crop of each JPEG, which is the upper bound of the speed of this method.
+
+    The images are filled with the first value of the crop.
+    """
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         parsed = tf.io.parse_single_example(record, _FEATURES)
@@ -38,7 +41,7 @@ def crops_alone(directory: str, batch_size: int) -> Batches:
 
 
 def fused(directory: str, batch_size: int) -> Batches:
-    """The same by a call for each batch."""
+    """Reads like `hand_written`, but with one call per batch."""
 
     def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         parsed = tf.io.parse_example(records, _FEATURES)
@@ -50,7 +53,7 @@ def fused(directory: str, batch_size: int) -> Batches:
 
 
 def plain(directory: str, batch_size: int) -> Batches:
-    """Whole images of one size, each record by a call of its own."""
+    """Decodes whole images of one size, with one call per record."""
 
     def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         parsed = tf.io.parse_single_example(record, _FEATURES)
@@ -61,7 +64,7 @@ def plain(directory: str, batch_size: int) -> Batches:
 
 
 def tensorflow_datasets(directory: str, batch_size: int) -> Batches:
-    """By TensorFlow Datasets as its performance tips have it: files shuffled, images not decoded before the shuffle."""
+    """Reads with TensorFlow Datasets as its performance guide recommends: shuffles files, decodes after the shuffle."""
     import tensorflow_datasets as tfds
 
     data = tfds.builder_from_directory(directory).as_dataset(
@@ -76,7 +79,7 @@ def tensorflow_datasets(directory: str, batch_size: int) -> Batches:
 
 
 def keras_folder(folder: str, batch_size: int) -> Batches:
-    """By `image_dataset_from_directory`: whole images, resized, as float32; it has no crops."""
+    """Reads with `image_dataset_from_directory`: whole images, resized, as float32. Keras has no crops here."""
     import keras
 
     data = keras.utils.image_dataset_from_directory(folder, image_size=(SIZE, SIZE), batch_size=batch_size, verbose=False)
@@ -84,21 +87,22 @@ def keras_folder(folder: str, batch_size: int) -> Batches:
 
 
 def random_view(encoded: tf.Tensor) -> tf.Tensor:
-    """string [] -> uint8 [SIZE, SIZE, 3]: a box of a JPEG, mirrored or not."""
+    """Returns a random, randomly flipped crop of a JPEG (string []) as uint8 [SIZE, SIZE, 3]."""
     image = tf.image.resize(_random_crop(encoded), (SIZE, SIZE))
     return tf.cast(tf.image.random_flip_left_right(image) + 0.5, tf.uint8)
 
 
 def _random_crop(encoded: tf.Tensor) -> tf.Tensor:
-    """string [] -> uint8 [height, width, 3]: 8 to 100 % of a JPEG.
+    """Decodes a random crop of a JPEG (string []), 8 to 100 % of its area, as uint8 [height, width, 3].
 
-    Of any area alike, as ours: `sample_distorted_bounding_box` draws heights, and so boxes with a sixth less to decode.
+    The area is uniform, as in `tf_input`. `sample_distorted_bounding_box` draws heights instead, and its boxes have a
+    sixth fewer pixels to decode.
     """
     size = tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.float32)
     areas = tf.reduce_prod(size) * tf.random.uniform((_NUM_ATTEMPTS,), _MIN_AREA, 1)
     stretches = tf.exp(tf.random.uniform((_NUM_ATTEMPTS,), -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH)))
     extents = tf.round(tf.sqrt(tf.stack([areas / stretches, areas * stretches], axis=1)))
-    extent = tf.minimum(extents[tf.argmax(tf.reduce_all(extents <= size, axis=1))], size)  # the first that fits
+    extent = tf.minimum(extents[tf.argmax(tf.reduce_all(extents <= size, axis=1))], size)  # The first that fits.
     corner = tf.floor(tf.random.uniform((2,)) * (size - extent + 1))
     window = tf.cast(tf.concat([tf.minimum(corner, size - extent), extent], axis=0), tf.int32)
     return tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
@@ -121,7 +125,7 @@ def shard_paths(directory: str) -> list[str]:
 
 
 def central_views(directory: str, num_images: int, resize: Callable[..., tf.Tensor] = tf.image.resize) -> Iterator[tf.Tensor]:
-    """The first images of a data set, their central squares resized: float32 [SIZE, SIZE, 3] each."""
+    """Yields the resized central squares of the first images of a dataset, each float32 [SIZE, SIZE, 3]."""
     for record in tf.data.TFRecordDataset(shard_paths(directory)).take(num_images):
         encoded = tf.io.parse_single_example(record, _FEATURES)["image"]
         height, width, _ = tf.io.extract_jpeg_shape(encoded).numpy()

@@ -1,4 +1,4 @@
-"""What `recordmill prepare` is measured against: the loop that one would write by hand, and TensorFlow Datasets.
+"""Implements the contestants of `recordmill prepare`: a hand-written loop, and TensorFlow Datasets.
 
     python -m tests.benchmarks.rivals loop FOLDER OUT --check strict --processes 2
     python -m tests.benchmarks.rivals tfds FOLDER OUT
@@ -15,7 +15,7 @@ NUM_SHARDS = 16
 
 
 def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
-    """(path, label) of every file, and the class names."""
+    """Returns (path, label) of every file, and the class names."""
     names = sorted(os.listdir(folder))
     files = [
         (os.path.join(folder, name, file), label)
@@ -26,9 +26,10 @@ def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
 
 
 def loop(folder: str, output: str, check: str, num_processes: int, short: int = 0) -> None:
-    """List, shuffle, and let each process read, check and write its own shards; no Beam, no TensorFlow.
+    """Lists and shuffles the files. Each process then reads, checks and writes its own shards.
 
-    With a short side, Pillow makes images smaller as its documentation has it, and their decoding is the check.
+    It uses neither Beam nor TensorFlow. If `short` is set, Pillow reduces the images as its documentation recommends,
+    and their decoding is the check.
     """
     files, _ = list_class_folders(folder)
     random.Random(0).shuffle(files)
@@ -43,7 +44,7 @@ def loop(folder: str, output: str, check: str, num_processes: int, short: int = 
 
 
 def make_smaller(data: bytes, short: int) -> tuple[bytes, int, int]:
-    """The bytes, height and width of an image whose short side is no longer than that."""
+    """Returns the bytes, height and width of an image, reduced so that its short side is at most `short`."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(data))
@@ -90,7 +91,7 @@ def _write_shard(files: list[tuple[str, int]], path: str, folder: str, check: st
 
 
 def tfds(folder: str, output: str) -> None:
-    """A GeneratorBasedBuilder, as its documentation has it; TensorFlow Datasets checks no image."""
+    """Runs a GeneratorBasedBuilder according to its documentation. TensorFlow Datasets does not check images."""
     import tensorflow_datasets
 
     files, names = list_class_folders(folder)

@@ -1,11 +1,11 @@
-"""From the listing to the written plan, for millions of references from a synthetic source: seconds by the clock and of CPU, and peak memory.
+"""Measures the global shuffle of millions of synthetic references: wall time, CPU time and peak memory.
 
     python -m tests.benchmarks.shuffle_benchmark [--references 1000000 10000000]
 
-No image is read: what is timed is all that comes before that. The source is made up, and so is the number of shards, which is
-otherwise chosen after a look at a sample of the images. Everything else is the real thing: references, sorted runs and pieces in a spool
-on disk, exact ranks, the check of keys, one file a shard below `plan/`. Afterwards, out of the time, the plan is read, and each
-reference must have its place in it.
+The measured interval starts with the listing and ends with the written plan. No image is read. The source is synthetic,
+and so is the image size, from which the number of shards is chosen. Everything else is the production code: references,
+sorted runs in a spool on disk, exact ranks, the check of keys, and one file per shard in `plan/`. After the
+measurement, the plan is read, and the position of each reference is checked.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from unittest import mock
 from tests.benchmarks.measure import measure
 
 NUM_CLASSES = 1000
-IMAGE_BYTES = 110_000  # of a photograph, which decides the number of shards
+IMAGE_BYTES = 110_000  # The assumed size of a photograph, which determines the number of shards.
 
 
 class SyntheticSource:
-    """Lists photographs class by class, as a folder of class folders does; there are none."""
+    """A source that lists nonexistent photographs class by class, like a folder of class folders."""
 
     root = "/synthetic"
     targets = ("label",)
@@ -52,12 +52,12 @@ class SyntheticSource:
 
 
 def measure_none(references: Sequence[Any], *unused: Any) -> list[int]:
-    """As if inputs were read, each of `IMAGE_BYTES`."""
+    """Returns the size `IMAGE_BYTES` for each input without reading it."""
     return [IMAGE_BYTES] * len(references)
 
 
 def plan(num_references: int) -> None:
-    """Makes a plan in this process, and prints its shards and its seconds, imports left out."""
+    """Makes a plan in this process, and prints the number of shards and the seconds without imports."""
     import apache_beam as beam
 
     from beam_pipelines.config.prepare_config import SourceConfig
@@ -72,7 +72,7 @@ def plan(num_references: int) -> None:
             stack.enter_context(made_up)
         config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
         options = parse_pipeline_options([])
-        gc.freeze()  # as the command does once all is imported
+        gc.freeze()  # The command does this after its imports too.
         start, cpu_start = time.perf_counter(), time.process_time()
         pipeline = beam.Pipeline(runner=choose_engine(options).make_runner(), options=options)
         listed = pipeline | "ListImages" >> list_images.ListImages(config)
@@ -83,7 +83,7 @@ def plan(num_references: int) -> None:
 
 
 def _check_plan(config: Any, num_references: int) -> int:
-    """The number of shards; they have all references, of each split in the order of their keys."""
+    """Checks that the shards have all references of each split in key order, and returns the number of shards."""
     from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
     from beam_pipelines.elements.shuffle_keys import shuffle_orders
 

@@ -1,17 +1,19 @@
-"""How `tf_input` reads off a warm local disk: from a slow mount, from an object store, from many small shards, and the files alone.
+"""Measures how `tf_input` reads from a slow mount, from an object store, from many small shards, and without decoding.
 
-    python -m tests.benchmarks.storage_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5] [--seconds 5]
+    python -m tests.benchmarks.storage_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5]
+        [--seconds 5]
 
-FOLDER holds class folders of any photographs, or of tiny JPEGs; photographs are repeated, as hard links under other names. Both of a
-case read in this process in turns, without end; a turn is measured by the wall clock and by the CPU time of this process. A run's
-ratio is the median of those of its turns, and the lowest of the runs is what is printed last.
+FOLDER has class folders of photographs, or of tiny JPEGs. Photographs are repeated, as hard links under other names.
+The two readers of a case run in this process in turns, without end. A turn is measured in wall time and CPU time. The
+ratio of a run is the median over its turns. The lowest ratio of all runs is printed last. The baseline is a warm local
+disk.
 
-    mount           photographs at 224 from a disk each of whose reads takes 50 ms / from the disk as it is
-    object-store    the same, first epoch, from a server on loopback that answers after 30 ms / from the disk; the server has a core of its
-                    own, as a store takes none of a trainer's, and the reader the others for both
-    shards-512, shards-4096     records of 1 KB in so many shards / in 16
-    interleaved-4096            the same, both by `TFRecordDataset`, interleaved
-    photos-alone, tiny-alone    records, not decoded / `TFRecordDataset`, interleaved
+    mount           photographs at size 224 from a disk with 50 ms per read / from the local disk
+    object-store    the same in the first epoch, from a server on loopback that answers after 30 ms / from the local
+                    disk; the server has a separate core, and both readers use the other cores
+    shards-512, shards-4096     records of 1 KB in 512 or 4096 shards / in 16 shards
+    interleaved-4096            the same, both read by interleaved `TFRecordDataset`s
+    photos-alone, tiny-alone    records without decoding / interleaved `TFRecordDataset`s
 """
 
 import argparse
@@ -37,7 +39,7 @@ REACH = {
     "object-store": 0.95,
     "shards-512": 0.9,
     "shards-4096": 0.9,
-    "interleaved-4096": None,  # a rival's
+    "interleaved-4096": None,  # No goal, because both readers are plain tf.data.
     "photos-alone": 0.45,
     "tiny-alone": 0.8,
 }
@@ -48,7 +50,7 @@ def batches(dataset: Any, **options: Any) -> Iterator[Any]:
 
 
 def records(dataset: Any, **options: Any) -> Iterator[Any]:
-    """Batches of serialized examples."""
+    """Returns batches of serialized examples."""
     import tf_input
     from tf_input.epochs.position import Position
     from tf_input.pipeline import ladder
@@ -59,7 +61,7 @@ def records(dataset: Any, **options: Any) -> Iterator[Any]:
 
 
 def interleaved(directory: pathlib.Path) -> Iterator[Any]:
-    """What a reader of plain TFRecords writes."""
+    """Returns batches of records with the usual code for plain TFRecords."""
     import tensorflow as tf
 
     files = sorted(map(str, directory.glob("*.tfrecord-*")))
@@ -70,7 +72,7 @@ def interleaved(directory: pathlib.Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
-    """The data set with a disk that takes its time for each read."""
+    """Context manager that delays each read of a dataset's files."""
     files = dataset.files.store.files
 
     def delayed(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +91,7 @@ def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """All threads of this process, and what they start meanwhile, on these cores alone."""
+    """Context manager that restricts all threads and new processes of this process to the given cores."""
     before = os.sched_getaffinity(0)
     keep_to(cores)
     try:
@@ -100,12 +102,12 @@ def on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 def keep_to(cores: Iterable[int]) -> None:
     for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
+        with contextlib.suppress(ProcessLookupError):  # The thread has just ended.
             os.sched_setaffinity(int(thread), cores)
 
 
 def write_records(folder: pathlib.Path, num_records: int, num_shards: int) -> pathlib.Path:
-    """A data set of small images as their pixels, by the command itself."""
+    """Prepares a dataset of small images as raw pixels with the `recordmill` command."""
     from beam_pipelines.__main__ import main
 
     made, source = folder / f"records-{num_shards}", folder / "pixels.npy"
@@ -124,7 +126,7 @@ def write_records(folder: pathlib.Path, num_records: int, num_shards: int) -> pa
 def make_readers(
     case: str, inputs: Inputs, folder: pathlib.Path, num_records: int
 ) -> Iterator[tuple[Callable[[], Iterator[Any]], Callable[[], Iterator[Any]]]]:
-    """Ours and the rival of a case."""
+    """Context manager that yields the two readers of a case."""
     import tf_input
 
     with contextlib.ExitStack() as stack:
@@ -156,7 +158,7 @@ def make_readers(
 
 
 def measure(reader: Iterator[Any], seconds: float) -> tuple[float, float]:
-    """Examples by wall clock and by CPU time, a second each, once nobody else reads ahead."""
+    """Returns examples per second by wall time and by CPU time, after other read-ahead has ended."""
     import tensorflow as tf
 
     rest()
@@ -172,7 +174,7 @@ def run(case: str, inputs: Inputs, folder: pathlib.Path, options: argparse.Names
         with make_readers(case, inputs, folder, options.records) as starts:
             readers = [start() for start in starts]
             for reader in readers:
-                measure(reader, options.seconds)  # up to speed
+                measure(reader, options.seconds)  # Warm-up.
             turns = [[measure(reader, options.seconds) for reader in readers] for _ in range(options.turns)]
         rates = [[statistics.median(turn[side][clock] for turn in turns) for clock in (0, 1)] for side in (0, 1)]
         ratios = [statistics.median(ours[clock] / rival[clock] for ours, rival in turns) for clock in (0, 1)]

@@ -1,11 +1,12 @@
-"""`recordmill analyze` against TensorFlow Transform as its guide has it, and reading through a transform against reading pixels.
+"""Compares `recordmill analyze` with TensorFlow Transform, and reading through a transform with reading pixels.
 
     python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3] [--image_size 224]
 
-PHOTOGRAPHS holds class folders; each image appears under several names, as hard links. Both of the first table analyse the same
-data set with the same preprocessing, each as a whole process: ours reads pointers, the rival `tfxio.TFExampleRecord`, on the same local
-runner. One pass: the default preprocessing. Two passes: pixels that were scaled in the first one are scaled again. The second table
-reads in this process, in turns; the normalization layer is applied on the CPU too, as it would be without a GPU.
+PHOTOGRAPHS has class folders. Each image appears under several names, as hard links. In the first table, both
+contestants analyze the same dataset with the same preprocessing on the same local runner, each as a whole process.
+`recordmill` reads pointers to records. The TensorFlow Transform contestant follows the guide and reads with
+`tfxio.TFExampleRecord`. One pass is the default preprocessing. With two passes, scaled pixels are scaled again. In the
+second table, the readers take turns in this process. The normalization layer is applied on the CPU, as without a GPU.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def preprocessing_fn(inputs):
 
 
 def analyze_as_in_the_guide(directory: str, module: str, side: int) -> None:
-    """TFExampleRecord -> AnalyzeDataset -> WriteTransformFn."""
+    """Analyzes a dataset as in TensorFlow Transform's guide: TFExampleRecord -> AnalyzeDataset -> WriteTransformFn."""
     import apache_beam as beam
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
@@ -88,7 +89,7 @@ def run_reading(directory: pathlib.Path, repeats: int, seconds: float, side: int
     }
     endless = {name: iter(batches.repeat()) for name, batches in readers.items()}
     for batches in endless.values():
-        _rate(batches, seconds)  # up to speed
+        _rate(batches, seconds)  # Warm-up.
     rates = [{name: _rate(batches, seconds) for name, batches in endless.items()} for _ in range(repeats)]
     yield f"{'reading':<30} {'images/s':>9} {'transform=True against it':>28}"
     for name in readers:
@@ -122,7 +123,8 @@ def main() -> None:
         return
     if options.input is None:
         parser.error("--input: expected a folder of class folders")
-    with tempfile.TemporaryDirectory(dir=options.input.resolve().parent) as folder:  # for hard links
+    # Hard links need the same file system.
+    with tempfile.TemporaryDirectory(dir=options.input.resolve().parent) as folder:
         link_copies(options.input, pathlib.Path(folder, "photos"), options.copies)
         output, module = pathlib.Path(folder, "out"), pathlib.Path(folder, "two_passes.py")
         module.write_text(_MODULE.format(image_size=options.image_size))
@@ -130,7 +132,8 @@ def main() -> None:
         measure([sys.executable, "-m", "beam_pipelines", *command])
         num_examples = len(list(pathlib.Path(folder, "photos").rglob("*.*")))
         two = {"two passes": module} if options.passes == "both" else {}
-        for line in run_analyses(output, {**two, "one pass": None}, num_examples, options.image_size):  # the last is what is read through
+        # The last analysis is used for reading.
+        for line in run_analyses(output, {**two, "one pass": None}, num_examples, options.image_size):
             print(line, flush=True)
         for line in run_reading(output, options.repeats, options.seconds, options.image_size, options.batch_size):
             print(line, flush=True)

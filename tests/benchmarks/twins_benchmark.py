@@ -1,9 +1,10 @@
-"""The search for images that are alike, among millions of perceptual hashes: seconds by the clock and of CPU on one core, and peak memory.
+"""Measures the search for near-duplicates among millions of perceptual hashes: time on one core and peak memory.
 
     python -m tests.benchmarks.twins_benchmark [--hashes 60000 1000000 10000000]
 
-Hashes are made up: random ones, of which one in twenty is a twin of another, with three bits of the first word and ten of the others changed, and every
-second of these mirrored. All of them must be found. What is timed is what comes between the hashes and the clusters, imports left out.
+The hashes are random. One hash in twenty is a near-duplicate of another, with three changed bits in the first word and
+ten in the others, and every second near-duplicate is flipped. The search must find all of them. The measured interval
+starts with the hashes and ends with the clusters, without imports.
 """
 
 import argparse
@@ -14,12 +15,12 @@ import numpy as np
 
 from tests.benchmarks.measure import measure
 
-TWINS = 20  # one of so many
+TWINS = 20  # One hash in 20 is a near-duplicate.
 DISTANCE = 8
 
 
 def make_hashes(num: int) -> np.ndarray:
-    """uint64 [num, 4], the last of them twins of the first."""
+    """Returns uint64 [num, 4] hashes. The last hashes are near-duplicates of the first."""
     random = np.random.default_rng(0)
     hashes = random.integers(0, 2**64, (num, 4), dtype=np.uint64)
     hashes[:, 0] &= ~np.uint64(1)
@@ -34,7 +35,7 @@ def make_hashes(num: int) -> np.ndarray:
 
 
 def search(num: int) -> None:
-    """Searches in this process, and prints the pairs that were found and its seconds."""
+    """Searches in this process, and prints the number of pairs and the seconds."""
     from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges
     from beam_pipelines.images.near_hashes import search_parts
 
