@@ -16,7 +16,7 @@ FREE = {"output", "max_bad_fraction", "has_report", *_SETTLED}
 # These fields are locations or names, which do not change the examples.
 _PLACES = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}
 
-# From fields of `PrepareConfig` to options that have another name than the field.
+# The options of those fields of `PrepareConfig` that have another name than their option.
 OPTION_OF = {
     "shard_bytes": "shard_size",
     "descriptions": "describe",

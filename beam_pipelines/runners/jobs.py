@@ -22,7 +22,7 @@ from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.signatures import remember_signatures
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 
-# From each runner's name to its module and class. Modules are imported on demand, because each imports its own clients.
+# The module and class of each runner. Modules are imported on demand, because each module imports its own clients.
 ENGINES: Mapping[str, tuple[str, str]] = {
     "DirectRunner": ("local", "Local"),  # the default
     "FnApiRunner": ("local", "Local"),  # Beam's own name for the same runner

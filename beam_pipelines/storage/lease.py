@@ -1,11 +1,12 @@
-"""The lease in a directory in which a run works: it says whose the directory is, and who else may take it, and when.
+"""The lease of a working directory, which identifies the command that uses the directory and limits how long.
 
     OUT.incomplete/LEASE    {"run_id": …, "holder": …, "host": …, "boot": …, "process": …, "renewed": …, "job": …}
 
-The lease is renewed while the command lives. On a disk the command also has a lock on the directory. That lock decides between commands of
-one machine; other machines go by the lease, as locks on a network file system may be local to each machine. A store has no locks: there the
-lease is taken over by a conditional write, which one of two wins. Whoever publishes looks
-whether the lease is still that of the command that began it: a job that was left behind by a killed command then ends, and changes nothing.
+The command renews its lease periodically. On a disk, the command also locks the directory, and this lock decides
+between commands on the same machine. Commands on other machines use the lease, because locks on a network file system
+may be local to each machine. Object stores have no locks, so a command takes over a lease with a conditional write,
+which only one of two commands can win. Before a worker publishes files, it checks that the lease still belongs to its
+command. Therefore, a job that a killed command left behind ends without any changes.
 """
 
 import contextlib
@@ -29,21 +30,22 @@ _LOOK_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Lease:
-    """What a lease says.
+    """The content of a lease.
 
     Attributes:
-        run_id: The id of the run; it stays where another command goes on with it.
-        holder: The id of the command, another one each time.
-        host: The name of the host where the command runs.
-        process_id: The id of the command's process on that host.
-        process: A text that tells the process from all others of that host: see `describe_process`.
-        boot: The id of the start of that machine; equal host names prove nothing, for example in containers.
-        namespace: The PID namespace in which `process_id` counts.
-        started: The time when the command began, in seconds since 1970.
-        renewed: The time when the lease was last renewed, in seconds since 1970; 0: it was given back.
-        engine: The name of the engine, as `--runner` said it.
+        run_id: The ID of the run. A command that resumes the run keeps the ID.
+        holder: The unique ID of the command.
+        host: The name of the host that runs the command.
+        process_id: The process ID of the command on that host.
+        process: A text that identifies the process on that host, even if process IDs are reused (see
+            `describe_process`).
+        boot: The boot ID of the machine. Host names do not identify a machine, for example in containers.
+        namespace: The PID namespace of `process_id`.
+        started: The time at which the command started, in seconds since 1970.
+        renewed: The time of the last renewal in seconds since 1970, or 0 if the lease was released.
+        engine: The name of the engine, as in `--runner`.
         job: The name of the job on that engine.
-        is_detached: Whether the command has ended, and the job goes on (`--no_wait`).
+        is_detached: Whether the job continues after the command, such as a Dataflow job without `--wait`.
         command: The name of the command: `prepare`, `transform`, `export` or `analyze`.
     """
 
@@ -63,7 +65,7 @@ class Lease:
 
     @property
     def is_live(self) -> bool:
-        """Whether the holder may be at work, as far as the lease alone tells."""
+        """Whether the holder may still be running, according to the lease and this machine's processes."""
         if self.is_detached or not self.renewed:
             return self.is_detached
         if self.can_look:
@@ -72,28 +74,28 @@ class Lease:
 
     @property
     def can_look(self) -> bool:
-        """Whether this process can see the holder's process: both count in one PID namespace since one start of the machine."""
+        """Whether this process can see the holder's process, because both have the same boot ID and PID namespace."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the holder may be at work on another machine, whose locks on a shared disk this machine may not see."""
+        """Whether the holder may still be running on another machine, whose locks on a shared disk may be invisible."""
         return not self.is_detached and self.boot != boot_id() and bool(self.renewed) and self.seconds_left > 0
 
     @property
     def seconds_left(self) -> float:
-        """Until it runs out, where it is not renewed."""
+        """The time in seconds until the lease expires without a renewal."""
         return self.renewed + LIFE_SECONDS - time.time()
 
     def describe(self) -> str:
-        """Who holds it, for a message."""
+        """Returns a description of the holder for messages."""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         who = f"job {self.job} on {self.engine}" if self.is_detached else f"process {self.process_id} on {self.host}"
         return f"{who}, since {since}"
 
 
 def boot_id() -> str:
-    """Returns the id of the last start of this machine, which all its containers share; without Linux, the name of the host."""
+    """Returns the boot ID of this machine, which all its containers share. Without Linux, returns the host name."""
     try:
         return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -108,24 +110,24 @@ def _namespace() -> str:
 
 
 def describe_process(number: int) -> str:
-    """Returns when a process began, and after which start of the machine; an empty text if no process has that number."""
-    if not os.path.exists("/proc/self/stat"):  # not Linux: its number has to do
+    """Returns the start time of a process and the machine's boot ID as a text, or "" if the process does not exist."""
+    if not os.path.exists("/proc/self/stat"):  # not Linux, so only the process ID is known
         try:
             os.kill(number, 0)
         except ProcessLookupError:
             return ""
-        except OSError:  # another user's
+        except OSError:  # a process of another user
             pass
         return str(number)
     try:
         state, *others = pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-        return "" if state == "Z" else f"{others[18]} {boot_id()}"  # a zombie does nothing any more
+        return "" if state == "Z" else f"{others[18]} {boot_id()}"  # a zombie process has ended
     except OSError:
         return ""
 
 
 def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", command: str = "prepare") -> Lease:
-    """Makes a lease that this process holds from now on."""
+    """Creates a lease with this process as its holder."""
     now = time.time()
     process = {"host": platform.node(), "process_id": os.getpid(), "process": describe_process(os.getpid())}
     place = {"boot": boot_id(), "namespace": _namespace()}
@@ -133,7 +135,7 @@ def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", comman
 
 
 def read_lease(directory: str) -> Lease | None:
-    """The lease of a directory; None where there is none, or half of one."""
+    """Returns the lease of a directory, or None if the lease is missing or corrupt."""
     path = f"{directory}/{LEASE}"
     try:
         return _decode(files_at(path).read(path))
@@ -153,14 +155,14 @@ def _encode(lease: Lease) -> bytes:
 
 
 def check_lease(directory: str, holder: str) -> None:
-    """Checks a lease before something is published, by whatever worker.
+    """Checks before a worker publishes files that its command still holds the lease.
 
     Args:
         directory: The directory with the lease.
-        holder: The holder that must have it; empty: whoever calls has no lease, since no other process works for it.
+        holder: The expected holder. If it is empty, the command has no lease and no workers, and nothing is checked.
 
     Raises:
-        RunError: Another command has taken it over, or has ended the run.
+        RunError: Another command has taken over the lease, or has ended the run.
     """
     if not holder:
         return
@@ -176,10 +178,12 @@ def check_lease(directory: str, holder: str) -> None:
 
 
 def check_elsewhere(directory: str, whose: str) -> None:
-    """Fails if a command on another machine may be at work in a directory on a shared disk, although this machine has its lock.
+    """Checks that no command on another machine uses a directory on a shared disk.
+
+    This machine's lock on the directory is not sufficient, because other machines may not see the lock.
 
     Raises:
-        BusyError: The lease is of another machine, and has not run out.
+        BusyError: The lease belongs to another machine and has not expired.
     """
     lease = read_lease(directory)
     if lease is not None and lease.is_elsewhere:
@@ -187,15 +191,15 @@ def check_elsewhere(directory: str, whose: str) -> None:
 
 
 def write_lease(directory: str, lease: Lease) -> None:
-    """Writes the lease of a directory on a disk, which this process has locked."""
+    """Writes the lease of a local directory that this process has locked."""
     write_file(f"{directory}/{LEASE}", _encode(lease))
 
 
 @contextlib.contextmanager
 def hold_on_disk(directory: str, lease: Lease) -> Iterator[None]:
-    """Writes the lease of a directory on a disk, which this process has locked, and renews it until the end of the block.
+    """Context manager that writes the lease of a local directory, which this process has locked, and renews the lease.
 
-    It is given back then, unless the job goes on, or the directory is no longer this command's.
+    On exit, the lease is released, unless the job continues or another command has taken over the directory.
     """
     write_lease(directory, lease)
     end = threading.Event()
@@ -220,7 +224,7 @@ def _keep_on_disk(directory: str, lease: Lease, end: threading.Event) -> None:
 
 
 def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
-    """Renews a lease; returns whether it is still this command's. A disk that is full or away does not end the run."""
+    """Renews a lease and returns False if another command holds it. Ignores disk errors, which must not end the run."""
     with contextlib.suppress(OSError, StorageError):
         found = read_lease(directory)
         if found is None or found.holder != lease.holder:
@@ -230,13 +234,13 @@ def _renew_on_disk(directory: str, lease: Lease, renewed: float) -> bool:
 
 
 class HeldLease:
-    """A lease of this process in an object store, renewed until it is given back.
+    """A lease of this process in an object store. A thread renews the lease until it is released.
 
     Args:
-        directory: The directory of the store where the lease lies.
-        lease: The lease, as it was written.
+        directory: The URL of the directory that contains the lease.
+        lease: The lease as it was written.
         version: The version of the lease's object.
-        lost: A function that is called in a thread of ours where another command has taken it.
+        lost: A function that is called in another thread if another command takes over the lease.
     """
 
     def __init__(self, directory: str, lease: Lease, version: str, lost: Callable[[], None]) -> None:
@@ -245,12 +249,12 @@ class HeldLease:
         threading.Thread(target=self._keep, name="lease", daemon=True).start()
 
     def detach(self) -> None:
-        """The job goes on without this process."""
+        """Marks the lease as detached, because the job continues without this process."""
         self._end.set()
         self._write(is_detached=True)
 
     def is_ours(self) -> bool:
-        """Whether no other command has taken it, as far as the store says."""
+        """Returns whether this process still holds the lease. Returns False if the store does not respond."""
         try:
             found = read_lease(self._directory)
         except OSError:
@@ -258,10 +262,10 @@ class HeldLease:
         return found is not None and found.holder == self._lease.holder
 
     def give_back(self) -> None:
-        """What lies there is nobody's from now on. Where the run has removed it, or another has it, nothing happens."""
+        """Releases the lease, unless it was detached or removed, or another command holds it."""
         self._end.set()
         if not self._lease.is_detached:
-            with contextlib.suppress(OSError):  # of a store that does not answer: it runs out by itself
+            with contextlib.suppress(OSError):  # without a response of the store, the lease expires later
                 self._write(renewed=0.0)
 
     def _write(self, **changes: Any) -> bool:
@@ -274,30 +278,30 @@ class HeldLease:
 
     def _keep(self) -> None:
         while not self._end.wait(RENEW_SECONDS):
-            with contextlib.suppress(OSError):  # busy, or away for a while: the next time may do
+            with contextlib.suppress(OSError):  # after a temporary error, the next renewal may succeed
                 if self._write(renewed=time.time()) or self._end.is_set():
                     continue
                 found = read_lease(self._directory)
                 if found and found.holder != self._lease.holder:
                     self._lost()
-                return  # or it is gone, with the end of the run
+                return  # otherwise, the run has ended and removed the lease
 
 
 @contextlib.contextmanager
 def hold_in_store(
     directory: str, lease: Lease, whose: str, is_at_work: Callable[[Lease], bool], lost: Callable[[], None]
 ) -> Iterator[HeldLease]:
-    """Takes the lease of a directory of an object store, and keeps it until the end of the block.
+    """Context manager that acquires and holds the lease of a directory in an object store.
 
     Args:
         directory: The URL of the directory, `gs://…` or `s3://…`.
-        lease: The lease that is written.
-        whose: The name of what the directory is for, as the user knows it.
-        is_at_work: Whether a job that was submitted, and that nobody waits for, is still at work.
-        lost: A function that is called in a thread of ours where another command takes it.
+        lease: The lease to write.
+        whose: The option or name of the directory's purpose, for messages.
+        is_at_work: A function that returns whether the job of a detached lease is still active.
+        lost: A function that is called in another thread if another command takes over the lease.
 
     Raises:
-        BusyError: Another command has it.
+        BusyError: Another command holds the lease.
     """
     held = HeldLease(directory, lease, _take(directory, lease, whose, is_at_work), lost)
     try:
@@ -321,10 +325,10 @@ def _take(directory: str, lease: Lease, whose: str, is_at_work: Callable[[Lease]
 
 
 def wait_for_lease(directory: str, whose: str) -> None:
-    """Waits until the lease of a directory of an object store has run out, if its command may have been killed.
+    """Waits until the lease of a directory in an object store has expired, if its command may have been killed.
 
     Raises:
-        BusyError: It was renewed.
+        BusyError: The lease was renewed, so its command is still running.
     """
     first = found = read_lease(directory)
     while found and found.is_live and not found.is_detached:

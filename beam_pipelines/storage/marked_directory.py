@@ -1,4 +1,4 @@
-"""A directory on a disk that is one run's alone. Its mark says that it is ours: a directory without it is never emptied."""
+"""Local working directories that belong to a single run. Only directories with a marker file are ever emptied."""
 
 import contextlib
 import errno
@@ -14,33 +14,37 @@ from beam_pipelines.storage.lease import LEASE, check_elsewhere, read_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from tf_input.dataset_format import MANIFEST
 
-# A file, or in an object store an object, that says that what lies beside it is a run's and not whole yet.
+# The marker file or object, which shows that the files beside it belong to a run and are incomplete.
 MARKER = "INCOMPLETE"
 MARKER_TEXT = (
     b"A run of recordmill is writing here, or failed: the next run goes on from here, or removes what is here. "
     b"In what is whole this is not.\n"
 )
 
-# What says of the rest that it is there: it goes first, so that who is killed meanwhile leaves nothing that claims too much.
+# Files that refer to other files. They are removed first, so that an interrupted removal leaves no wrong references.
 CLAIMS = (MANIFEST, LEASE)
 
 
 def is_ours(directory: str) -> bool:
-    """Whether a directory holds nothing but what a run of ours has put there, and may be emptied."""
+    """Returns whether a directory is empty or has the marker of a run, so that it may be emptied."""
     names = os.listdir(directory)
     mark = f"{directory}/{MARKER}"
     if os.path.islink(directory) or not os.path.isfile(mark):
         return not names and not os.path.islink(directory)
     with open(mark, "rb") as file:
         text = file.read(len(MARKER_TEXT) + 1)
-    return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # the latter: killed as it wrote the mark
+    return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # an incomplete marker
 
 
 def check_is_ours(directory: str, whose: str) -> None:
-    """Fails where there is a directory that a run would have to empty, and that may not be a run's.
+    """Checks that a directory may be emptied or does not exist.
+
+    Args:
+        directory: The path of the directory.
+        whose: The option or name of the directory's purpose, with which the error message begins.
 
     Raises:
-        UserError: It begins with `whose`: how the user names what the directory is for.
+        UserError: The directory may contain files that are not from a run.
     """
     shown = printable(directory)
     try:
@@ -52,7 +56,7 @@ def check_is_ours(directory: str, whose: str) -> None:
 
 
 def make_marked(directory: str) -> None:
-    """Makes a directory of ours, but not what it should lie in; one that is there stays as it is."""
+    """Creates a directory with a marker, but not its parents. An existing directory stays unchanged."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory)
         _mark(directory)
@@ -67,27 +71,28 @@ def own_directory(
     goes_on: bool = False,
     stays: Callable[[BaseException], bool] = lambda error: False,
 ) -> Iterator[int]:
-    """Makes a directory, or takes the one that a killed run left: this run's alone, empty but for the mark. Removes it after the block.
+    """Context manager for the exclusive use of a working directory, which is removed on exit.
 
-    The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left is known to
-    be nobody's. What has been renamed by the end of the block stays, and so it does after StillRunningError.
+    The directory is created, or taken over from a killed run and emptied except for the marker. It is locked, and the
+    system releases the lock when the process ends, so that the directory of a killed run is unlocked. The directory is
+    not removed if it was renamed inside the block, or after a `StillRunningError`.
 
     Args:
         directory: The path of the directory.
-        whose: The name of what the directory is for, as the user knows it.
-        busy: The message where another run has it.
-        rescue: A function that is called before it is emptied, when it is this run's alone: takes out what a killed run left that must not
-            be lost, or raises UserError, and all stays as it is.
-        goes_on: Whether it is not emptied, since the run goes on from what is there.
-        stays: Whether it stays after an error.
+        whose: The option or name of the directory's purpose, for messages.
+        busy: The error message if another run uses the directory.
+        rescue: A function that is called with the lock, before the directory is emptied. It moves files that must not
+            be lost out of the directory. If it raises `UserError`, the directory stays unchanged.
+        goes_on: Whether the run resumes from the files in the directory, so that it is not emptied.
+        stays: A function that returns whether the directory is kept after an exception.
 
     Yields:
-        The directory's descriptor.
+        The descriptor of the directory.
 
     Raises:
-        BusyError: Another run has it.
-        UserError: It is not ours, or it can't be made.
-        StorageError: It can't be written to: the disk is full, say; or it can't be emptied.
+        BusyError: Another run uses the directory.
+        UserError: The directory has no marker, or it cannot be created.
+        StorageError: The directory cannot be written, for example because the disk is full, or it cannot be emptied.
     """
     try:
         os.makedirs(directory, exist_ok=True)
@@ -95,7 +100,7 @@ def own_directory(
     except OSError as error:
         raise UserError(f"{whose}: {printable(directory)}: {error.strerror}") from None
     try:
-        if not _lock(descriptor) or not is_same(descriptor, directory):  # another run has it, or has just renamed or removed it
+        if not _lock(descriptor) or not is_same(descriptor, directory):  # another run uses, renames or removes it
             raise BusyError(f"{whose}: {busy}")
         check_elsewhere(directory, whose)
         if not goes_on:
@@ -111,18 +116,18 @@ def own_directory(
             is_left = isinstance(error, StillRunningError) or stays(error)
             raise
         finally:
-            if not is_left and is_same(descriptor, directory):  # else it is in its place, and another run may have made a new one
+            if not is_left and is_same(descriptor, directory):  # unless renamed
                 remove_directory(directory)
     finally:
         os.close(descriptor)
 
 
-# `is_in_use` has a lock for a moment too, which must not make a run fail that begins just then.
+# `is_in_use` holds a lock for a moment, which must not make a starting run fail.
 _LOCK_SECONDS = 0.5
 
 
 def _lock(descriptor: int) -> bool:
-    """Locks a directory for this process; returns whether that was possible."""
+    """Locks a directory for this process and returns whether the lock was acquired."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -135,7 +140,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def is_in_use(directory: str) -> bool:
-    """Whether a run is at work in a directory, on this machine by its lock, on another one by its lease."""
+    """Returns whether a run on this machine (by its lock) or on another machine (by its lease) uses a directory."""
     lease = read_lease(directory)
     if lease is not None and lease.is_elsewhere:
         return True
@@ -153,20 +158,20 @@ def is_in_use(directory: str) -> bool:
 
 
 def remove_temporary_files(directory: str) -> None:
-    """Those of attempts that were killed; who has the directory has no attempt under way."""
+    """Removes the temporary files of killed attempts. The caller must own the directory and have no active attempts."""
     for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
         left.unlink(missing_ok=True)
 
 
 def is_same(descriptor: int, path: str) -> bool:
-    """Whether a path is that of a directory that is open."""
+    """Returns whether a path refers to the same directory as an open descriptor."""
     return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
 def _mark(directory: str) -> None:
     path = f"{directory}/{MARKER}"
     if os.path.exists(path) and os.path.getsize(path) == len(MARKER_TEXT):
-        return  # never for a moment without it
+        return  # rewriting would remove the marker for a moment
     try:
         with open(path, "wb") as file:
             file.write(MARKER_TEXT)
@@ -175,7 +180,7 @@ def _mark(directory: str) -> None:
 
 
 def _empty(directory: str, ignore_errors: bool = False) -> None:
-    """The mark stays: who is killed meanwhile leaves what is still ours."""
+    """Removes all files in a directory except the marker, so that an interrupted removal leaves it marked."""
     for name in CLAIMS:
         with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
             os.unlink(f"{directory}/{name}")
@@ -189,12 +194,12 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
                 os.unlink(entry.path)
 
 
-# Workers of a cluster may still be at what they began when the job was cancelled that a killed command left.
+# Workers of a cluster may still write for a while after the job of a killed command is cancelled.
 _MAX_EMPTYING_S = 30.0
 
 
 def _empty_at_last(directory: str) -> None:
-    """Empties a directory, though somebody may still write there, or remove, for a while."""
+    """Empties a directory with retries, because workers may still write or remove files for a while."""
     deadline = time.monotonic() + _MAX_EMPTYING_S
     while True:
         try:
@@ -205,12 +210,12 @@ def _empty_at_last(directory: str) -> None:
         time.sleep(0.1)
 
 
-# Threads of a worker within this process (Prism's, of several threads) may still be at what they began when a run is interrupted.
+# Worker threads in this process (of Prism) may still write after a run is interrupted.
 _MAX_REMOVALS = 20
 
 
 def remove_directory(directory: str) -> None:
-    """The mark goes last, and stays where something can't be removed, or comes again and again."""
+    """Removes a directory with retries, the marker last. If other files cannot be removed, the marker stays."""
     for _ in range(_MAX_REMOVALS):
         with contextlib.suppress(OSError):
             _empty(directory, ignore_errors=True)

@@ -12,7 +12,7 @@ import google_crc32c
 from tf_input.dataset_format import MANIFEST, ShardInfo, read_fingerprint
 from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, find_damage, frame_bytes
 
-# A function that reads from an offset a number of bytes of an open file.
+# A function that takes an offset and a number of bytes, and reads these bytes of an open file.
 ReadRange = Callable[[int, int], bytes]
 
 _BLOCK_BYTES = 4 << 20

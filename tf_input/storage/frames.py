@@ -19,7 +19,8 @@ def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
 
     Args:
         pieces: The byte range that contains each record.
-        begins, ends: The begins and ends of the records in their byte ranges, int64 [n]. They may be out of bounds.
+        begins, ends: The start and end offsets of the records in their byte ranges, int64 [n]. They may be out of
+            bounds.
 
     Returns:
         The data of each record, or None for a corrupt record.

@@ -76,7 +76,7 @@ class ShardIndex:
             raise FileNotFoundError(f"index {path} is missing") from None
 
     def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the begins and ends of consecutive records in the shard, in bytes: int64 [stop - first] each.
+        """Returns the start and end offsets of consecutive records in the shard, in bytes: int64 [stop - first] each.
 
         All values are within the shard. If the index is corrupt, a record may end before it begins.
         """
@@ -86,7 +86,7 @@ class ShardIndex:
         return bounds[:-1], bounds[1:]
 
     def extent(self, record: int) -> tuple[int, int]:
-        """Returns the begin and the end of a record in the shard, in bytes."""
+        """Returns the start and end offset of a record in the shard, in bytes."""
         if self._files is not None:
             begins, ends = self.extents(record, record + 1)
             return int(begins[0]), int(ends[0])
@@ -94,7 +94,7 @@ class ShardIndex:
         return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
 
     def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the begins and ends of records in the shard, in bytes: int64 [n] each.
+        """Returns the start and end offsets of records in the shard, in bytes: int64 [n] each.
 
         Args:
             records: The indexes of the records in the shard, int64 [n], in ascending order without repetitions.

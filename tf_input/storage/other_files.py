@@ -1,4 +1,4 @@
-"""Reads URLs that obstore does not support with fsspec, such as `memory://`, `hf://` and `hdfs://`."""
+"""Uses fsspec to read URLs that obstore does not support, such as `memory://`, `hf://` and `hdfs://`."""
 
 import contextlib
 import os

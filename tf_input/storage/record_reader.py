@@ -218,7 +218,7 @@ class RecordReader:
         """Looks up the records of a part of a chunk in the index.
 
         Returns:
-            The begins and ends of their frames, relative to the first byte that was read, int64 [n] each.
+            The start and end offsets of their frames, relative to the first byte that was read, int64 [n] each.
         """
         begins, ends = (places - begin for places in self._index(shard).extents(start + part.first, start + part.stop))
         is_there = (begins >= 0) & (ends <= num_bytes)  # other ranges would reach into the next chunk
@@ -264,7 +264,7 @@ class RecordReader:
 
         Args:
             shard: The index of the shard.
-            begins, ends: The begins and ends of the records in the shard, int64 [n].
+            begins, ends: The start and end offsets of the records in the shard, int64 [n].
             target: The memory for the records, without gaps between them.
         """
         path, begin, num_bytes, size = self._shards[shard].path, int(begins[0]), int(ends[-1] - begins[0]), 0
@@ -282,7 +282,7 @@ class RecordReader:
         target[size:] = bytes(len(target) - size)  # the memory may contain old records
 
     def _offset(self, shard: int, record: int) -> int:
-        """Returns the offset of a chunk's begin or end in its shard. Looks up all chunks of the shard at once.
+        """Returns the start or end offset of a chunk in its shard. Looks up all chunks of the shard at once.
 
         Args:
             shard: The index of the shard.
@@ -402,7 +402,7 @@ def _in_order(shards: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple
 
     Args:
         shards: The index of each record's shard, int64 [n], in ascending order.
-        begins, ends: The begins and ends of the records in their shards, int64 [n].
+        begins, ends: The start and end offsets of the records in their shards, int64 [n].
     """
     last = np.zeros_like(begins)
     bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=shards[-1] + 1)).tolist()

@@ -23,7 +23,7 @@ class RecordStretch(NamedTuple):
 
     Attributes:
         piece: The part of the arena.
-        begins, ends: The begins and ends of the records' frames in the part, int64 [num_records]. If the index is
+        begins, ends: The start and end offsets of the records' frames in the part, int64 [num_records]. If the index is
             corrupt, they may be out of bounds, and frames may end before they begin.
     """
 
@@ -114,7 +114,7 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
 
     Args:
         memory: The memory.
-        begins, ends: The begins and ends of the frames in the memory, int64 [n].
+        begins, ends: The start and end offsets of the frames in the memory, int64 [n].
         is_there: Whether each frame is within bounds, bool [n].
 
     Returns:
@@ -136,7 +136,7 @@ def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.n
 def _make_tables() -> np.ndarray:
     """Returns the CRC-32C of each byte value followed by 7 to 0 zero bytes: uint32 [8, 256].
 
-    The values lack the usual inversions of CRC-32C at the begin and the end. See
+    The values lack the usual inversions of CRC-32C at the start and the end. See
     https://datatracker.ietf.org/doc/html/rfc3720#appendix-B.4
     """
     values = np.arange(256, dtype=np.uint32)

@@ -156,7 +156,7 @@ class S3Store(ObjectStore):
         if token:
             request["ContinuationToken"] = token
         elif first:
-            request["StartAfter"] = _just_before(prefix + first)  # exclusive
+            request["StartAfter"] = _just_before(prefix + first)  # `StartAfter` is exclusive
         response = self._client.list_objects_v2(**request)
         objects = [(entry["Key"], entry["Size"]) for entry in response.get("Contents", ())]
         folders = [entry["Prefix"] for entry in response.get("CommonPrefixes", ())]
