@@ -337,7 +337,7 @@ def _describe_objects(config: OutputPaths) -> str:
         if told and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
             return f"{config.output} was being replaced, and is not whole; {told}"
         return told
-    except SilentStoreError:  # The silence was reported before, or will be when a run resumes.
+    except SilentStoreError:  # The failure was reported before, or will be when a run resumes.
         return f"what is in {config.output} could not be found out; --resume goes on from it"
     except OSError as error:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
@@ -395,6 +395,6 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
 
 
 def _check_still_left(config: OutputPaths, whose: str) -> None:
-    """Checks under the lock that there still is a run to resume. Another run may have completed it meanwhile."""
+    """Raises BusyError if the interrupted run is gone. Another command may have resumed it before the lock was taken."""
     if not is_left(config):
         raise BusyError(f"{whose}: another run has gone on from what was there meanwhile")

@@ -140,7 +140,7 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
         return
     if config.is_output_new:
         _check_still_new(pathlib.Path(config.output))
-    remove_temporary_files(config.working_directory)  # They can be left by a killed attempt.
+    remove_temporary_files(config.working_directory)  # A killed attempt can leave temporary files.
     write_file(f"{config.working_directory}/{config.last_file}", manifest)
     _finish_folder(config)
 
@@ -211,7 +211,7 @@ def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
         os.replace(output, old)
     try:
         os.replace(directory, output)
-    except BaseException:  # KeyboardInterrupt too.
+    except BaseException:  # Includes KeyboardInterrupt.
         if steps_aside and not output.exists():
             os.replace(old, output)
         raise

@@ -19,7 +19,7 @@ from beam_pipelines.publish.versions import installed_versions, python_version
 
 _SECRET = re.compile("key|secret|token|password|credential")
 _HIDDEN = "(hidden)"
-_ASSIGNED = re.compile(r"([\w.-]+)=([^\s,;&]+)")  # Matches experiments, headers and URL queries.
+_ASSIGNED = re.compile(r"([\w.-]+)=([^\s,;&]+)")  # Matches NAME=VALUE in experiments, headers and URL queries.
 _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 
 

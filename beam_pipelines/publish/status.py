@@ -85,7 +85,7 @@ def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
 
 
 def _analysis(output: str) -> dict[str, Any] | None:
-    """Reads the published analysis."""
+    """Reads the published analysis of a dataset. Returns None if there is none."""
     files, path = files_at(output), f"{output}/{_ANALYSIS}"
     if not files.exists(path):
         return None

@@ -13,7 +13,7 @@ from tf_input import dataset_format
 
 _MAX_CLASSES = 12
 _NUMBER, _MAX_DIGITS = re.compile("[0-9]+"), 20
-_RUNS = {  # Statistics of consecutive examples with the same class.
+_RUNS = {  # Title -> statistic of runs, which are consecutive examples of the same class.
     "mean same-{} run": "mean_run_length",
     "  of a perfect shuffle": "expected_mean_run_length",
     "  sorted by class": "sorted_mean_run_length",
@@ -52,7 +52,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
     ]
     for name in sorted({name for split in splits for name in _shuffle(statistics, split)}):
-        found = [_shuffle(statistics, split).get(name) for split in splits]  # A split without examples has None.
+        found = [_shuffle(statistics, split).get(name) for split in splits]  # None for a split without examples.
         for title, key in _RUNS.items():
             rows.append([title.format(name), *(f"{one[key]:.2f}" if one else "-" for one in found)])
     yield from _table(["", *splits], rows)

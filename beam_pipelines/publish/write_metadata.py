@@ -130,7 +130,7 @@ def _read_stretch(stretch: SpoolStretch, spool: SpoolReader, block_bytes: int = 
 
 
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
-    """Returns one sorted iterator of dead-letter lines for each run of the listing and for each shard."""
+    """Returns sorted iterators of dead-letter lines: one for each sorted list in the plan, and one for each shard."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_stretch(stretch, spool, block_bytes) for stretch in plan.dead_letters]
     for address in shards:

@@ -69,13 +69,11 @@ def rebuild(
         shards: The corrupt shards, none of which is lost.
 
     Yields:
-        A shard, and one line for each reason why its old bytes cannot be rebuilt. Without such a reason, its files are
-        in
-        the working directory, and the files to replace have the sizes and checksums of the manifest.
+        A shard, and one line for each reason why its old bytes cannot be rebuilt. If there are no reasons, its files
+        are in the working directory. Files that replace a corrupt file have the size and checksum of the manifest.
 
     Raises:
-        RunError: The sources can't be listed, a file can't be read through no fault of an input, or a file can't be
-            written.
+        RunError: The sources can't be listed, a disk or a store fails, or a file can't be written.
     """
     others = []
     for shard in shards:

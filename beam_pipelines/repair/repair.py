@@ -151,7 +151,7 @@ def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: 
 def _rebuild_in_place(
     directory: str, manifest: Manifest, config: PrepareJob, damaged: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
-    """Yields each shard with the reasons why it could not be rebuilt. Without reasons, its files were replaced."""
+    """Rebuilds and replaces the files of shards. Yields each shard with the reasons for a failure, if any."""
     yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
     damaged = [shard for shard in damaged if not shard.is_lost]
     if not damaged:
@@ -174,7 +174,7 @@ def _rebuild_in_place(
 
 @contextlib.contextmanager
 def _open(directory: str) -> Iterator[int]:
-    """Opens a directory, so that files are never moved into another dataset that replaces it at the same path."""
+    """Opens a directory. Its descriptor stays valid if another dataset replaces it at the same path."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield descriptor

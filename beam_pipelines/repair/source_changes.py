@@ -1,4 +1,4 @@
-"""Describes how the sources have changed since a dataset was made, with one line for each example that would differ."""
+"""Describes changes of the sources since a dataset was made, with one line for each example that would differ."""
 
 import contextlib
 from typing import Any, Iterable, Iterator, NamedTuple, Sequence
@@ -83,7 +83,7 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
 
 
 def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
-    """Returns a line for each example that is in both catalogs and differs."""
+    """Returns a line for each example that is in both catalogs and has different values."""
     rebuilt = {row["key"]: row for row in new.to_pylist()}
     lines = []
     for row in old.to_pylist():

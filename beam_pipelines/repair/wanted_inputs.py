@@ -1,7 +1,7 @@
 """Lists the sources again, and finds the inputs of the examples in corrupt shards.
 
-The references are stored in the spool as sorted runs, as in a normal run. Only one shard's references are in memory at
-a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
+The references are stored in the spool as sorted runs, as `recordmill prepare` does. Only one shard's references are in
+memory at a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ class Wanted:
     def _read(self, orders: np.ndarray) -> References:
         """Returns all references whose shuffle keys are in the range of the given shuffle keys.
 
-        The shuffle keys of a long shard are contiguous, except for examples of other splits.
+        The shuffle keys of a shard fill a range, which can also contain shuffle keys of other splits.
         """
         if not len(orders):
             return References.concatenate([])

@@ -61,7 +61,7 @@ def _name(spool: int) -> str:
 
 
 def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolStretch, int]]]:
-    """Yields the chunks of a run of references."""
+    """Yields the chunks of a sorted run of references."""
     for first, num, stretch in run.pieces():
         yield (_name(run.spool), first), (stretch, num)
 
@@ -93,10 +93,10 @@ class _Hash(ParallelMap):
 
 
 def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJob) -> Iterator[Any]:
-    """Adds the hashes to a run of references, and removes the references of rejected images.
+    """Adds the hashes to a sorted run of references, and removes the references of rejected images.
 
     Raises:
-        RunError: Some hashes were lost or duplicated by the runner.
+        RunError: The runner lost or repeated hashes.
     """
     (run,), parts = (list(element[1][name]) for name in ("runs", "parts"))
     parts.sort(key=lambda part: part.first)

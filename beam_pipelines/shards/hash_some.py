@@ -18,10 +18,10 @@ from beam_pipelines.storage.spool import SpoolReader
 
 
 class HashedPart(NamedTuple):
-    """The hashes of consecutive images in a run of references.
+    """The hashes of consecutive images in a sorted run of references.
 
     Attributes:
-        spool: The number of the spool that contains the run.
+        spool: The number of the spool file of the run.
         first: The index of the first image in the run.
         num_inputs: The number of images.
         rows: The bytes of `HASH_ROW` rows, one row for each accepted image.

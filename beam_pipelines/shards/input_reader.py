@@ -27,7 +27,7 @@ from beam_pipelines.storage.input_errors import describe_fact
 from beam_pipelines.storage.pinned_files import PinnedFiles
 from beam_pipelines.storage.spool import SpoolReader, read_whole
 
-# A medium is slow if most of several reads take longer than a read from the page cache plus the time to copy the bytes.
+# A medium is slow if most recent reads took more than `_SLOW_SECONDS` in addition to the time to copy their bytes.
 _NUM_WAITS = 16
 _SLOW_SECONDS = 400e-6
 _SECONDS_OF_A_BYTE = 1e-9
@@ -123,7 +123,7 @@ class InputReader:
             is_sampled: Whether its pixels go into the statistics.
 
         Raises:
-            StorageError: A disk or a store did not return the bytes, which says nothing about the input.
+            StorageError: A disk or a store failed to return the bytes. The input may still be valid.
             DataError: The file that contains the input has changed since it was listed.
         """
         context, data = self._context, b""
@@ -153,7 +153,7 @@ class InputReader:
         """Reads one image for its hashes. The image is checked if its visual descriptor is computed.
 
         Raises:
-            StorageError: A disk or a store did not return the bytes, which says nothing about the image.
+            StorageError: A disk or a store failed to return the bytes. The image may still be valid.
         """
         data = b""
         try:
@@ -201,7 +201,7 @@ class InputReader:
     def _refuse(self, image: LabeledImage, data: bytes, error: OSError | Refusal) -> DeadLetter:
         """Returns a dead letter for an input with invalid bytes.
 
-        Raises RunError if the error does not depend on the bytes.
+        Raises RunError if the cause of the error is not the input.
         """
         if isinstance(error, OSError):
             return self._refuse_file(image, error)
@@ -212,7 +212,7 @@ class InputReader:
     def _refuse_file(self, image: LabeledImage, error: OSError) -> DeadLetter:
         """Returns a dead letter for an unreadable file of an input.
 
-        Raises RunError if the error does not depend on the file.
+        Raises RunError if the cause of the error is not the file.
         """
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
@@ -223,8 +223,8 @@ class InputReader:
     def _refuse_content(self, image: LabeledImage, data: bytes, error: Refusal) -> DeadLetter:
         """Returns a dead letter for an input with invalid content.
 
-        It has a thumbnail only if it can be among the first by name for its reason. The thumbnails are therefore few,
-        and do not depend on the order of the inputs.
+        Only the first dead letters of each reason, by name, get a thumbnail. The thumbnails are therefore few, and do
+        not depend on the order of the inputs.
         """
         letter = DeadLetter.of(_name_of(image), error, "check")
         seen = self._seen.setdefault(letter.reason, [])

@@ -57,7 +57,7 @@ class ShardPart(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenPart:
-    """A written file of records, which is a whole shard or a part to be joined, and facts about its records in order.
+    """A written file of records, which is a whole shard or a part to be joined, with facts about its records.
 
     Attributes:
         shard: The shard to which the part belongs.
@@ -106,7 +106,7 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
     """Reads the inputs of a shard, or of a part of it, and writes their records.
 
     Raises:
-        RunError: A file could not be read, through no fault of an input, or could not be written.
+        RunError: A disk or a store failed, or a file could not be written.
     """
     context: WriteContext = shared(shared_context)
     start, stop = (shard.num_inputs * number // part.num_parts for number in (part.number, part.number + 1))
@@ -154,7 +154,7 @@ class _Part:
         self._dead_letters: list[DeadLetter] = []
         self._kept: list[int] = []  # The indices of accepted inputs; the following lists have one value for each.
         self._rows: list[tuple] = []
-        self._packed: list[np.ndarray] = []  # Earlier rows.
+        self._packed: list[np.ndarray] = []  # Rows of earlier records, packed into arrays.
         self._formats: list[str] = []
         self._reencoded: list[str] = []
         self._extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
@@ -167,7 +167,7 @@ class _Part:
 
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         encode_around, has_images, writer = self._context.encoder.encode_around, self._context.listing.has_images, self._writer
-        before = after = b""  # An example without an image is complete in itself.
+        before = after = b""  # Empty for examples without an image, which are encoded as a whole.
         channels, num_deep, num_odd = [], 0, 0
         for position, image, key, label in zip(itertools.count(), self._read_all(), self._references.keys, self._labels()):
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:

@@ -73,9 +73,9 @@ class WriteContext:
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
-        """Selects images for the pixel statistics: about `NUM_PIXEL_SAMPLES` in total.
+        """Selects about `NUM_PIXEL_SAMPLES` images of the dataset for the pixel statistics.
 
-        The selection is deterministic, and all shards have the same share of it.
+        The selection is deterministic, and evenly distributed over the shards.
 
         Args:
             orders: The shuffle keys of the images, uint64 [num_images].

@@ -39,7 +39,10 @@ class _Line(NamedTuple):
 
 
 def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Damage]:
-    """Checks the number of dead letters in a file, and that each thumbnail is valid and belongs to a dead letter."""
+    """Checks the number of dead letters in a file and their thumbnails.
+
+    A thumbnail must be a valid image, and it must belong to a dead letter.
+    """
     seen: dict[tuple[str, ...], _Line] = {}
     for line in _read_lines(DEAD_LETTER_THUMBNAILS, io.BytesIO(thumbnails), _DEAD_LETTER | {"thumbnail": _TEXT}):
         if isinstance(line, Damage):

@@ -99,7 +99,7 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
         split, index: The split of the shard, and its index among the split's shards.
 
     Raises:
-        StorageError: A store did not return the bytes, which says nothing about them.
+        StorageError: A store failed to return the bytes. They may still be valid.
     """
     context: VerifyContext = shared(shared_context)
     info = context.manifest.splits[split][index]

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import is_remote
 
-# The maximum number of reported errors per file. A shard whose first bytes are lost can have a million misplaced
-# records.
+# The maximum number of reported errors per file. A shard without its first bytes can have a million errors.
 MAX_DAMAGES = 100
 
 # Error numbers of a disk or a mount that do not indicate a corrupt file.

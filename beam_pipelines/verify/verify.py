@@ -1,7 +1,8 @@
 """Runs `recordmill verify`: defines the Beam graph and the report.
 
-    shards -> check_shard -> errors in files and records; hashes of keys and groups -> duplicates across shards ->
-    report
+The graph checks each shard, and then finds keys and groups that occur in several shards by comparing their hashes:
+
+    shards -> check_shard -> errors, and hashes of keys and groups -> compare -> report
 """
 
 import contextlib

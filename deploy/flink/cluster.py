@@ -124,8 +124,7 @@ class Cluster:
             "taskmanager.host": "localhost",
             "taskmanager.memory.process.size": "1728m",
             "taskmanager.numberOfTaskSlots": 1,
-            # An analysis has dozens of concurrent stages with little data. By default, each stage takes 16 MB of
-            # network memory.
+            # An analysis has dozens of small concurrent stages. By default, each takes 16 MB of network memory.
             "taskmanager.network.sort-shuffle.min-buffers": 32,
             "rest.address": "localhost",
             "rest.bind-address": "localhost",
