@@ -395,6 +395,6 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
 
 
 def _check_still_left(config: OutputPaths, whose: str) -> None:
-    """Raises BusyError if the interrupted run is gone. Another command may have resumed it before the lock was taken."""
+    """Raises BusyError if the interrupted run is gone. Another command may have resumed it before this lock was set."""
     if not is_left(config):
         raise BusyError(f"{whose}: another run has gone on from what was there meanwhile")

@@ -95,7 +95,7 @@ def make_model(options: argparse.Namespace, num_classes: int, first: Sequence[An
     else:
         convolution = keras.layers.Conv2D(8, 3, strides=4, activation="relu")
         body = keras.Sequential([keras.Input(shape), convolution, keras.layers.GlobalAveragePooling2D()])
-    top = keras.layers.Dense(num_classes, dtype="float32")  # Logits.
+    top = keras.layers.Dense(num_classes, dtype="float32")
     images = keras.Input(shape, dtype="uint8" if first else "float32")
     outputs = images
     for layer in (*first, body, top):

@@ -102,7 +102,7 @@ def _random_crop(encoded: tf.Tensor) -> tf.Tensor:
     areas = tf.reduce_prod(size) * tf.random.uniform((_NUM_ATTEMPTS,), _MIN_AREA, 1)
     stretches = tf.exp(tf.random.uniform((_NUM_ATTEMPTS,), -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH)))
     extents = tf.round(tf.sqrt(tf.stack([areas / stretches, areas * stretches], axis=1)))
-    extent = tf.minimum(extents[tf.argmax(tf.reduce_all(extents <= size, axis=1))], size)  # The first that fits.
+    extent = tf.minimum(extents[tf.argmax(tf.reduce_all(extents <= size, axis=1))], size)
     corner = tf.floor(tf.random.uniform((2,)) * (size - extent + 1))
     window = tf.cast(tf.concat([tf.minimum(corner, size - extent), extent], axis=0), tf.int32)
     return tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
