@@ -186,7 +186,7 @@ class PrepareConfig:
             unless the input has split folders.
         folds: The number of splits of equal size, named `fold0`, `fold1` and so on, to create instead of `splits`. None
             means no folds.
-        stratify: The names of features by which splits are stratified. All splits get equal shares of each combination
+        stratify: The names of features by which splits are stratified. Each split gets its share of every combination
             of their values. Empty means that splits depend only on a hash.
         group_pattern: A regular expression that extracts the group from a key. None means no pattern.
         splits_from: An earlier dataset, or a table of keys and splits, whose inputs keep their splits. None means that

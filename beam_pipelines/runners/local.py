@@ -18,7 +18,10 @@ class Local(Engine):
 
     @property
     def num_processes(self) -> int:
-        """The number of cores in the `in_memory` mode, which has one Beam worker. Other modes start several workers."""
+        """The number of worker processes: the number of cores in the `in_memory` mode, which has one Beam worker.
+
+        It is 0 in the other modes, which start several Beam workers.
+        """
         return num_cores() if self.options.view_as(DirectOptions).direct_running_mode == "in_memory" else 0
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
