@@ -1,5 +1,6 @@
-"""From serialized examples to tensors: parse, decode, crop, flip, resize, and what follows the image.
+"""From serialized examples to tensors: parsing, decoding, cropping, flipping and resizing, also of masks and boxes.
 
-What comes in are string [batch], or uint8 pixels, and a seed; what goes out is what a model is fed: `x`, `(x, y)` or `(x, y, weight)`.
-All of it runs in TensorFlow's graph, on the CPU; `layers` does a part of it on the accelerator, in the model.
+The inputs are records, string [batch], or cached uint8 pixels, and a seed. The outputs are what a model receives: `x`,
+`(x, y)` or `(x, y, weight)`. Everything runs in a TensorFlow graph on the CPU. Only `layers` runs in the model, on the
+accelerator.
 """

@@ -1,4 +1,4 @@
-"""What a batch is made of -> what a model is fed with; where several parts make up a batch, each by its own decoder."""
+"""Decodes batches, and joins the components of a mixture, each with its own decoder."""
 
 import dataclasses
 from typing import Any, Collection, Iterator, Mapping, Sequence
@@ -14,13 +14,14 @@ _TUPLE = ("x", "y", "weight")
 
 @dataclasses.dataclass(frozen=True)
 class BatchDecoder:
-    """A function from what a batch is made of to `x`, `(x, y)` or `(x, y, weight)`.
+    """Function from the inputs of a batch to `x`, `(x, y)` or `(x, y, weight)`.
 
     Attributes:
-        decoders: The decoder of each part of a mix, or the one of a split.
-        names: The names of the parts of a mix; none of a split.
-        labels: For each part the class labels that have other numbers in the mix: for each number in the part the number in the mix.
-        size: The number of rows that each batch of a mix has; None: that differs.
+        decoders: The decoder of each component of a mixture, or the only decoder of a split.
+        names: The names of the components of a mixture; empty for a split.
+        labels: For each component, the class labels that have other numbers in the mixture: the new number of each
+            label.
+        size: The number of examples in each batch of a mixture; None if it varies.
     """
 
     decoders: tuple[ExampleDecoder, ...]
@@ -34,28 +35,29 @@ class BatchDecoder:
         """Decodes a batch.
 
         Args:
-            inputs: The records of each part, string [n]; or features, as `ExampleDecoder.parse_batch` or `decode_stored` gives them.
-            seed: The seed of all that is drawn, as `ExampleDecoder.outputs` takes it.
-            rows: The rows of the batch for each part, int64 [n], as `ExampleDecoder.outputs` takes them. None: of a split, those of a
-                whole batch.
+            inputs: For each component, records, string [n], or features from `ExampleDecoder.parse_batch` or
+                `decode_stored`.
+            seed: The random seed, as in `ExampleDecoder.outputs`.
+            rows: For each component, batch slots, int64 [n], as in `ExampleDecoder.outputs`. None: a whole batch of a
+                split.
 
         Returns:
-            What each part gives, in the order of the rows, and at the end what only fills up. Objects have room for those of the
-            example in all parts that has the most.
+            The examples of all components in the order of their batch slots, followed by padding. Objects are padded to
+            the largest number in all components.
 
         Raises:
-            ValueError: Parts differ in what they give.
+            ValueError: Components return different features.
         """
         outputs = [self._decode(part, one, seed, rows and rows[part]) for part, one in enumerate(inputs)]
         return self._join(outputs, rows) if self.names else outputs[0]
 
     @property
     def num_output_bytes(self) -> int:
-        """About what an example takes in a batch."""
+        """The approximate size of an example in a batch, in bytes."""
         return max(decoder.num_output_bytes for decoder in self.decoders)
 
     def join_rows(self, rows: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The rows of all parts, int64 [batch], in the order in which the examples are returned."""
+        """Returns the batch slots of all components in the order of the returned examples, int64 [batch]."""
         return tf.gather(tf.concat(rows, axis=0), _order(rows)) if self.names else rows[0]
 
     def _decode(self, part: int, inputs: tf.Tensor | Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
@@ -93,26 +95,26 @@ class BatchDecoder:
 
 
 def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
-    """By rows, and what has none comes last: int32 [batch]."""
+    """Returns the order of examples by batch slot, with padding last, int32 [batch]."""
     joined = tf.concat(rows, axis=0)
     return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
 
 
 def _advice(shapes: Sequence[tf.TensorShape], dtypes: Collection[tf.DType]) -> str:
-    """The advice to give an option that makes images alike, if they are images."""
+    """Returns advice for the option that makes images equal in size or channels; "" if values are not images."""
     if len(dtypes) > 1 or any(one.rank != 3 for one in shapes):
         return ""
     return ", as image_size=... makes images alike" if len({(*one[:2],) for one in shapes}) > 1 else ", as channels=... makes images alike"
 
 
 def _renumber(labels: tf.Tensor | tf.RaggedTensor, numbers: Sequence[int]) -> tf.Tensor | tf.RaggedTensor:
-    """Labels by their new numbers; what has none, -1, stays so."""
+    """Replaces labels by their new numbers. A missing label, -1, is unchanged."""
     table = tf.constant([NO_LABEL, *numbers], tf.int64)
     return tf.ragged.map_flat_values(lambda values: tf.gather(table, values + 1), labels)
 
 
 def _leaves(outputs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, tensor) of a structure, in the order of `tf.nest.flatten`."""
+    """Yields (path, tensor) of a structure, in the order of `tf.nest.flatten`."""
     if isinstance(outputs, Mapping):
         pieces = [(name, outputs[name]) for name in sorted(outputs)]
     elif isinstance(outputs, tuple):
@@ -125,7 +127,7 @@ def _leaves(outputs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _padded(values: Sequence[tf.Tensor], fill: int) -> list[tf.Tensor]:
-    """The values, filled up to one shape: as large as the largest."""
+    """Pads values to a common shape, which is the maximum of each side."""
     sizes = [tf.shape(one)[1:] for one in values]
     most = tf.reduce_max(tf.stack(sizes), axis=0)
     margins = [tf.pad(tf.stack([tf.zeros_like(most), most - size], axis=1), [[1, 0], [0, 0]]) for size in sizes]

@@ -1,4 +1,4 @@
-"""How much the classes of a target count in the loss."""
+"""Class weights of targets."""
 
 from numbers import Integral, Real
 from typing import Any, Mapping, Sequence
@@ -10,21 +10,21 @@ Table = tuple[float, ...]  # the weight of each label
 
 
 def heads(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
-    """The targets that are one class label each."""
+    """Returns the targets with exactly one class label per example."""
     chosen = [features[name] for name in targets if name in features]
     return [feature.name for feature in chosen if feature.kind == "class_label" and not feature.shape]
 
 
 def weighed(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
-    """The targets of which classes can have weights: one class label each, or a mask, whose pixels have one each."""
+    """Returns the targets whose classes can have weights: targets with one class label, and masks."""
     single = heads(features, targets)
     return [name for name in targets if name in single or name in features and features[name].kind == "mask"]
 
 
 def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Table:
-    """Weights with which every class counts the same: num_examples / (num_classes * examples of the class).
+    """Returns balanced class weights: num_examples / (num_classes * examples of the class).
 
-    Over the classes that occur in the split; 0 for the others.
+    `num_classes` counts the classes that occur in the split. Other classes have weight 0.
     """
     facts = statistics["splits"][split]
     counts = facts["label_counts"] if feature.name == LABEL else facts["other_label_counts"][feature.name]
@@ -35,18 +35,18 @@ def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Tab
 def weight_tables(
     option: Any, features: Mapping[str, Feature], targets: Sequence[str], statistics: Mapping[str, Any] | None, split: str
 ) -> dict[str, Table]:
-    """`ReadConfig.class_weight` in full: target -> the weight of each of its labels.
+    """Returns the weight of each label of each target, from the option `ReadConfig.class_weight`.
 
     Args:
-        option: The option as the user gave it: None, "balanced", label -> weight, or target -> one of these. A label is a number or a class
-            name, and has 1 if it is not named, as in Keras.
-        features: The features of the data set, by name.
+        option: The user's option: None, "balanced", label -> weight, or target -> one of these. Labels are numbers or
+            class names. Missing labels have weight 1, as in Keras.
+        features: The features of the dataset, by name.
         targets: The names of the targets that are read.
-        statistics: The contents of `statistics.json`; None: there is none, and classes are not counted.
+        statistics: The contents of `statistics.json`; None if classes have not been counted.
         split: The name of the split that is read.
 
     Raises:
-        ValueError: No target, or another one, is one class label or a mask, or has such a label.
+        ValueError: A target is neither a class label nor a mask, or does not have a given label.
     """
     if option is None:
         return {}
@@ -79,7 +79,7 @@ def weight_tables(
 
 
 def _num_labels(feature: Feature, statistics: Mapping[str, Any] | None) -> int:
-    """The number of a target's labels; of a mask, as many as its pixels have room for: a value such as 255, for nothing, is one too."""
+    """Returns the number of labels of a target; for a mask, the number of possible pixel values."""
     if feature.kind != "mask":
         return len(feature.label_names)
     return 1 << ((statistics or {}).get("mask") or {"bits": 16})["bits"]

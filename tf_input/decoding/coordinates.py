@@ -1,4 +1,4 @@
-"""Detects numbers that look like positions in an image, such as keypoints, which do not follow their image."""
+"""Detects features that look like image coordinates, such as keypoints, which do not follow crops and flips."""
 
 import re
 from typing import Callable, Sequence
@@ -11,7 +11,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import is_map
 
 _NUM_RECORDS = 64
-_LEAST = 1.5  # larger values are pixels, not shares of a side
+_LEAST = 1.5  # larger values are pixels, not fractions of a side
 _VECTOR_NAMES = re.compile(
     r"key_?points?|landmarks?|points?|coords?|coordinates?|joints?|corners?|skeleton|polygon|contour|vertices|"
     r"b?box(es)?|xy(xy|wh)?|centers?"
@@ -24,7 +24,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
 
     Args:
         decoder: The decoder of a split.
-        read_sample: A function that returns the first records. It is called only if names alone do not tell.
+        read_sample: A function that returns the first records. It is called only if names are not sufficient.
 
     Returns:
         A message; "" if there are no such features.
@@ -32,7 +32,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
     changes = _changes(decoder)
     names = [name for name in decoder.asked_for if _is_vector(decoder.features[name])] if changes else []
     named = [name for name in names if _has_name_of_coordinates(name, decoder.features[name])]
-    found = named if changes != ["resized"] else []  # which shares of an image's sides survive
+    found = named if changes != ["resized"] else []  # relative coordinates do not change when images are only resized
     if others := [name for name in names if name not in found and (name in named or decoder.features[name].shape)]:
         ranges = _ranges(decoder, others, read_sample())
         size = decoder.max_size or decoder.stored_size
@@ -47,7 +47,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
 
 
 def _changes(decoder: ExampleDecoder) -> list[str]:
-    """What happens to the images of a batch."""
+    """Returns the changes that batches make to images: "cropped", "flipped", "padded", "resized"."""
     if IMAGE not in decoder.image_names or not decoder.makes_views():
         return []
     augmentation, fit = decoder.config.augmentation, decoder.config.fit
@@ -64,7 +64,7 @@ def _differ_in_proportions(decoder: ExampleDecoder) -> bool:
 
 
 def _is_vector(feature: Feature) -> bool:
-    """Whether a feature has one number or a list of numbers, fixed or not, that do not lie over the image as a map."""
+    """Returns whether a feature is a number or a list of numbers, but not a dense target."""
     is_number = feature.kind in ("float", "integer", "tensor") and not feature.name.startswith(f"{OBJECTS}/")
     return is_number and not is_map(feature) and len(feature.shape) <= 2
 
@@ -77,7 +77,7 @@ def _has_name_of_coordinates(name: str, feature: Feature) -> bool:
 
 
 def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[bytes]) -> dict[str, np.ndarray]:
-    """Values of features in the first records, flat; only of numbers that records store as such."""
+    """Returns the flat values of features in the first records. Features of kind `tensor` are skipped."""
     names = [name for name in names if decoder.features[name].kind != "tensor"]
     if not len(records) or not names:
         return {}
@@ -88,7 +88,7 @@ def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[byt
 
 
 def _is_in_pixels(values: np.ndarray | None, has_name: bool, size: tuple[int, int] | None) -> bool:
-    """Whether values are positions in pixels of an image, by their name and range, or by their range alone."""
+    """Returns whether values look like pixel coordinates, judging by name and range, or by range alone."""
     if values is None or not len(values) or not values.max() > _LEAST:
         return False
     if has_name:

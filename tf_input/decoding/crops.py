@@ -1,4 +1,4 @@
-"""What `fit="crop"` leaves out of the boxes, masks and maps that a model is compared with."""
+"""Measures how many boxes, masks and dense targets `fit="crop"` hides."""
 
 import logging
 from typing import Callable, Sequence
@@ -14,23 +14,23 @@ from tf_input.decoding.views import move_boxes
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
 
-_NUM_RECORDS, _NUM_BYTES = 1000, 32 << 20  # that are looked at: shuffled, the first ones are a fair sample
+_NUM_RECORDS, _NUM_BYTES = 1000, 32 << 20  # size of the sample; shuffled records are a random sample
 _logger = logging.getLogger("tf_input")
 
 
 class Crops:
-    """Warns, once each, of labels that do not fit the images that are read: cut off by `fit="crop"`, or coordinates that stay as stored."""
+    """Logs warnings, once each, about targets that `fit="crop"` hides and about coordinates that stay as stored."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def tell(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
-        """Warns of boxes, masks and maps that a crop leaves out, and of features that look like coordinates.
+        """Warns about boxes, masks and dense targets outside a crop, and about features that look like coordinates.
 
         Args:
             split: The name of the split, for the message.
-            decoder, config: The decoder of the split, and the options with which it is read.
-            read_sample: A function that returns the first records; called only if they are needed.
+            decoder, config: The decoder of the split, and the options of reading.
+            read_sample: A function that returns the first records. It is called only if necessary.
         """
         messages = [describe_unmoved(decoder, read_sample)]
         if config.fit == "crop" and decoder.default_fit == "pad" and len(records := read_sample()):
@@ -42,10 +42,10 @@ class Crops:
 
 
 def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes]:
-    """The first records of a split.
+    """Returns the first records of a split.
 
     Raises:
-        ValueError: One is damaged.
+        ValueError: A record is corrupt.
     """
     mean = sum(one.num_bytes for one in shards) // max(1, reader.num_examples)
     count = min(_NUM_RECORDS, max(1, _NUM_BYTES // max(1, mean)), reader.num_examples)
@@ -53,11 +53,11 @@ def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes
 
 
 def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
-    """How much of these records' boxes, masks and maps nobody sees; "" if there is nothing of it.
+    """Describes how much of the boxes, masks and dense targets is hidden in these records; "" if nothing is hidden.
 
     Args:
-        decoder: The decoder, with `fit="crop"`, without augmentation.
-        records: The records, one or more.
+        decoder: The decoder, with `fit="crop"` and without augmentation.
+        records: One or more records.
     """
     with tf.device("CPU:0"):
         parsed = decoder.parse_batch(tf.constant([*records], tf.string))

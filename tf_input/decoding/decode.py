@@ -1,13 +1,13 @@
-"""Encoded images and masks -> tensors, a batch at a time; of a JPEG, what will be cropped away is not decoded to pixels.
+"""Decodes batches of images and masks to tensors. Parts of a JPEG that will be cropped are not decoded.
 
-A box is (top, left, height, width) in pixels of the stored image. Grey, palette, alpha and 16-bit images all become
-8-bit RGB, unless other channels or 16 bits are asked for: `tf.io` repeats grey, drops alpha and keeps the upper 8 of 16 bits. Masks keep
-their values.
+A box is (top, left, height, width) in pixels of the stored image. By default, grayscale, palette, alpha and 16-bit
+images become 8-bit RGB. `tf.io` repeats gray values, drops alpha, and keeps the upper 8 of 16 bits. Masks keep their
+values.
 
-channels    a grey image        one in colour       one with alpha
-1           as it is            its luma            as one without
-3           repeated            as it is            its colours, as one without
-4           repeated, opaque    as it is, opaque    as it is
+channels    grayscale image     color image           image with alpha
+1           unchanged           luma                  as without alpha
+3           repeated            unchanged             colors without alpha
+4           repeated, opaque    unchanged, opaque     unchanged
 """
 
 import functools
@@ -18,27 +18,27 @@ import tensorflow as tf
 
 from tf_input.decoding.colors import LUMA
 
-NUM_CHANNELS = 3  # of images, unless others are asked for
-RATIOS = (1, 2, 4, 8)  # by which a JPEG decoder can make an image smaller, for it has blocks of 8 x 8
-MAX_SMALL_SIDE = 96  # pixels; measured: up to here a loop over the images is noticed
+NUM_CHANNELS = 3  # the default of images
+RATIOS = (1, 2, 4, 8)  # factors by which a JPEG decoder can downscale its blocks of 8 x 8
+MAX_SMALL_SIDE = 96  # pixels; up to this size, loop overhead is measurable
 
 _JPEG_START, _PNG_START = b"\xff\xd8\xff", b"\x89PNG"
-_MASK_HEADERS = (b"\x08\x00", b"\x10\x00")  # bit depth, and 0 for grey
+_MASK_HEADERS = (b"\x08\x00", b"\x10\x00")  # bit depth, and 0 for grayscale
 _PNG_DEPTH_OFFSET = _MASK_HEADER_OFFSET = 24
-_HAS_TRANSPARENCY = r"\C*tRNS\C*"  # the chunk that says it; of any bytes
+_HAS_TRANSPARENCY = r"\C*tRNS\C*"  # the PNG chunk for transparency, among any bytes
 _SIZE_MESSAGE = "a mask differs in size from its image"
 
 
 def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DType = tf.uint8) -> tf.Tensor:
-    """Decodes an image file; of an animation the first frame.
+    """Decodes an image file. Of an animation, only the first frame is decoded.
 
     Args:
-        encoded: The bytes of the image file, string [].
-        channels: The number of channels: 1, 3 or 4.
-        dtype: The dtype of the pixels: uint8, or uint16, for which 8 bits are stretched.
+        encoded: The contents of the image file, string [].
+        channels: The number of channels: 1, 3 or 4. Default: 3.
+        dtype: The dtype of the pixels: uint8, or uint16, to which 8-bit values are stretched. Default: uint8.
 
     Returns:
-        The pixels of that dtype, [height, width, channels].
+        The pixels, [height, width, channels], with the dtype `dtype`.
     """
 
     def decode(channels: int, dtype: tf.DType) -> tf.Tensor:
@@ -46,11 +46,12 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
 
     def convert() -> tf.Tensor:
         image = convert_channels(decode(NUM_CHANNELS, tf.uint8), channels)
-        return image if dtype == tf.uint8 else tf.cast(image, dtype) * (dtype.max // tf.uint8.max)  # the op does not reach the maximum
+        # the op does not map the maximum to the maximum
+        return image if dtype == tf.uint8 else tf.cast(image, dtype) * (dtype.max // tf.uint8.max)
 
     if (channels, dtype) == (NUM_CHANNELS, tf.uint8):
         return decode(channels, dtype)
-    # Other formats, JPEG with alpha, and JPEG of 16 bits, the op knows in three channels of 8 bits alone.
+    # The op decodes other formats, JPEG with alpha and 16-bit JPEG only to three channels of 8 bits.
     formats = [_JPEG_START, _PNG_START] if (channels, dtype) == (1, tf.uint8) else [_PNG_START]
     is_known = tf.reduce_any([tf.strings.substr(encoded, 0, len(start)) == start for start in formats])
     if channels > NUM_CHANNELS:
@@ -59,14 +60,14 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
 
 
 def _keeps_alpha(encoded: tf.Tensor) -> tf.Tensor:
-    """Whether the op gives the alpha of a PNG: of less than 8 bits without any, it makes what is nearly transparent."""
+    """Returns whether the op decodes the alpha of a PNG correctly. It fails below 8 bits without alpha."""
     depth = tf.strings.substr(encoded, _PNG_DEPTH_OFFSET, 1)
     is_whole = (depth == b"\x08") | (depth == b"\x10")
     return tf.cond(is_whole, lambda: tf.constant(True), lambda: tf.strings.regex_full_match(encoded, _HAS_TRANSPARENCY))
 
 
 def convert_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
-    """Pixels of uint8 or uint16, [..., height, width, 1, 3 or 4], in another number of channels: 1, 3 or 4."""
+    """Converts the channels of uint8 or uint16 images, [..., height, width, 1, 3 or 4], to 1, 3 or 4."""
     found, dtype = images.shape[-1], images.dtype
     if found == channels:
         return images
@@ -91,40 +92,42 @@ def decode_boxes(
 ) -> tf.Tensor:
     """Decodes one box of each image and resizes it bilinearly.
 
-    Of a JPEG, only the box goes through the inverse DCT. Where its chroma is subsampled, the box's outermost pixels can
-    differ a little from those of a whole decode.
+    For a JPEG, only the box passes through the inverse DCT. With chroma subsampling, the outermost pixels can differ
+    slightly from those of a complete decode.
 
     Args:
         encoded: The image files, string [batch].
-        boxes: The boxes, int32 [batch, 4], each within its image.
-        image_size: The (height, width) of what is returned.
-        mirrored: bool [batch], which to turn left to right; None: none.
-        extents: int32 [batch, 2], the (height, width) to resize each box to; the rest, around it, is black. None: `image_size`.
-        ratios: int32 [batch], each one of `RATIOS`: a JPEG is decoded at a size that is smaller by this factor, for which its box
-            must be of multiples of it. None: as stored.
-        channels: The number of channels: 1, 3 or 4.
-        dtype: The dtype of the pixels: uint8 or uint16.
-        antialias: Whether to average all pixels of a box, and not only the four next to each sample. PNGs of 1,024 pixels take 1.2 times as
-            long to decode and resize, and JPEGs, which are decoded at a smaller size, twice as long.
+        boxes: The boxes, each within its image, int32 [batch, 4].
+        image_size: The (height, width) of the results in pixels.
+        mirrored: Whether to flip each image left to right, bool [batch]; None: no image.
+        extents: The (height, width) to which each box is resized, int32 [batch, 2]; the rest of the canvas is black.
+            None: `image_size`.
+        ratios: The factor of `RATIOS` by which each JPEG is downscaled during decoding, int32 [batch]. Its box must be
+            a multiple of it. None: no downscaling.
+        channels: The number of channels: 1, 3 or 4. Default: 3.
+        dtype: The dtype of the pixels: uint8 or uint16. Default: uint8.
+        antialias: Whether to average all pixels of a box instead of four per sample. For images of 1,024 pixels,
+            decoding and resizing takes 1.2 times as long for PNGs, and twice as long for JPEGs, which are otherwise
+            downscaled during decoding. Default: False.
 
     Returns:
-        The boxes' pixels of that dtype, [batch, height, width, channels].
+        The pixels of the boxes, [batch, height, width, channels], with the dtype `dtype`.
 
     Raises:
-        tf.errors.InvalidArgumentError: An image is damaged, or smaller than its box. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: An image is corrupt or smaller than its box. Raised when the tensor is computed.
     """
-    ways = RATIOS if ratios is not None else RATIOS[:1]  # of decoding a JPEG; anything else is one more
-    if dtype != tf.uint8:  # which the op for JPEGs gives
+    ways = RATIOS if ratios is not None else RATIOS[:1]  # of decoding a JPEG; other formats are one more way
+    if dtype != tf.uint8:  # the JPEG op returns uint8 only
         ways = ()
     is_jpeg = tf.strings.substr(encoded, 0, len(_JPEG_START)) == _JPEG_START
 
     def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         image = _decode_box(inputs["encoded"], inputs["box"], inputs["way"], ways, channels, dtype)
         image = tf.image.resize(image, inputs.get("extent", image_size), antialias=antialias)
-        image = tf.cast(image + 0.5, dtype)  # rounded; bilinear values stay between those of the pixels
+        image = tf.cast(image + 0.5, dtype)  # rounded; bilinear values need no clipping
         return frame_image(image, image_size, inputs)
 
-    # uint8 already within the loop: a float32 batch has four times the bytes.
+    # uint8 within the loop, because a float32 batch is four times as large.
     signature = tf.TensorSpec((*image_size, channels), dtype)
     way = 0 if ratios is None else tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > tf.constant(ways, tf.int32), tf.int32), axis=1)
     way = tf.where(is_jpeg, way, len(ways))
@@ -135,10 +138,10 @@ def decode_boxes(
 def _decode_box(
     encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int], channels: int, dtype: tf.DType
 ) -> tf.Tensor:
-    """A JPEG at the one of the ratios whose position is `way`; beyond them, another image as it is stored."""
+    """Decodes a box of a JPEG with the ratio at index `way`. For larger indices, decodes other formats."""
 
     def decode_jpeg(ratio: int) -> tf.Tensor:
-        small_box = box // ratio  # the op wants it in pixels of the smaller image
+        small_box = box // ratio  # in pixels of the smaller image
         image = tf.io.decode_and_crop_jpeg(encoded, small_box, channels=min(channels, NUM_CHANNELS), ratio=ratio)
         return convert_channels(image, channels)
 
@@ -148,7 +151,7 @@ def _decode_box(
 
     decode = decode_other
     for position, ratio in reversed([*enumerate(ratios)]):
-        # One condition each: TensorFlow Transform can't look into a switch.
+        # Nested conditions, because TensorFlow Transform does not support switches.
         decode = functools.partial(tf.cond, way == position, functools.partial(decode_jpeg, ratio), decode)
     return decode()
 
@@ -158,7 +161,7 @@ def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
 
 
 def frame_image(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Puts an image into the middle of a black frame, if `inputs` has its `extent`, and flips it, if `is_mirrored` says so."""
+    """Centers an image on a black canvas if `inputs` has its `extent`, and flips it if `is_mirrored` is True."""
     if "extent" in inputs:
         gaps = tf.constant(image_size) - inputs["extent"]
         image = tf.pad(image, tf.concat([tf.stack([gaps // 2, gaps - gaps // 2], axis=1), [[0, 0]]], axis=0))
@@ -168,17 +171,17 @@ def frame_image(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[s
 
 
 def decode_pixels(stored: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
-    """Images without a format, a whole batch at once.
+    """Decodes a batch of raw images.
 
     Args:
-        stored: The pixels as they are stored, string [batch], each of as many bytes as the shape says, row by row.
+        stored: The raw pixels, row by row, string [batch].
         shape: The (height, width, channels) of each image.
 
     Returns:
         uint8 [batch, *shape].
 
     Raises:
-        tf.errors.InvalidArgumentError: One has another number of bytes. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: An image has a wrong number of bytes. Raised when the tensor is computed.
     """
     pixels = tf.ensure_shape(tf.io.decode_raw(stored, tf.uint8), (None, math.prod(shape)))
     return tf.reshape(pixels, (-1, *shape))
@@ -188,14 +191,15 @@ def decode_masks(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """Decodes masks that all have one size.
 
     Args:
-        encoded: The masks as they are stored, string [batch], each a grey PNG of 8 or 16 bits.
-        image_size: The (height, width) of the masks.
+        encoded: The masks as 8-bit or 16-bit grayscale PNGs, string [batch].
+        image_size: The (height, width) of the masks in pixels.
 
     Returns:
         uint16 [batch, height, width, 1].
 
     Raises:
-        tf.errors.InvalidArgumentError: One is no such PNG, or of another size. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: A mask is not such a PNG, or has another size. Raised when the tensor is
+            computed.
     """
     signature = tf.TensorSpec((*image_size, 1), tf.uint16)
     masks = tf.map_fn(lambda one: tf.ensure_shape(_decode_mask(one), signature.shape), encoded, fn_output_signature=signature)
@@ -210,19 +214,19 @@ def decode_mask_boxes(
     mirrored: tf.Tensor | None = None,
     extents: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Decodes one box of each mask and resizes it to the nearest values: `decode_boxes` for masks.
+    """Decodes one box of each mask and resizes it by nearest-neighbor sampling, like `decode_boxes` for images.
 
     Args:
-        encoded: The masks as they are stored, string [batch], each a grey PNG of 8 or 16 bits.
-        sizes: The heights and widths of the images, which their masks must have, int32 [batch, 2].
-        boxes, image_size, mirrored, extents: The box of each mask, the size to resize it to, and which are mirrored or framed: as
-            `decode_boxes` takes them.
+        encoded: The masks as 8-bit or 16-bit grayscale PNGs, string [batch].
+        sizes: The heights and widths of the images, which the masks must have, int32 [batch, 2].
+        boxes, image_size, mirrored, extents: The boxes, output size, flips and extents, as in `decode_boxes`.
 
     Returns:
         uint16 [batch, height, width, 1].
 
     Raises:
-        tf.errors.InvalidArgumentError: One is no such PNG, or of another size. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: A mask is not such a PNG, or has another size. Raised when the tensor is
+            computed.
     """
 
     def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -241,7 +245,7 @@ def _decode_mask(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
-    """Takes back that the decoder stretches 8 bits to 16, and colours to grey."""
+    """Reverts the decoder's conversion of 8 bits to 16, and rejects color PNGs."""
     headers = tf.strings.substr(encoded, _MASK_HEADER_OFFSET, len(_MASK_HEADERS[0]))
     is_mask = tf.reduce_any([headers == header for header in _MASK_HEADERS], axis=0)
     with tf.control_dependencies([tf.debugging.assert_equal(is_mask, True, "a mask is a grey PNG of 8 or 16 bits")]):
@@ -250,13 +254,13 @@ def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
 
 
 def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
-    """The images' sizes, for records that do not state them: from the header of a JPEG, by decoding a PNG.
+    """Returns the sizes of images whose records do not contain them: from JPEG headers, or by decoding other formats.
 
     Args:
         encoded: The image files, string [batch].
 
     Returns:
-        int32 [batch, 2], heights and widths.
+        The heights and widths in pixels, int32 [batch, 2].
     """
 
     def size_of(one: tf.Tensor) -> tf.Tensor:
@@ -269,16 +273,16 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def central_boxes(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """The largest box in the middle of each image that has the proportions of `image_size`.
+    """Returns the largest central box of each image with the aspect ratio of `image_size`.
 
-    Resizing it is the usual "resize the short side, then crop the centre", without resizing what is cropped away.
+    Resizing it is equivalent to resizing the short side and cropping the center, but skips the hidden pixels.
 
     Args:
-        sizes: The heights and widths of the images, int32 [batch, 2].
-        image_size: The (height, width) whose proportions the boxes have.
+        sizes: The heights and widths of the images in pixels, int32 [batch, 2].
+        image_size: The (height, width) that defines the aspect ratio.
 
     Returns:
-        int32 [batch, 4].
+        The boxes (top, left, height, width), int32 [batch, 4].
     """
     target = tf.constant(image_size, tf.float32)
     scale = tf.reduce_min(tf.cast(sizes, tf.float32) / target, axis=1, keepdims=True)  # [batch, 1]

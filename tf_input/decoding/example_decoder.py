@@ -1,4 +1,4 @@
-"""Records -> what a model is fed with: parse, look at a part of each image, decode."""
+"""Decodes records to the inputs and targets of a model: parses examples, crops images and decodes them."""
 
 import dataclasses
 import functools
@@ -13,19 +13,19 @@ from tf_input.decoding.schema import IMAGE_KINDS, NUM_MAP_DIMENSIONS, STORED_KIN
 from tf_input.decoding.views import FRAMED, Views, frame_masks, make_views, view_maps, view_masks, view_pixels
 from tf_input.read_config import ReadConfig
 
-_TEXT_BYTES = 24  # of TensorFlow's own of each
-_MOST_GROWTH = 8  # of an integer that is one byte in a record, or a text of two or three
+_TEXT_BYTES = 24  # memory that TensorFlow needs per string
+_MOST_GROWTH = 8  # factor for an integer of one byte, or a string of two or three
 
-KEYS = ""  # what no feature is called: keys among the features that were parsed
+KEYS = ""  # the entry for keys among the parsed features; no feature has this name
 
 
 class ImageSizes(NamedTuple):
-    """The sizes of one feature's images, each a (height, width).
+    """The sizes of one feature's images, each as (height, width).
 
     Attributes:
-        shown: The size of images in a batch; None if it is not known: then none may be asked for.
-        stored: The size of all stored images; None where they differ.
-        largest: The largest height and the largest width of stored images; None where they are not known.
+        shown: The size of images in a batch; None if it is unknown, so that the images can't be read.
+        stored: The size of all stored images; None if sizes differ.
+        largest: The largest height and the largest width of stored images; None if they are unknown.
     """
 
     shown: tuple[int, int] | None = None
@@ -35,25 +35,25 @@ class ImageSizes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExampleDecoder:
-    """A function from a batch of records to `x`, `(x, y)` or `(x, y, weight)`.
+    """Function from a batch of records to `x`, `(x, y)` or `(x, y, weight)`.
 
     Attributes:
-        parse: A function from records, string [batch], and names to the features of these names, as `schema.parse_examples` gives them.
-        features: The features that a record has, by name.
-        config: The options with which it is read; its `fit` is settled where it is None.
-        targets: The names of the features that are to be predicted.
-        image_size: The (height, width) of the images in a batch; None if it is not known: then none may be asked for.
-        stored_size: The (height, width) of all stored images; None where they differ.
+        parse: A function from records, string [batch], and names to the features with these names, as in
+            `schema.parse_examples`.
+        features: The features of a record, by name.
+        config: The options of reading. If `fit` is None, it is replaced by its default.
+        targets: The names of the targets.
+        image_size: The (height, width) of images in a batch; None if it is unknown, so that images can't be read.
+        stored_size: The (height, width) of all stored images; None if sizes differ.
         mask_dtype: The dtype of masks in a batch.
-        max_size: The largest height and the largest width of stored images; None where they are not known.
-        others: Other images -> their sizes; those of which nothing stands here have the size that is asked for.
-        class_weights: The weight of each label, for targets that are one class label.
-        has_padding: Whether batches may have rows that only fill them up, which weigh nothing. All others then weigh 1, if nothing else
-            says what they weigh.
-        num_rows: The number of examples that are decoded at a time at most; None: a host's part of a batch.
-        stored_channels: The number of channels of encoded images in batches, where `config.channels` does not say it; 1: all of them are
-            grey.
-        parse_keys: A function from records to their keys, string [batch]; None where they have none.
+        max_size: The largest height and the largest width of stored images; None if they are unknown.
+        others: The sizes of other image features by name. For missing names, the requested size is used.
+        class_weights: The weight of each label, for targets with one class label.
+        has_padding: Whether batches may contain padding examples, whose weight is 0. Other examples then have weight 1
+            by default.
+        num_rows: The largest number of examples that are decoded together; None: this host's part of a batch.
+        stored_channels: The default number of channels of encoded images; 1 if all of them are grayscale.
+        parse_keys: A function from records to their keys, string [batch]; None if records have no keys.
     """
 
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
@@ -76,7 +76,7 @@ class ExampleDecoder:
         feature_checks.check_one_hot(self.config, class_weights.heads(self.features, self.targets), self.features)
         if self.config.keys and self.parse_keys is None:
             raise ValueError(f"keys=True: expected records with a feature {KEY!r}; these have {', '.join(self.features)}")
-        if self.config.fit is None:  # settled here, for all who read
+        if self.config.fit is None:  # the default, for all users of `config`
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
         if any(map(self.makes_views, self.image_names)) or self.config.augmentation is not None:
@@ -91,44 +91,44 @@ class ExampleDecoder:
 
         Args:
             serialized: The records, string [batch], at most `config.batch_size`.
-            seed: The seed where images are augmented, int64 [2]: all that their crops, flips and colours depend on.
+            seed: The seed of crops, flips and color changes, int64 [2]; None without augmentation.
         """
         return self.outputs(self.parse_batch(serialized), seed)
 
     def decode(self, serialized: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
-        """As a call, of records in some rows of a batch, where that may matter."""
+        """Decodes records with their batch slots, which are used only if batches may contain padding."""
         return self.outputs(self.parse_batch(serialized), seed, rows if self.has_padding else None)
 
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
-        """Records, string [batch] -> the features that `outputs` needs, by name; images and masks as they are stored."""
+        """Parses records, string [batch], to the features that `outputs` needs, by name. Images are not decoded."""
         parsed = dict(self.parse(serialized, self.wanted()))
         return {**parsed, KEYS: self.parse_keys(serialized)} if self.config.keys else parsed
 
     def decode_stored(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
-        """Decodes images and masks whole, for who keeps them: `outputs` takes them either way.
+        """Decodes whole images and masks, for caching. `outputs` accepts the results.
 
         Args:
-            parsed: The features of a batch, as `parse_batch` gives them.
+            parsed: The parsed features of a batch, from `parse_batch`.
 
         Returns:
-            The features with images and pixels decoded to uint8 (or uint16) [batch, height, width, channels], masks to `mask_dtype` [batch,
-            height, width, 1], of the size in which they are stored, and tensors to their dtype.
+            The features with decoded images, uint8 or uint16 [batch, height, width, channels], masks, `mask_dtype`
+            [batch, height, width, 1], both in their stored size, and tensors.
 
         Raises:
             ValueError: Images differ in size.
-            tf.errors.InvalidArgumentError: One has another size after all, or is damaged. Raised when the tensors are computed.
+            tf.errors.InvalidArgumentError: An image is corrupt or has another size. Raised when the tensors are
+                computed.
         """
         return {name: self._whole(name, value) for name, value in parsed.items()}
 
     def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: tf.Tensor | None = None) -> Any:
-        """Features of a batch, as `parse_batch` or `decode_stored` gives them -> `x`, `(x, y)` or `(x, y, weight)`; with their keys,
-        where these are asked for, `(batch, keys)`.
+        """Converts parsed or decoded features to `x`, `(x, y)` or `(x, y, weight)`; with keys, to `(batch, keys)`.
 
         Args:
-            parsed: The features of at most `config.batch_size` examples.
-            seed: The seed of all that is drawn, as a call takes it.
-            rows: The places of the examples in the batch of all hosts, int64 [batch], below 0 for what only fills it up; None: they are
-                those of a whole batch, or of its beginning.
+            parsed: The features of at most `config.batch_size` examples, from `parse_batch` or `decode_stored`.
+            seed: The random seed, as in `__call__`.
+            rows: The indices of the examples in the global batch, int64 [batch], negative for padding. None: the
+                examples are the first ones, without padding.
         """
         batch = self._batch(parsed, seed, rows)
         if not self.config.keys:
@@ -159,7 +159,7 @@ class ExampleDecoder:
         return x, _one_or_all(y), self._weights(weight, labels, masks)
 
     def _one_hot(self, name: str, value: Any) -> Any:
-        """A target, of which a class label becomes a vector where that is asked for."""
+        """Returns a target, one-hot encoded if the options request it."""
         if name not in self.config.one_hot_names(class_weights.heads(self.features, self.targets)):
             return value
         return tf.one_hot(value, len(self.features[name].label_names))
@@ -168,11 +168,11 @@ class ExampleDecoder:
         return name in self.features and self.features[name].kind == "tensor" and lists.is_list(self.features[name])
 
     def _frame_mask(self, name: str, images: tf.Tensor, views: Mapping[str, Views | None]) -> tf.Tensor:
-        """Where the images of a batch show something: bool [batch, height, width, 1]."""
+        """Returns which canvas pixels show the image, bool [batch, height, width, 1]."""
         return tf.ones_like(images[..., :1], tf.bool) if views[name] is None else frame_masks(views[name])
 
     def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Name -> which values of a padded list are its own: bool [batch, n]."""
+        """Returns which values of padded lists are not padding, bool [batch, n], by name."""
         if self.config.ragged == "ragged":
             return {}
         padded = [name for name in names if name != OBJECTS and lists.is_list(self.features[name])]
@@ -185,7 +185,7 @@ class ExampleDecoder:
         return masks
 
     def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
-        """In the shape in which Keras multiplies losses with them: that of a target without its last dimension; of a list its own."""
+        """Returns weights in the shapes that Keras needs: for most targets, the target's shape without the last dimension."""
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
         for name, table in self.class_weights.items():
@@ -197,7 +197,7 @@ class ExampleDecoder:
         return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
-        """Dimensions of a target, without that of the batch, and 1 where Keras reduces none, or objects have a loss of their own."""
+        """Returns the number of dimensions of a target without the batch, at least 1; 1 for objects."""
         if name == OBJECTS:
             return 1
         feature = self.features[name]
@@ -205,19 +205,19 @@ class ExampleDecoder:
 
     @property
     def channels(self) -> int:
-        """The number of channels of the images in a batch: as asked for, or as pixels have, or of encoded images as the data set has."""
+        """The number of channels of images in a batch: the option, the number in raw pixels, or the default."""
         return self._channels_of(self.features.get(IMAGE))
 
     def _channels_of(self, feature: Feature | None) -> int:
         return self.config.channels or self._usual_channels(feature)
 
     def _usual_channels(self, feature: Feature | None) -> int:
-        """Where nobody asks for others."""
+        """Returns the default number of channels of a feature."""
         return feature.shape[-1] if feature is not None and feature.kind == "pixels" else self.stored_channels
 
     @property
     def settled_options(self) -> dict[str, Any]:
-        """What options come to, the same for the same batches: None and what it means, one size in several spellings, what says nothing."""
+        """The options with defaults filled in, in one form, so that equal batches have equal options."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
         images = [one for one in map(self.features.get, self.asked_for) if one.kind in IMAGE_KINDS]
         are_usual = all(self._usual_channels(one) == self.config.channels for one in images)
@@ -229,14 +229,14 @@ class ExampleDecoder:
         }
 
     def _pixel_bytes(self, feature: Feature) -> int:
-        """The size of each pixel of an image or a mask in a batch, in bytes; 0 for another feature."""
+        """Returns the size of a pixel of an image or mask in a batch, in bytes; 0 for other features."""
         if feature.kind == "mask":
             return self.mask_dtype.size
         return self._channels_of(feature) * _dtype(feature).size if feature.kind in IMAGE_KINDS else 0
 
     @property
     def has_weights(self) -> bool:
-        """Whether batches have them."""
+        """Whether batches contain weights."""
         return bool(self.targets) and (self._reads_weights or bool(self.class_weights) or self.has_padding)
 
     @property
@@ -245,8 +245,9 @@ class ExampleDecoder:
 
     @property
     def num_held_bytes(self) -> int | None:
-        """The size of an example, decoded, but for what is in its lists and texts, in bytes; None if it can't be held: images, masks and
-        maps differ in size, or none is asked for.
+        """The size of a decoded example in bytes, without the contents of lists and strings.
+
+        None if examples can't be cached: images, masks or dense targets differ in size, or none is read.
         """
         features = [self._settled(self.features[name]) for name in self.asked_for]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
@@ -265,7 +266,7 @@ class ExampleDecoder:
 
     @property
     def growth(self) -> int:
-        """How many times as large as in its record what is in an example's lists and texts may be in memory; 0: it has none."""
+        """The largest factor by which lists and strings grow from records to memory; 0 without lists and strings."""
         features = [self.features[name] for name in self.asked_for]
         if any(one.is_ragged and FEATURE_KINDS[one.kind] != "float" for one in features):
             return _MOST_GROWTH
@@ -274,7 +275,7 @@ class ExampleDecoder:
 
     @property
     def num_output_bytes(self) -> int:
-        """About what an example takes in a batch: what is of one size for all, which images, masks and maps are."""
+        """The approximate size of an example in a batch, in bytes. Variable-length lists count as one value."""
         num_bytes = 0
         for feature in (self.features[name] for name in self.asked_for):
             area = math.prod(self.sizes_of(feature.name).shown or ())
@@ -284,20 +285,24 @@ class ExampleDecoder:
                 num_bytes += area * feature.shape[-1] * _dtype(feature).size
             else:
                 num_bytes += _dtype(feature).size * math.prod(size or 1 for size in feature.shape)
-        weighed = [name for name in self.class_weights if self.features[name].kind == "mask"]  # pixel by pixel
+        # float32 weights per pixel
+        weighed = [name for name in self.class_weights if self.features[name].kind == "mask"]
         return num_bytes + math.prod(self.image_size or ()) * tf.float32.size * len(weighed)
 
     @property
     def unsized(self) -> list[str]:
-        """The images that are decoded here and of which no size is known, neither stored nor asked for; `image` also for its masks."""
+        """The names of decoded images without a stored or requested size. `image` also stands for its masks."""
         stored = [one for one in map(self.features.get, self.asked_for) if one.kind in STORED_KINDS or _is_of_any_size(one)]
         names = dict.fromkeys(one.name if is_other_image(one) else IMAGE for one in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
 
     @property
     def default_fit(self) -> str:
-        """What `ReadConfig.fit` is where it is not given: `pad` where a crop would leave out some boxes, masks or maps, else `crop`;
-        `unscaled` where the frame is as large as the largest image."""
+        """The default of `ReadConfig.fit`.
+
+        It is `unscaled` if the canvas has the size of the largest image, `pad` if a crop would hide parts of boxes,
+        masks or dense targets, and else `crop`.
+        """
         if self.config.image_size == "largest":
             return "unscaled"
         augmentation = self.config.augmentation
@@ -305,13 +310,13 @@ class ExampleDecoder:
         return "pad" if not is_cropped and any(map(self.is_beside, self.asked_for)) else "crop"
 
     def is_beside(self, name: str) -> bool:
-        """Whether a feature is a part of its image's truth: boxes, a mask or a map, no image itself."""
+        """Returns whether a feature is a spatial target: boxes, a mask or a dense target, but not an image."""
         feature = self.features[name]
         return name != IMAGE and (feature.kind in ("bbox", "mask") or is_map(feature) or self._is_classes(feature))
 
     @functools.cached_property
     def asked_for(self) -> list[str]:
-        """The features that are asked for."""
+        """The names of the features that are read."""
         names: list[str] = []
         for name in (*self.config.input_names, *self.targets):
             names += targets.object_features(self.features).values() if name == OBJECTS else [name]
@@ -319,13 +324,13 @@ class ExampleDecoder:
 
     @functools.cached_property
     def image_names(self) -> tuple[str, ...]:
-        """The images of which parts are seen: `image`, if anything depends on it, and others that are asked for, by name."""
+        """The names of the images that are shown: `image` if any feature depends on it, and other images that are read."""
         seen = [feature for feature in map(self.features.get, self.asked_for) if is_seen(feature)]
         others = sorted(one.name for one in seen if is_other_image(one))
         return (*[IMAGE] * (len(others) < len(seen)), *others)
 
     def sizes_of(self, name: str) -> ImageSizes:
-        """The sizes of a feature's images, or of those over which it lies."""
+        """Returns the sizes of a feature's images, or of the images that the feature belongs to."""
         feature = self.features.get(name)
         if feature is None or not is_other_image(feature):
             return ImageSizes(self.image_size, self.stored_size, self.max_size)
@@ -335,25 +340,25 @@ class ExampleDecoder:
         return ImageSizes(self.config.size_of(name) or stored, stored)
 
     def makes_views(self, name: str = IMAGE) -> bool:
-        """Whether images do not leave as they are stored, whole and of one size."""
+        """Returns whether images are cropped, flipped or resized."""
         augmentation, sizes = self.config.augmentation, self.sizes_of(name)
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
         differ = name == IMAGE and any(_is_of_any_size(self._settled(self.features[one])) for one in self.asked_for)
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _settled(self, feature: Feature) -> Feature:
-        """An image that is a tensor with its sides, where all images have the same."""
+        """Returns the feature with the common size of all images, if it is an `image` tensor."""
         if feature.kind != "tensor" or feature.name != IMAGE or self.stored_size is None:
             return feature
         return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))
 
     @property
     def _framed(self) -> list[str]:
-        """The images that are asked for and lie in a frame, which they may not fill: all do where images have its very size."""
+        """The names of the inputs that are images on a canvas, which they may not fill."""
         return [name for name in self.image_names if name in self.config.input_names and self.config.fit in FRAMED]
 
     def wanted(self) -> list[str]:
-        """The features that are parsed."""
+        """Returns the names of the features to parse."""
         names = list(self.asked_for)
         for name in self.image_names:
             if self.makes_views(name) and self.sizes_of(name).stored is None:
@@ -371,13 +376,13 @@ class ExampleDecoder:
         name: str = IMAGE,
         leader: Views | None = None,
     ) -> Views | None:
-        """What is seen of images, of features as `parse_batch` gives them; None: all of them, as they are stored.
+        """Returns the crops of images from parsed features; None if images are shown whole, as they are stored.
 
         Args:
             parsed: The features of a batch.
-            seed, rows: The seed and the rows, as `outputs` takes them.
+            seed, rows: The seed and the batch slots, as in `outputs`.
             name: The name of the feature with the images.
-            leader: The view of other images of the same examples that this one shares, as `make_views` takes it.
+            leader: The crops of other images of the same examples, which this image shares, as in `make_views`.
         """
         if not self.makes_views(name):
             return None
@@ -395,7 +400,7 @@ class ExampleDecoder:
         return views._replace(antialias=self.config.antialias)
 
     def _all_views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None) -> dict[str, Views | None]:
-        """By the images' names. Of those that vary together the first one's crop and turn are drawn, and the others have them too."""
+        """Returns the crops of all images by name. Images that are augmented together have the same crops and flips."""
         found: dict[str, Views | None] = {}
         for name in self.image_names:
             leader = self._leader(name)
@@ -403,7 +408,7 @@ class ExampleDecoder:
         return found
 
     def _leader(self, name: str) -> str:
-        """The first of the images that vary together with one; itself, if it varies alone."""
+        """Returns the first of the images that are augmented together with an image, which may be the image itself."""
         together = self.config.augment_together
         if together is True:
             return self.image_names[0]
@@ -412,12 +417,12 @@ class ExampleDecoder:
         return next(one for one in self.image_names if one in together)
 
     def _seed_of(self, name: str, seed: tf.Tensor | None) -> tf.Tensor | None:
-        """The seed of what is drawn for an image, or for those that vary together with it."""
+        """Returns the random seed of an image, which is shared by images that are augmented together."""
         leader = self._leader(name)
         return seed if seed is None or leader == IMAGE else augment.seed_of(leader, seed)
 
     def _scales(self, name: str) -> bool:
-        """Whether there may be images that are decoded at a smaller size, which they can be if encoded."""
+        """Returns whether there may be encoded images that are large enough to be downscaled during decoding."""
         shown, stored, largest = self.sizes_of(name)
         largest = stored or largest
         if self.features[name].kind != "image" or largest is not None and whole_images.is_small(largest):
@@ -463,7 +468,7 @@ class ExampleDecoder:
         return view_masks(value, views) if self._is_classes(feature) else value
 
     def _tensor(self, name: str, parsed: Mapping[str, Any], views: Views | None) -> Any:
-        """Exact, where all of it is seen in its own size; else what is seen of an image, or of a map over it."""
+        """Returns tensors with exact values, or the visible part of those that are images or dense targets."""
         feature, value = self._settled(self.features[name]), self._whole(name, parsed[name])
         if views is None or not is_map(feature):
             return value
@@ -473,12 +478,12 @@ class ExampleDecoder:
         return tensors.of_dtype(view_pixels(numbers, views) if name == IMAGE else view_maps(numbers, views), value.dtype)
 
     def _is_classes(self, feature: Feature) -> bool:
-        """Whether it is the classes of an image's pixels, both transformed."""
+        """Returns whether a feature contains the pixel classes of an image, both from a transform."""
         image = self.features.get(IMAGE)
         return feature.kind == "integer" and image is not None and is_map(image) and feature.shape == (*image.shape[:2], 1)
 
     def _seen(self, name: str, value: tf.Tensor, views: Views | None) -> tf.Tensor:
-        """Images or masks, pixels already or not yet -> what is seen of them."""
+        """Returns the visible parts of images or masks, which may already be decoded."""
         kind, stored = self.features[name].kind, self.sizes_of(name).stored
         if kind == "pixels" or views is None or kind == "image" and stored and whole_images.is_small(stored):
             num_hosts, _ = self.config.hosts or (1, 0)
@@ -493,8 +498,8 @@ class ExampleDecoder:
         return decode.decode_boxes(value, views.boxes, views.image_size, views.mirrored, views.extents, views.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
-        """The values of images, masks and tensors as numbers; anything else, and what has no one shape, as it is."""
-        feature = self.features.get(name)  # none of the shape of a tensor, nor of what states a size
+        """Decodes images, masks and tensors as a whole. Other features, and tensors of varying shape, are unchanged."""
+        feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value
         if feature.kind == "tensor":
@@ -518,18 +523,21 @@ class ExampleDecoder:
 
 
 def _dtype(feature: Feature) -> tf.DType:
-    """The dtype of an image's pixels, or of a tensor's or a map's numbers."""
+    """Returns the dtype of the numbers in an image, a tensor or a dense target."""
     return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in IMAGE_KINDS else "float32"))
 
 
 def _value_bytes(feature: Feature) -> int:
-    """About what the numbers of a feature take in memory, or its texts beside their characters; of any number of them, where they begin."""
+    """Returns the approximate memory of a feature's numbers, or of its strings without their characters, in bytes.
+
+    For a variable-length feature, it is the size of the row offset.
+    """
     size = {"text": _TEXT_BYTES, "float": tf.float32.size, "bbox": tf.float32.size}.get(feature.kind, tf.int64.size)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 
 
 def _is_of_any_size(feature: Feature) -> bool:
-    """Whether it is a tensor that lies over an image, in whatever size."""
+    """Returns whether a feature is a dense target or image tensor of varying size."""
     return feature.kind == "tensor" and None in feature.shape and is_map(feature)
 
 

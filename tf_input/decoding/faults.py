@@ -1,4 +1,4 @@
-"""The reason why one example does not decode."""
+"""Describes why an example can't be decoded."""
 
 import re
 from typing import Any, Callable
@@ -11,15 +11,15 @@ _OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
 
 
 def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tensor], Any]) -> str:
-    """Decodes one record.
+    """Decodes one record, and describes the error if there is one.
 
     Args:
-        decoder: The decoder of the record, which knows its key.
+        decoder: The decoder of the record, which can parse its key.
         record: The serialized example.
         decode: A function that decodes records, string [n].
 
     Returns:
-        The key of the example and the reason why it does not decode; empty if it does.
+        The key of the example and the reason; "" if the example can be decoded.
     """
     records = tf.constant([record])
     try:

@@ -1,4 +1,4 @@
-"""What is asked of a data set's features: whether it has them, and whether it is known what becomes of them."""
+"""Checks that options refer to existing features, and that the features can be read that way."""
 
 from typing import Collection, Iterable, Mapping, Sequence
 
@@ -10,10 +10,10 @@ from tf_input.read_config import ReadConfig
 
 
 def check_names(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature]) -> None:
-    """Checks the names of features that options give.
+    """Checks the feature names in options.
 
     Raises:
-        ValueError: There is no feature of a name that is asked for, or it is not read so.
+        ValueError: A feature does not exist, or can't be read this way.
     """
     for option, names in (("inputs", config.input_names), ("targets", target_names)):
         for name in names:
@@ -33,10 +33,10 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
 
 
 def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """Checks that there are images where options say how these are seen.
+    """Checks that options for images are used only if there are images.
 
     Raises:
-        ValueError: It is said how images are seen, and there are none.
+        ValueError: There are no images.
     """
     if not any(name == IMAGE or is_other_image(feature) for name, feature in features.items()):
         for name in ("image_size", "fit", "antialias"):
@@ -69,10 +69,10 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
 
 
 def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[str, Feature]:
-    """Returns the features, in which images that leave encoded, as `ReadConfig.encoded` says, are texts: the bytes of their files.
+    """Returns the features, with the images that `ReadConfig.encoded` selects replaced by features of kind `text`.
 
     Raises:
-        ValueError: The option names something else than an image with a format.
+        ValueError: The option names a feature that is not an encoded image.
     """
     if config.encoded is False:
         return features
@@ -92,12 +92,12 @@ def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[st
     """Checks the option `one_hot`.
 
     Args:
-        config: The options with which the split is read.
-        heads: The names of the targets that are one class label each.
-        features: The features of the data set, by name.
+        config: The options of reading.
+        heads: The names of the targets with one class label.
+        features: The features of the dataset, by name.
 
     Raises:
-        ValueError: What is to become a vector is no class label among the targets, or of an unknown number of classes.
+        ValueError: A name is not a target with one class label, or its number of classes is unknown.
     """
     if config.one_hot is False:
         return
@@ -111,15 +111,15 @@ def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[st
 
 
 def check_image(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
-    """There must be one where it is to be seen in some way, and of colours where these are to vary.
+    """Checks that there is an image to resize or augment, and that color changes apply to uint8 images.
 
     Args:
-        config: The options, with a size, or an augmentation.
+        config: The options of reading, with an image size or an augmentation.
         names: The names of the features that are read.
-        features: The features of the data set, by name.
+        features: The features of the dataset, by name.
 
     Raises:
-        ValueError: It is not so.
+        ValueError: There is no such image.
     """
     image, augmentation = features.get(IMAGE), config.augmentation
     is_decoded = image is not None and is_map(image)
@@ -136,15 +136,15 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
 
 
 def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
-    """Colours vary of images that are red, green and blue of 8 bits, or grey.
+    """Checks that color changes apply only to 8-bit RGB or grayscale images.
 
     Args:
-        config: The options, with an augmentation, or without.
+        config: The options of reading, with or without an augmentation.
         channels: The number of channels of the images.
         image: The feature with the images.
 
     Raises:
-        ValueError: They are to vary of others.
+        ValueError: Colors of other images would change.
     """
     augmentation = config.augmentation
     if augmentation is None or not augmentation.jitters or image.kind not in IMAGE_KINDS:
@@ -158,17 +158,20 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
 
 
 def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
-    """Numbers in two dimensions may be a map without channels, or points: it is not known what becomes of them in a view.
+    """Checks that no two-dimensional numbers are read with crops or padding.
+
+    Such a feature may be a dense target without channels, or a list of points. It is unknown how it has to follow the
+    image.
 
     Args:
-        config: The options that say how images are seen.
+        config: The options of reading.
         names: The names of the features that are read.
-        features: The features of the data set, by name.
+        features: The features of the dataset, by name.
 
     Raises:
-        ValueError: There are such.
+        ValueError: There is such a feature.
     """
-    if config.fit == "stretch" and config.augmentation is None:  # all of an image is seen
+    if config.fit == "stretch" and config.augmentation is None:  # the whole image is shown
         return
     for name in names:
         feature = features[name]

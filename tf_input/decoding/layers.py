@@ -1,7 +1,7 @@
-"""Keras layers for batches of uint8 images, on whatever device the model is: normalisation, and augmentation in training.
+"""Keras layers for uint8 images on the device of the model: normalization, and augmentation in training.
 
-They use Keras alone, and so run on TensorFlow, JAX and torch. A saved model with an augmentation layer is loaded after
-`import tf_input.decoding.layers`.
+They use only Keras, and run on TensorFlow, JAX and torch. Before loading a saved model with an augmentation layer,
+import `tf_input.decoding.layers`.
 """
 
 import math
@@ -14,7 +14,7 @@ from tf_input.decoding import colors
 from tf_input.read_config import Augmentation
 
 _MOST_OF_8_BITS, _MOST_OF_16_BITS = 0xFF, 0xFFFF
-_OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # of an Augmentation
+_OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # attributes of an Augmentation
 
 
 def normalization_layer(
@@ -24,23 +24,24 @@ def normalization_layer(
     stored_channels: int = len(colors.LUMA),
     channels: int | None = None,
 ) -> keras.layers.Normalization:
-    """A layer after which each channel of a split's images has mean 0 and variance 1.
+    """Returns a layer that normalizes each channel of a split's images to mean 0 and variance 1.
 
         model = keras.Sequential([flowers.normalization_layer(), ...])
 
     Args:
         statistics: The contents of `statistics.json`.
-        image: The feature that is normalised.
-        split: The split, of whose images a sample was looked into.
-        stored_channels: The number of channels of encoded images: 1 where all are grey, else 3.
-        channels: The number of channels of images in batches; None: as many as are stored.
+        image: The feature to normalize.
+        split: The split whose statistics are used, which come from a sample of its images. Default: `train`.
+        stored_channels: The number of channels of encoded images: 1 if all are grayscale, else 3. Default: 3.
+        channels: The number of channels of images in batches. Default: None, the stored number.
 
     Returns:
-        A layer from images of any dtype, 0..255 (0..65535 where they keep 16 bits, and of tensors whatever they hold), [batch, height,
-        width, channels], to the layer's own dtype: float32, or for 8 bits what a policy says. A channel that has one value only becomes 0.
+        A Keras layer for images [batch, height, width, channels] of any dtype. Values are 0..255, or 0..65535 for
+        uint16 images, or arbitrary for tensors. The output dtype is that of the layer: float32, or for 8-bit images the
+        dtype of the Keras policy. A channel with a single value becomes 0.
 
     Raises:
-        ValueError: The statistics say nothing about such pixels.
+        ValueError: The statistics do not contain such pixels.
     """
     if image.kind not in ("image", "pixels", "tensor"):
         raise ValueError(f"{image.name!r} is {image.kind}, transformed already; expected images, or keras.layers.Normalization().adapt")
@@ -62,7 +63,7 @@ def normalization_layer(
                 f"of the numbers in {image.name!r} of {split!r} no variance is known; expected keras.layers.Normalization().adapt"
             )
         raise ValueError(f"no image of {split!r} was decoded to prepare it; expected --check=decode, or strict")
-    mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # of grey images the three are the same
+    mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # equal for grayscale images
     scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.kind == "image" and image.dtype else 1
     mean, variance = [one * scale for one in mean], [one * scale**2 or 1.0 for one in variance]
     dtype = None if image.kind != "tensor" and scale == 1 else "float32"  # float16 ends at 65,504
@@ -70,17 +71,17 @@ def normalization_layer(
 
 
 def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "RandomFlipAndColors":
-    """Flips and colours of an `Augmentation` as a layer, for a GPU that has time left where the CPU has none.
+    """Returns a layer with the flips and color changes of an `Augmentation`, for a GPU with spare capacity.
 
-    Random crops are made while images are decoded, where they save work: read with `augment=Augmentation(flip=False)`, and
+    Random crops are still made during decoding, where they save work. Read with `augment=Augmentation(flip=False)` and
     the same `min_area`.
 
     Args:
-        augmentation: The options that say how images vary; `crop` and `min_area` are not this layer's business.
-        seed: The seed of what the layer draws; None: runs differ.
+        augmentation: The augmentation options. `crop` and `min_area` have no effect on the layer.
+        seed: The random seed of the layer. Default: None, a new random seed in each run.
 
     Raises:
-        ValueError: Nothing is left to vary.
+        ValueError: The options contain neither flips nor color changes.
     """
     if not augmentation.flip and not augmentation.jitters:
         raise ValueError(f"{augmentation}: expected flip, brightness, contrast, saturation or hue")
@@ -90,17 +91,18 @@ def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "
 
 @keras.saving.register_keras_serializable("tf_input")
 class RandomFlipAndColors(keras.layers.Layer):
-    """Mirrors every other image and changes the colours of each, in training alone; what `Augmentation` does on the CPU.
+    """Flips images with probability 0.5 and changes their colors, only in training, like `Augmentation` on the CPU.
 
-    From images of any dtype but uint16, 0..255, [batch, height, width, 3 or 1], to the same in the layer's own dtype (float32, or what a
-    policy says), without rounding.
+    The input is [batch, height, width, 3 or 1] with values 0..255, of any dtype except uint16. The output has the same
+    shape and the dtype of the layer (float32, or that of the Keras policy), and is not rounded.
 
-    Keras's own layers mean other things: RandomBrightness adds, RandomContrast has a mean for each channel, RandomSaturation and
-    RandomHue work in HSV; and all vary images also where a model is called without `training`.
+    Keras's own layers work differently. RandomBrightness adds a constant, RandomContrast uses one mean per channel,
+    RandomSaturation and RandomHue work in HSV, and all of them also change images if a model is called without
+    `training`.
 
     Attributes:
-        flip, brightness, contrast, saturation, hue: The options of these names, as `Augmentation` has them.
-        seed: The seed of what the layer draws; None: runs differ.
+        flip, brightness, contrast, saturation, hue: The options of the same names in `Augmentation`.
+        seed: The random seed; None: a new random seed in each run.
     """
 
     def __init__(
@@ -114,7 +116,8 @@ class RandomFlipAndColors(keras.layers.Layer):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        Augmentation(flip=flip, brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)  # checks them
+        # checks the values
+        Augmentation(flip=flip, brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)
         self.flip = flip
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
         self.seed = seed
@@ -132,7 +135,7 @@ class RandomFlipAndColors(keras.layers.Layer):
         if not training:
             return keras.ops.cast(images, self.compute_dtype)
         draws = keras.random.uniform((5, keras.ops.shape(images)[0], 1, 1), -1.0, 1.0, "float32", self.seed_generator)
-        images = keras.ops.cast(images, "float32")  # not in half precision, for which the sum over an image is too much
+        images = keras.ops.cast(images, "float32")  # float16 can't hold the sum over an image
         if self.flip:
             images = keras.ops.where(draws[4][..., None] < 0, keras.ops.flip(images, axis=2), images)
         if self.brightness or self.contrast or self.saturation or self.hue:
@@ -140,11 +143,11 @@ class RandomFlipAndColors(keras.layers.Layer):
         return keras.ops.cast(images, self.compute_dtype)
 
     def _change_colors(self, images: Any, draws: Any) -> Any:
-        """Changes the colours of images, as `colors` says.
+        """Changes the colors of images; `colors` has the formula.
 
         Args:
             images: The images, float32 [batch, height, width, 3 or 1].
-            draws: The numbers that were drawn, float32 [4 or more, batch, 1, 1], from -1 to 1.
+            draws: The random numbers, float32 [4 or more, batch, 1, 1], from -1 to 1.
         """
         brightness, contrast = 1 + self.brightness * draws[0], 1 + self.contrast * draws[1]  # [batch, 1, 1] each
         saturation, angle = 1 + self.saturation * draws[2], 2 * math.pi * self.hue * draws[3]

@@ -1,4 +1,4 @@
-"""Features whose examples have lists of any length, in a batch: padded, with a mask or without, or ragged."""
+"""Batches of variable-length lists: padded, with or without a mask, or ragged."""
 
 from typing import Any, Collection, Mapping
 
@@ -12,28 +12,31 @@ MASK_SUFFIX = "_mask"
 
 
 def is_list(feature: Feature) -> bool:
-    """Whether a feature is a list of any length of numbers or texts: no classes, which become 0 or 1 each, and nothing of objects."""
-    if feature.kind == "tensor":  # of three dimensions it is a map
+    """Returns whether a feature is a variable-length list of numbers or strings.
+
+    Class labels, which become multi-hot, and features of objects are not lists.
+    """
+    if feature.kind == "tensor":  # three-dimensional tensors are dense targets
         return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_map(feature)
     return feature.is_ragged and feature.kind in ("integer", "float", "text") and not feature.name.startswith(f"{OBJECTS}/")
 
 
 def is_grid(feature: Feature) -> bool:
-    """Whether a feature is a tensor with an unknown dimension beside or after the first, which does not lie over an image as a map."""
+    """Returns whether a feature is a tensor with an unknown dimension after the first, and not a dense target."""
     return feature.kind == "tensor" and None in feature.shape[1:] and not is_map(feature)
 
 
 def check_lists(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature], has_frames: bool = False) -> None:
-    """Checks the options on lists.
+    """Checks the options for lists.
 
     Args:
-        config: The options with which the split is read.
-        target_names: The names of the features that are to be predicted.
-        features: The features of the data set, by name.
-        has_frames: Whether there are images that have masks, too.
+        config: The options of reading.
+        target_names: The names of the targets.
+        features: The features of the dataset, by name.
+        has_frames: Whether there are images with masks. Default: False.
 
     Raises:
-        ValueError: An option on lists is given, and there are none; or lists can't leave as the options say.
+        ValueError: An option for lists is set but no list is read, or a list can't be returned as requested.
     """
     asked_for = [name for name in (*config.input_names, *target_names) if name in features]
     lists = [name for name in asked_for if is_list(features[name])]
@@ -72,7 +75,7 @@ def _check_grids(config: ReadConfig, grids: Collection[str], target_names: Colle
 
 
 def _check_padding(name: str, value: Any, feature: Feature) -> None:
-    """Raises ValueError if values of a list can't be padded with a value."""
+    """Raises ValueError if a padding value does not fit the dtype of a list."""
     if value is None:
         return
     dtype = tf.as_dtype(feature.dtype or {"text": "string", "integer": "int64"}.get(feature.kind, "float32"))
@@ -84,19 +87,20 @@ def _check_padding(name: str, value: Any, feature: Feature) -> None:
 
 
 def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feature) -> None:
-    """Raises ValueError unless there is one length for each unknown dimension."""
+    """Raises ValueError if the number of lengths differs from the number of unknown dimensions."""
     if isinstance(length, tuple) and len(length) != feature.shape.count(None):
         found = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
         raise ValueError(f"max_length={length!r}: {found}; expected one length for each")
 
 
 def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:
-    """Lists in a dense tensor: [batch, None, ...] -> [batch, length, ...].
+    """Pads lists to a dense tensor: [batch, None, ...] to [batch, length, ...].
 
     Args:
         values: The lists of a batch.
-        max_length: The length, to which longer lists are cut; None: that of the longest one, and at least 1, which layers that pool want.
-        padding_value: The value that pads the lists; None: 0, or an empty text.
+        max_length: The length; longer lists are truncated. None: the longest length, and at least 1, which pooling
+            layers need.
+        padding_value: The padding value. Default: None, 0 or an empty string.
     """
     max_length = one_length(max_length)
     inner = values.shape[2:]
@@ -106,23 +110,23 @@ def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_va
 
 
 def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Tensor:
-    """Whether each of the padded values of `pad` is of its list: bool [batch, length]."""
+    """Returns whether each value of the padded lists of `pad` is not padding, bool [batch, length]."""
     max_length = one_length(max_length)
     found = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
     return tf.ensure_shape(found, (values.shape[0], max_length))
 
 
 def one_length(max_length: int | tuple[int, ...] | None) -> int | None:
-    """The length of lists with one unknown dimension."""
+    """Returns the length of lists with one unknown dimension."""
     return max_length[0] if isinstance(max_length, tuple) else max_length
 
 
 def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feature: Feature) -> tf.Tensor:
-    """The sides to which the tensors of a batch are padded, int64 [dimensions].
+    """Returns the sides to which the tensors of a batch are padded, int64 [dimensions].
 
     Args:
         shapes: The shapes of the tensors, int64 [batch, dimensions].
-        max_length: One length for all unknown sides, or one for each; None: those of the largest tensor.
+        max_length: One length for all unknown sides, or one for each; None: the largest sides in the batch.
         feature: The feature.
     """
     static = static_grid(max_length, feature)
@@ -131,7 +135,7 @@ def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feat
 
 
 def static_grid(max_length: int | tuple[int, ...] | None, feature: Feature) -> tuple[int | None, ...]:
-    """The sides of padded tensors as far as they are known."""
+    """Returns the sides of padded tensors; None for sides that differ between batches."""
     lengths = iter(max_length if isinstance(max_length, tuple) else [max_length] * len(feature.shape))
     return tuple(next(lengths) if side is None else side for side in feature.shape)
 

@@ -1,4 +1,4 @@
-"""Encoded images of any size -> pixels, as the reader shows them: for preprocessing functions, and for serving."""
+"""Decodes encoded images of any size exactly like the reader, for preprocessing functions and serving."""
 
 import tensorflow as tf
 
@@ -10,21 +10,23 @@ _MAX_BATCH = 1 << 20
 
 
 def decode_images(images: tf.Tensor, image_size: int | tuple[int, int], fit: str = "crop", channels: int = 3, antialias: bool = False) -> tf.Tensor:
-    """Decodes images, and crops or resizes them, by the operations of `batches(image_size=..., fit=...)` without augmentation.
+    """Decodes images, and crops or resizes them like `batches(image_size=..., fit=...)` without augmentation.
 
     Args:
-        images: string [batch], the bytes of JPEGs, PNGs or what else `tf.io.decode_image` takes; of any sizes.
-        image_size: (height, width) of what is returned, or one integer for both.
-        fit: What is seen of an image, as in `ReadConfig`: "crop", "stretch" or "pad".
-        channels: The number of channels: 1, 3 or 4, as in `ReadConfig`.
-        antialias: Whether to average all pixels when images are made smaller, as in `ReadConfig`.
+        images: The encoded images of any sizes, string [batch]: JPEG, PNG or another format that `tf.io.decode_image`
+            supports.
+        image_size: The (height, width) of the results in pixels, or one integer for both.
+        fit: How images are fitted to `image_size`, as in `ReadConfig`: "crop", "stretch", "pad" or "unscaled". Default:
+            "crop".
+        channels: The number of channels: 1, 3 or 4, as in `ReadConfig`. Default: 3.
+        antialias: Whether downscaling averages over all pixels, as in `ReadConfig`. Default: False.
 
     Returns:
         uint8 [batch, height, width, channels].
 
     Raises:
         ValueError: An option has a wrong value.
-        tf.errors.InvalidArgumentError: An image is damaged. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: An image is corrupt. Raised when the tensor is computed.
     """
     config = ReadConfig(_MAX_BATCH, image_size=image_size, fit=fit, channels=channels, antialias=antialias)
     decoder = ExampleDecoder(

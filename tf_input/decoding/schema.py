@@ -1,6 +1,6 @@
-"""The schema as the reader needs it: serialized examples -> tensors, and which features are decoded further.
+"""Parses serialized examples to tensors, from the schema of the dataset.
 
-The writer's `beam_pipelines.tfrecord.example_encoder` derives from the same schema.
+The writer's `beam_pipelines.tfrecord.example_encoder` uses the same schema.
 """
 
 import math
@@ -10,26 +10,26 @@ import tensorflow as tf
 
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, stored_features
 
-# How a feature is stored in a tf.train.Example -> its dtype as a tensor.
+# Storage in a tf.train.Example -> dtype of the tensor.
 _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
 SIDES = ("height", "width")
 IMAGE_KINDS = ("image", "pixels")
-STORED_KINDS = (*IMAGE_KINDS, "mask")  # of features that are decoded here, and have a size
+STORED_KINDS = (*IMAGE_KINDS, "mask")  # kinds with a size, which this package decodes
 _SEEN_KINDS = (*STORED_KINDS, "bbox")
 NUM_MAP_DIMENSIONS = 3
 
 
 def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature | tf.io.RaggedFeature]:
-    """What `tf.io.parse_example` needs to know of a data set.
+    """Returns the feature specs of a dataset for `tf.io.parse_example`.
 
     Args:
         schema: The features, as in `Manifest.schema`.
 
     Returns:
-        By name, as `stored_features` has it: dtype string for images, pixels, tensors and masks (one string each) and texts (UTF-8), int64
-        for class labels and integers, float32 for floats and boxes. Of a feature whose examples differ in how many values they have, the
-        values are flat: `parse_examples` folds them.
+        Specs by name, as in `stored_features`. The dtype is string for images, pixels, tensors and masks (one string
+        each) and for texts (UTF-8), int64 for class labels and integers, and float32 for floats and boxes.
+        Variable-length features are flat; `parse_examples` restores their shape.
     """
     return {feature.name: _spec(feature) for feature in stored_features(schema)}
 
@@ -41,26 +41,26 @@ def _spec(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
     return tf.io.FixedLenFeature(feature.stored_shape, dtype)
 
 
-@tf.autograph.experimental.do_not_convert  # nor what it calls: there is nothing of Python's to be converted
+@tf.autograph.experimental.do_not_convert  # there is no Python control flow to convert
 def parse_examples(
     serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str] | None = None
 ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-    """Parses a batch of records; a batch at once costs a fraction of one at a time.
+    """Parses a batch of records. This is much faster than parsing single records.
 
     Args:
-        serialized: string [batch], each a `tf.train.Example`.
+        serialized: The records, string [batch].
         schema: The features, as in `Manifest.schema`.
-        names: Those that are wanted; the others are skipped unread. None: all.
+        names: The names of the wanted features; other features are skipped. None: all.
 
     Returns:
-        By name, of the dtype that `feature_spec` says: a tensor [batch, *shape], or a ragged one [batch, None, *shape[1:]] where
-        examples differ in how many values they have; a record that lacks such a feature has none. Pixels and tensors are strings still;
-        where a tensor's shape is stored beside it, that is `NAME/shape`, int64 [batch, dimensions].
+        Tensors by name, with the dtypes of `feature_spec`: [batch, *shape], or ragged [batch, None, *shape[1:]] for
+            variable-length features, which are empty if a record lacks them. Pixels and tensors are still strings. If
+            the shape of a tensor is stored too, it is `NAME/shape`, int64 [batch, dimensions].
 
     Raises:
-        ValueError: The schema has no such feature.
-        tf.errors.InvalidArgumentError: A record is no example, or lacks a feature, or has a wrong number of values. Raised when
-            the tensors are computed.
+        ValueError: The schema does not contain a feature.
+        tf.errors.InvalidArgumentError: A record is not an example, lacks a feature, or has a wrong number of values.
+            Raised when the tensors are computed.
     """
     features = {feature.name: feature for feature in schema}
     wanted = list(features) if names is None else names
@@ -76,7 +76,7 @@ def _name(stored: Feature) -> str:
 
 
 def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
-    """[batch, None] -> [batch, None, *shape[1:]]."""
+    """Reshapes [batch, None] to [batch, None, *shape[1:]]."""
     inner = feature.shape[1:]
     if not (feature.is_ragged and inner):
         return value
@@ -89,23 +89,23 @@ def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | t
 
 
 def sides_of(image: str) -> tuple[str, str]:
-    """The features that state the height and the width of an image."""
+    """Returns the names of the features with the height and width of an image."""
     return SIDES if image == IMAGE else (f"{image}/{SIDES[0]}", f"{image}/{SIDES[1]}")
 
 
 def is_other_image(feature: Feature) -> bool:
-    """Whether a feature is an image beside `image`, which has sizes and views of its own."""
+    """Returns whether a feature is an image other than `image`, with its own sizes and crops."""
     return feature.name != IMAGE and feature.kind in IMAGE_KINDS
 
 
 def key_parser(
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]], features: Mapping[str, Feature]
 ) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """A function from records, string [batch], to their keys, string [batch]; None where they have none.
+    """Returns a function from records, string [batch], to their keys, string [batch]; None if records have no keys.
 
     Args:
-        parse: From records and names to the features of these names.
-        features: The features that a record has, by name.
+        parse: A function from records and names to the features with these names.
+        features: The features of a record, by name.
     """
     feature = features.get(KEY)
     if feature is None or feature.shape or feature.kind not in ("text", "integer"):
@@ -115,10 +115,10 @@ def key_parser(
 
 
 def is_seen(feature: Feature) -> bool:
-    """Whether a feature's values depend on what is seen of the image."""
+    """Returns whether a feature's values depend on the visible part of the image."""
     return feature.kind in _SEEN_KINDS or is_map(feature)
 
 
 def is_map(feature: Feature) -> bool:
-    """Whether a feature is numbers that lie over the image; or `image` itself, as a tensor or transformed."""
+    """Returns whether a feature is a dense target, or `image` itself as a tensor or transformed image."""
     return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_MAP_DIMENSIONS

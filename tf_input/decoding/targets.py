@@ -1,4 +1,4 @@
-"""What features are for a model, and become for it: its inputs, multi-hot vectors, padded objects."""
+"""Inputs and targets of a model: default inputs, multi-hot labels and padded objects."""
 
 import dataclasses
 from typing import Collection, Mapping
@@ -15,15 +15,15 @@ NO_LABEL = -1
 
 
 def object_features(features: Mapping[str, object]) -> dict[str, str]:
-    """The names of the features that objects have: without what stands before the "/" -> with it."""
+    """Returns the features of objects: a dictionary from the name without `objects/` to the full name."""
     return {name.removeprefix(f"{OBJECTS}/"): name for name in features if name.startswith(f"{OBJECTS}/")}
 
 
 def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_names: Collection[str]) -> ReadConfig:
-    """With the names of what a model is fed with, where nobody says them and there is no image: see `ReadConfig.inputs`.
+    """Returns `config` with default `inputs` if there is no image; see `ReadConfig.inputs`.
 
     Raises:
-        ValueError: Nothing is left.
+        ValueError: There is no feature for the inputs.
     """
     if config.inputs is not None or IMAGE in features:
         return config
@@ -34,7 +34,7 @@ def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_name
 
 
 def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
-    """Any number of labels an example -> 1 in the columns of its labels, else 0.
+    """Converts variable-length label lists to multi-hot vectors.
 
     Args:
         labels: int64 [batch, None], each below `num_classes`.
@@ -56,21 +56,23 @@ def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:
 def pad_objects(
     columns: Mapping[str, tf.RaggedTensor], views: Views | None, max_objects: int | None = None
 ) -> dict[str, tf.Tensor]:
-    """The objects in the views, in dense tensors.
+    """Returns the visible objects in dense tensors. Boxes are clipped to the visible part of the image.
 
-    An object is taken out where its centre is not in the view; boxes are clipped to the view.
+    Objects whose center is not visible are dropped.
 
     Args:
-        columns: What is known of objects, by name: [batch, None, ...], the same number in all; `bbox` is one.
-        views: The views of the images; None: all of each is seen.
-        max_objects: Room for as many; the first ones are kept where there are more. None: for those of the image that has most.
+        columns: The features of objects by name, [batch, None, ...], with equal numbers of objects. `bbox` is required.
+        views: The crops of the images; None: images are shown whole.
+        max_objects: The number of objects per image; further objects are dropped. None: the largest number in the
+            batch.
 
     Returns:
-        By the same names, tensors of [batch, max_objects, ...]; where an image has fewer objects they are filled up with 0, a label
-        with -1. Beside them `valid`, bool [batch, max_objects]: which are objects.
+        Tensors [batch, max_objects, ...] by the same names, padded with 0, and labels with -1. In addition `valid`,
+        bool [batch, max_objects], which is False at padding.
 
     Raises:
-        tf.errors.InvalidArgumentError: Columns differ in how many objects an image has. Raised when the tensors are computed.
+        tf.errors.InvalidArgumentError: Features of an image have different numbers of objects. Raised when the tensors
+            are computed.
     """
     boxes = columns[BBOX]
     checks = [
@@ -79,13 +81,14 @@ def pad_objects(
         if name != BBOX
     ]
     with tf.control_dependencies(checks):
-        # One partition for all.
+        # All columns share one row partition.
         columns = {name: boxes.with_values(tf.identity(column.values)) for name, column in columns.items()}
     if views is not None:
         moved, seen = move_boxes(boxes, views)
-        # As `tf.ragged.boolean_mask`, which finds out anew for each column what is kept, in a hundred ops.
+        # Like `tf.ragged.boolean_mask`, which would compute the kept rows again for each column, with a hundred ops.
         kept = tf.where(seen.values)[:, 0]
-        num_kept = tf.cumsum(tf.pad(tf.cast(seen.values, boxes.row_splits.dtype), [[1, 0]]))  # of all objects before each
+        # number of kept objects before each object
+        num_kept = tf.cumsum(tf.pad(tf.cast(seen.values, boxes.row_splits.dtype), [[1, 0]]))
         splits = tf.gather(num_kept, boxes.row_splits)
         columns = {
             name: tf.RaggedTensor.from_row_splits(tf.gather(column.values, kept), splits, validate=False)

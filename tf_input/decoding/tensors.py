@@ -1,4 +1,4 @@
-"""Tensors as they are stored, numbers in little-endian bytes -> tensors; and how those that lie over an image are seen with it."""
+"""Decodes tensors from little-endian bytes, and crops those that lie over an image like their image."""
 
 import math
 from typing import Any, Mapping
@@ -8,21 +8,21 @@ import tensorflow as tf
 from tf_input.dataset_format import Feature
 from tf_input.decoding.views import Views, view_pixels
 
-_FIELDS = ("sizes", "boxes", "mirrored", "extents")  # of Views, with a value for each image
+_FIELDS = ("sizes", "boxes", "mirrored", "extents")  # fields of Views with one value per image
 
 
 def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
-    """Tensors of one shape, or of shapes that differ in their first dimension alone; a whole batch at once.
+    """Decodes a batch of tensors whose shapes are equal, or differ only in the first dimension.
 
     Args:
-        stored: The tensors as they are stored, string [batch].
-        feature: The feature of kind `tensor`; of its sides only the first may be unknown.
+        stored: The stored tensors, string [batch].
+        feature: The feature of kind `tensor`. Only its first side may be unknown.
 
     Returns:
-        The tensors of the feature's dtype: [batch, *shape], or a ragged tensor [batch, None, *shape[1:]].
+        The tensors with the feature's dtype: [batch, *shape], or a ragged tensor [batch, None, *shape[1:]].
 
     Raises:
-        tf.errors.InvalidArgumentError: One has another number of bytes. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: A tensor has a wrong number of bytes. Raised when the tensor is computed.
     """
     dtype, is_ragged = tf.as_dtype(feature.dtype), None in feature.shape
     inner = feature.shape[is_ragged:]
@@ -39,7 +39,7 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
 
 
 def decode_tensor(stored: tf.Tensor, shape: tf.Tensor, feature: Feature) -> tf.Tensor:
-    """One tensor, string [], of the sides that are stated, int64 [dimensions], as `stored_shapes` has them."""
+    """Decodes one tensor, string [], with the shape int64 [dimensions], as returned by `stored_shapes`."""
     with tf.control_dependencies(
         [tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name}: expected the shape {feature.shape}")]
     ):
@@ -53,7 +53,7 @@ def _fits(shape: tf.Tensor, feature: Feature) -> tf.Tensor:
 
 
 def stored_shapes(parsed: Mapping[str, Any], feature: Feature) -> tf.Tensor:
-    """The shapes of tensors, int64 [batch, dimensions], of features as `schema.parse_examples` gives them."""
+    """Returns the shapes of tensors, int64 [batch, dimensions], from the output of `schema.parse_examples`."""
     if (shapes := parsed.get(f"{feature.name}/shape")) is not None:
         return shapes
     lengths = tf.cast(tf.strings.length(parsed[feature.name]), tf.int64)
@@ -63,14 +63,14 @@ def stored_shapes(parsed: Mapping[str, Any], feature: Feature) -> tf.Tensor:
 
 
 def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: tf.Tensor, padding_value: Any = None) -> tf.Tensor:
-    """Tensors that differ in several sides, padded to common sides and cut to them.
+    """Pads or truncates tensors that differ in several sides to common sides.
 
     Args:
-        stored: The tensors as they are stored, string [batch].
+        stored: The stored tensors, string [batch].
         shapes: The shapes of the tensors, int64 [batch, dimensions].
         feature: The feature of kind `tensor`.
-        sizes: The sides, int64 [dimensions].
-        padding_value: The value that pads them; None: 0.
+        sizes: The common sides, int64 [dimensions].
+        padding_value: The padding value; None: 0.
 
     Returns:
         The tensors, [batch, *sizes].
@@ -89,7 +89,7 @@ def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: t
 
 
 def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Tensor:
-    """Whether each value of padded tensors is their own: bool [batch, *sizes]."""
+    """Returns whether each value of padded tensors is not padding, bool [batch, *sizes]."""
     is_own: Any = True
     for axis in range(num_dimensions):
         places = tf.reshape(tf.range(sizes[axis]), [-1 if one == axis else 1 for one in range(num_dimensions)])
@@ -98,19 +98,20 @@ def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Te
 
 
 def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: Views) -> tf.Tensor:
-    """What is seen of tensors [height, width, channels] that differ in size: of images, or of maps over them.
+    """Returns the visible parts of tensors [height, width, channels] of varying size: images or dense targets.
 
     Args:
-        stored: The tensors as they are stored, string [batch].
-        shapes: The shapes of the tensors, int64 [batch, 3], as `stored_shapes` gives them.
+        stored: The stored tensors, string [batch].
+        shapes: The shapes of the tensors, int64 [batch, 3], as returned by `stored_shapes`.
         feature: The feature of kind `tensor`, with a known number of channels.
-        views: The views of the images.
+        views: The crops of the images.
 
     Returns:
-        The views of the tensors, of the feature's dtype, [batch, *views.image_size, channels].
+        The visible parts, with the feature's dtype, [batch, *views.image_size, channels].
 
     Raises:
-        tf.errors.InvalidArgumentError: One has another number of bytes, or of channels. Raised when the tensor is computed.
+        tf.errors.InvalidArgumentError: A tensor has a wrong number of bytes or channels. Raised when the tensor is
+            computed.
     """
     given = {name: value for name in _FIELDS if (value := getattr(views, name)) is not None}
 
@@ -124,7 +125,7 @@ def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: 
 
 
 def of_dtype(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Numbers between those of a tensor in that tensor's own dtype: rounded, where it has no fractions."""
+    """Converts interpolated numbers to a dtype. For integer and bool dtypes, they are rounded."""
     if dtype.is_floating:
         return tf.cast(values, dtype)
     return tf.cast(tf.round(values), dtype) if dtype.is_bool else tf.saturate_cast(tf.round(values), dtype)

@@ -1,4 +1,4 @@
-"""The part of each image that a model gets to see, and how masks, maps and boxes follow it."""
+"""Crops of images, and the crops of masks, dense targets and boxes that follow them."""
 
 from typing import NamedTuple
 
@@ -8,21 +8,22 @@ from tf_input.decoding import augment
 from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes, frame_image
 from tf_input.read_config import Augmentation
 
-FRAMED = ("pad", "unscaled")  # ways to fit an image, in which it may not fill its frame
+FRAMED = ("pad", "unscaled")  # values of `fit` for which an image may not fill its canvas
 
 
 class Views(NamedTuple):
-    """What is seen of each image of a batch.
+    """The visible part of each image in a batch, and its place on a canvas.
 
     Attributes:
-        sizes: int32 [batch, 2], heights and widths of the stored images.
-        boxes: int32 [batch, 4], what is seen of each: (top, left, height, width) in its pixels.
-        mirrored: bool [batch], which are turned left to right; None: none.
-        extents: int32 [batch, 2], the (height, width) that each box is resized to, in the middle of a black frame; None: boxes
-            fill the frame.
-        image_size: (height, width) of the frame.
-        ratios: int32 [batch], by which a JPEG may be decoded at a smaller size; boxes are of multiples of it. None: by none.
-        antialias: Whether all pixels of a box are averaged when it is resized.
+        sizes: The heights and widths of the stored images, int32 [batch, 2].
+        boxes: The visible part of each image, (top, left, height, width) in its pixels, int32 [batch, 4].
+        mirrored: Whether each image is flipped left to right, bool [batch]; None: no image.
+        extents: The (height, width) to which each box is resized, centered on a black canvas, int32 [batch, 2]; None:
+            boxes fill the canvas.
+        image_size: The (height, width) of the canvas.
+        ratios: The factor by which each JPEG may be downscaled during decoding, int32 [batch]. Boxes are multiples of
+            it. None: no downscaling.
+        antialias: Whether resizing averages over all pixels of a box.
     """
 
     sizes: tf.Tensor
@@ -34,17 +35,23 @@ class Views(NamedTuple):
     antialias: bool = False
 
     def frames(self) -> tf.Tensor:
-        """float32 [batch, 4]: (ymin, xmin, ymax, xmax) of the frame where a stored image has 0..1; beyond that it is black."""
+        """Returns the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4].
+
+        The image is 0..1; everything outside is black.
+        """
         sizes = tf.cast(self.sizes, tf.float32)
         starts, sides = tf.split(tf.cast(self.boxes, tf.float32), 2, axis=1)  # [batch, 2] each
         if self.extents is not None:
-            scale = sides / tf.cast(self.extents, tf.float32)  # stored pixels to a pixel of the frame
+            scale = sides / tf.cast(self.extents, tf.float32)  # stored pixels per canvas pixel
             starts -= scale * tf.cast((tf.constant(self.image_size) - self.extents) // 2, tf.float32)
             sides = scale * tf.constant(self.image_size, tf.float32)
         return tf.concat([starts, starts + sides], axis=1) / tf.tile(sizes, [1, 2])
 
     def same_parts(self, sizes: tf.Tensor) -> tf.Tensor:
-        """int32 [batch, 4]: boxes of the same parts of other images, int32 [batch, 2]; where these have one size, the same boxes."""
+        """Returns boxes of the same parts in other images of sizes int32 [batch, 2], as int32 [batch, 4].
+
+        For images of equal size, the boxes are equal.
+        """
         own, others = (tf.cast(one, tf.int64) for one in (self.sizes, sizes))
         corners, extents = tf.split(tf.cast(self.boxes, tf.int64), 2, axis=1)
         starts, ends = ((2 * edges * others + own) // (2 * own) for edges in (corners, corners + extents))  # rounded
@@ -62,18 +69,19 @@ def make_views(
     rows: augment.Rows | None = None,
     leader: Views | None = None,
 ) -> Views:
-    """Makes the views of images: what a model gets to see of them.
+    """Computes the visible part of each image.
 
     Args:
-        sizes: The heights and widths of the images, int32 [batch, 2].
-        image_size: The (height, width) that views are resized to.
-        fit: The way in which an image fits its frame, as `ReadConfig.fit` has it; where the augmentation crops, it decides.
-        augmentation: The options that say how images vary; None: they don't.
-        seed: The seed, int64 [2], with an augmentation; the same seed, the same views.
-        scales: Whether JPEGs much larger than `image_size` are decoded at a smaller size. The edges of their boxes move a
-            little then, by less than a pixel of the view, so that a pixel of the smaller image is either in a box or not.
-        rows: The rows of the batch that these images are; None: the first ones.
-        leader: The view of other images of the same examples, whose random crop and turn these share; None: of none.
+        sizes: The heights and widths of the images in pixels, int32 [batch, 2].
+        image_size: The (height, width) to which the parts are resized.
+        fit: How images are fitted, as in `ReadConfig.fit`. Random crops override it.
+        augmentation: The augmentation options; None: no augmentation.
+        seed: The seed, int64 [2], for an augmentation. Equal seeds give equal results.
+        scales: Whether JPEGs much larger than `image_size` are downscaled during decoding. Their boxes then move by
+            less than an output pixel, so that their edges are between pixels of the smaller image.
+        rows: The indices of these images in the global batch; None: the first ones.
+        leader: The crops of other images of the same examples, whose random crops and flips these images share; None:
+            independent crops.
     """
     boxes, mirrored = None, None
     if augmentation is not None and leader is not None:
@@ -92,9 +100,9 @@ def make_views(
 
 
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
-    """int32 [batch]: the largest of `RATIOS` by which a box may become smaller, and is still as large as its extent.
+    """Returns the largest of `RATIOS` for which a downscaled box is still as large as its extent, int32 [batch].
 
-    1 for small images, so that they look the same whether it is known beforehand that all are small or not.
+    It is 1 for small images, so that the result does not depend on whether all images are known to be small.
     """
     most = tf.reduce_min(boxes[:, 2:] // extents, axis=1, keepdims=True)  # [batch, 1]
     most = tf.where(tf.reduce_max(sizes, axis=1, keepdims=True) <= MAX_SMALL_SIDE, 1, most)
@@ -102,7 +110,7 @@ def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor
 
 
 def _snap(boxes: tf.Tensor, sizes: tf.Tensor, ratios: tf.Tensor) -> tf.Tensor:
-    """Boxes near these, of multiples of a ratio; without the last pixels of an image that make no whole one."""
+    """Rounds boxes to multiples of a ratio. Incomplete blocks at the edges of an image are cut off."""
     ratios = ratios[:, tf.newaxis]
     corners, extents = tf.split((boxes + ratios // 2) // ratios, 2, axis=1)  # rounded
     extents = tf.minimum(extents, sizes // ratios)
@@ -111,28 +119,28 @@ def _snap(boxes: tf.Tensor, sizes: tf.Tensor, ratios: tf.Tensor) -> tf.Tensor:
 
 
 def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """The largest (height, width) with an image's proportions that lies within `image_size`: int32 [batch, 2]."""
+    """Returns the largest (height, width) within `image_size` with the image's aspect ratio, int32 [batch, 2]."""
     target, sides = tf.constant(image_size, tf.float32), tf.cast(sizes, tf.float32)
     scale = tf.reduce_min(target / sides, axis=1, keepdims=True)  # [batch, 1]
     return tf.clip_by_value(tf.cast(tf.round(sides * scale), tf.int32), 1, tf.constant(image_size))
 
 
 def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """The row that each value belongs to, int32 [num_values]: `value_rowids` in a fifth of its ops, as each takes a while to begin."""
+    """Returns the row of each value, int32 [num_values], like `value_rowids` but with a fifth of the ops."""
     splits = values.row_splits
     ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
     return tf.squeeze(ends, 0) - 1
 
 
 def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Boxes of the stored images, as they lie in the views.
+    """Converts boxes of the stored images to boxes of their visible parts.
 
     Args:
         boxes: float32 [batch, None, 4], (ymin, xmin, ymax, xmax) in 0..1 of the stored image.
-        views: The views of the images.
+        views: The crops of the images.
 
     Returns:
-        The boxes in 0..1 of the view, clipped to it; and bool [batch, None], whether a box's centre is in the view.
+        The boxes in 0..1 of the visible part, clipped to it; and whether a box's center is visible, bool [batch, None].
     """
     images = value_rows(boxes)
     frames = tf.gather(views.frames(), images)  # [num_boxes, 4]
@@ -148,11 +156,11 @@ def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, t
 
 
 def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
-    """The views of images that are pixels already, or of maps that lie over their images; a whole batch at once.
+    """Returns the visible parts of decoded images, or of dense targets, for a whole batch at once.
 
     Args:
-        pixels: [batch, rows, columns, channels]; of whole images, whatever their resolution.
-        views: The views of the images.
+        pixels: Whole images in any resolution, [batch, rows, columns, channels].
+        views: The crops of the images.
 
     Returns:
         float32 [batch, *views.image_size, channels].
@@ -161,7 +169,7 @@ def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def _average_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
-    """`view_pixels` with antialiasing, image by image."""
+    """Does the same as `view_pixels` with antialiasing, image by image."""
     sizes = tf.tile(tf.shape(pixels)[tf.newaxis, 1:3], [tf.shape(pixels)[0], 1])
     given = {"pixels": pixels, "box": views.same_parts(sizes), "extent": views.extents, "is_mirrored": views.mirrored}
 
@@ -175,14 +183,14 @@ def _average_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
-    """The views of masks that are pixels already, to the nearest values, as `decode.decode_mask_boxes` has them of encoded ones.
+    """Returns the visible parts of decoded masks by nearest-neighbor sampling, like `decode.decode_mask_boxes`.
 
     Args:
-        masks: [batch, height, width, 1], of the size of their images.
-        views: The views of the images.
+        masks: Masks of the size of their images, [batch, height, width, 1].
+        views: The crops of the images.
 
     Returns:
-        [batch, *views.image_size, 1], of the same dtype.
+        [batch, *views.image_size, 1], with the same dtype.
     """
     for axis in range(2):
         start, side = views.boxes[:, axis, tf.newaxis], views.boxes[:, 2 + axis, tf.newaxis]  # [batch, 1]
@@ -194,15 +202,17 @@ def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def frame_masks(views: Views) -> tf.Tensor:
-    """Whether each pixel of the frames shows the image: bool [batch, *views.image_size, 1]."""
+    """Returns whether each canvas pixel shows the image, bool [batch, *views.image_size, 1]."""
     placed = (_samples(views, axis) for axis in range(2))
     rows, columns = ((samples >= 0) & (samples < extent) for samples, extent in placed)
     return (rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis]
 
 
 def _samples(views: Views, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where the rows or columns of the frame lie, counted from the image's first, int32 [batch, num_samples], and how many the image has
-    there, int32 [batch, 1]."""
+    """Returns the positions of canvas rows or columns relative to the image, and the image's extent.
+
+    Both are int32, [batch, num_samples] and [batch, 1]. Position 0 is the first row or column of the image.
+    """
     num_samples = views.image_size[axis]
     extent = tf.fill([tf.shape(views.boxes)[0], 1], num_samples) if views.extents is None else views.extents[:, axis, tf.newaxis]
     samples = tf.range(num_samples) - (num_samples - extent) // 2
@@ -212,21 +222,24 @@ def _samples(views: Views, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:
-    """Cuts the views of images out of their maps, at the maps' own resolution: float32 [batch, rows, columns, channels]."""
+    """Crops dense targets like their images, in their own resolution: float32 [batch, rows, columns, channels]."""
     return _frame_pixels(maps, views, tuple(maps.shape[1:3]))
 
 
 def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int]) -> tf.Tensor:
-    """Samples as `tf.image.resize` does, where 0..1 is from edge to edge; for the op it is from the centre of the first pixel to
-    that of the last. A border of one pixel has the outermost half pixels."""
+    """Samples pixels with the coordinates of `tf.image.resize`, in which 0..1 goes from edge to edge.
+
+    The op `crop_and_resize` counts from the center of the first pixel to that of the last. A border of one pixel
+    provides the outermost half pixels.
+    """
     stored = tf.cast(tf.shape(pixels)[1:3], tf.float32)
     starts, ends = tf.split(views.frames(), 2, axis=1)
     halves = (ends - starts) / (2 * tf.constant(size, tf.float32))  # half a sample
     positions = [(edge * stored + 0.5) / (stored + 1) for edge in (starts + halves, ends - halves)]
     ymin, xmin, ymax, xmax = tf.unstack(tf.concat(positions, axis=1), axis=1)
-    if views.mirrored is not None:  # the op samples from right to left where xmax comes first
+    if views.mirrored is not None:  # if xmax comes first, the op flips the image
         xmin, xmax = tf.where(views.mirrored, xmax, xmin), tf.where(views.mirrored, xmin, xmax)
-    bordered = tf.concat([pixels[:, :1], pixels, pixels[:, -1:]], axis=1)  # a fraction of what tf.pad takes
+    bordered = tf.concat([pixels[:, :1], pixels, pixels[:, -1:]], axis=1)  # much faster than tf.pad
     bordered = tf.concat([bordered[:, :, :1], bordered, bordered[:, :, -1:]], axis=2)
     boxes = tf.stack([ymin, xmin, ymax, xmax], axis=1)
     seen = tf.image.crop_and_resize(bordered, boxes, tf.range(tf.shape(boxes)[0]), size)
@@ -236,10 +249,11 @@ def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int]) -> tf.
     rows, columns = (_is_within(starts[:, axis], halves[:, axis], size[axis]) for axis in (0, 1))
     if views.mirrored is not None:
         columns = tf.where(views.mirrored[:, tf.newaxis], columns[:, ::-1], columns)
-    return tf.where((rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis], seen, 0)  # black, not the border
+    # black instead of the border pixels
+    return tf.where((rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis], seen, 0)
 
 
 def _is_within(starts: tf.Tensor, halves: tf.Tensor, num_samples: int) -> tf.Tensor:
-    """Whether each sample lies in the image: bool [batch, num_samples]."""
+    """Returns whether each sample is inside the image, bool [batch, num_samples]."""
     samples = starts[:, tf.newaxis] + halves[:, tf.newaxis] * (2 * tf.range(num_samples, dtype=tf.float32) + 1)
     return (samples >= 0) & (samples <= 1)

@@ -1,10 +1,10 @@
-"""Images of one size, decoded whole. Where they are small, what surrounds each decoding costs as much as it does."""
+"""Decodes whole images of one size. For small images, the overhead of each op costs as much as the decoding."""
 
 import tensorflow as tf
 
 from tf_input.decoding import decode
 
-_MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # ops
+_MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # number of ops
 
 
 def decode_whole_images(
@@ -19,20 +19,20 @@ def decode_whole_images(
 
     Args:
         encoded: The image files, string [batch].
-        image_size: The (height, width) of the images.
-        batch_size: The largest number of images, which there mostly are: so many small images are decoded by one op each instead of in a
-            loop. None: any number.
-        channels: The number of channels: 1, 3 or 4.
-        dtype: The dtype of the pixels: uint8 or uint16.
-        are_grey: Whether it is known that all of them are: small ones are then decoded without a look at the format of each, which costs as
-            much as the decoding.
+        image_size: The (height, width) of the images in pixels.
+        batch_size: The usual and largest number of images. Small images are then decoded by one op each instead of in a
+            loop. Default: None, any number.
+        channels: The number of channels: 1, 3 or 4. Default: 3.
+        dtype: The dtype of the pixels: uint8 or uint16. Default: uint8.
+        are_grey: Whether all images are known to be grayscale. Small images are then decoded without checking their
+            formats, which costs as much as the decoding. Default: False.
 
     Returns:
-        The pixels of that dtype, [batch, height, width, channels].
+        The pixels, [batch, height, width, channels], with the dtype `dtype`.
 
     Raises:
-        tf.errors.InvalidArgumentError: One has another size, or is damaged, or they are too many. Raised when the tensor is
-            computed.
+        tf.errors.InvalidArgumentError: An image is corrupt or has another size, or there are too many images. Raised
+            when the tensor is computed.
     """
     if are_grey and channels == 1 and is_small(image_size):
         return decode_whole_images(encoded, image_size, batch_size, dtype=dtype)[..., :1]
@@ -48,8 +48,8 @@ def decode_whole_images(
     if width == 1:
         return tf.map_fn(decode_one, encoded, fn_output_signature=tf.TensorSpec(shape, dtype))
     num_images = tf.shape(encoded)[0]
-    black = tf.io.encode_png(tf.zeros(shape, dtype))  # what a last batch lacks
-    filled = tf.concat([encoded, tf.fill([batch_size - num_images], black)], axis=0)  # an error if they are too many
+    black = tf.io.encode_png(tf.zeros(shape, dtype))  # pads an incomplete last batch
+    filled = tf.concat([encoded, tf.fill([batch_size - num_images], black)], axis=0)  # fails if there are too many
     rows = tf.reshape(filled, (batch_size // width, width))
     if width == batch_size:
         images = decode_row(rows[0])
@@ -60,11 +60,11 @@ def decode_whole_images(
 
 
 def is_small(image_size: tuple[int, int]) -> bool:
-    """Whether images are so small that it is cheaper to decode them whole and at once than to look at a part of each."""
+    """Returns whether images are so small that decoding them whole is faster than cropping them while decoding."""
     return max(image_size) <= decode.MAX_SMALL_SIDE
 
 
 def _unrolled_width(batch_size: int) -> int:
-    """Images that have an op each, in a loop over the rest: the most that divide a batch; 1 where hardly any do."""
+    """Returns the number of unrolled ops: the largest divisor of the batch size below a limit; 1 if it is too small."""
     width = next(width for width in range(min(batch_size, _MAX_UNROLLED), 0, -1) if batch_size % width == 0)
     return width if width >= min(batch_size, _MIN_UNROLLED) else 1

@@ -240,7 +240,7 @@ def _write(
 
 
 def _batched(network: Callable[[Any], Any], specs: Any, max_batch_size: int) -> Callable[[Any], Any]:
-    """Processes the inputs of several calls together, after decoding, so that a corrupt image fails only its own call."""
+    """Processes the inputs of several calls together, after decoding. A corrupt image fails only its own call."""
     batch = tf.nondifferentiable_batch_function(_BATCH_THREADS, max_batch_size, _WAIT_MICROSECONDS)
     joined = batch(lambda *tensors: network(tf.nest.pack_sequence_as(specs, tensors)))
     return lambda x: joined(*tf.nest.flatten(x))
