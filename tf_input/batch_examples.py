@@ -1,4 +1,4 @@
-"""The examples that a batch is made of, found without a log of it: `PreparedDataset.which`, `Mixture.which`."""
+"""Finds the examples of a past batch without a log, for `PreparedDataset.which` and `Mixture.which`."""
 
 import dataclasses
 from typing import Callable
@@ -15,10 +15,10 @@ from tf_input.storage.record_reader import RecordReader
 
 
 def config_of_any(config: ReadConfig) -> ReadConfig:
-    """How batches are read whose epoch and step are told; `hosts=None` are all of them.
+    """Returns the options for finding the examples of any batch. `hosts=None` means all hosts together.
 
     Raises:
-        ValueError: An option says what epoch and step do, or that others read.
+        ValueError: An option conflicts with `epoch` and `step`, or requires another reader.
     """
     for name in ("start_epoch", "start_step", "service", "keys"):
         if (value := getattr(config, name)) != (default := getattr(ReadConfig, name)):
@@ -27,7 +27,7 @@ def config_of_any(config: ReadConfig) -> ReadConfig:
 
 
 def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
-    """Raises ValueError where there is no such batch, or nobody knows it without a seed."""
+    """Raises ValueError if a batch does not exist, or is unknown because there is no seed."""
     for name, value in (("epoch", epoch), ("step", step)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
             raise ValueError(f"{name}={value!r}: expected 0 or more")
@@ -40,20 +40,20 @@ def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
 def find_examples(
     parse_keys: Callable[[tf.Tensor], tf.Tensor], reader: RecordReader, catalog: Catalog, numbers: np.ndarray
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Tells what is known of some examples.
+    """Returns the keys and catalog columns of some examples.
 
     Args:
         parse_keys: A function from records, string [n], to their keys.
         reader: The reader of all records of a split.
         catalog: The catalog of the split.
-        numbers: The numbers of the examples in the split, int64 [n].
+        numbers: The indices of the examples in the split, int64 [n].
 
     Returns:
-        Arrays of str, as objects, by name, of those whose records are sound: `key`, and what else the catalog tells; and bool [n],
-        which these are: of others with `on_error="skip"` there is nothing.
+        Object arrays of str by name, `key` and the catalog columns, for examples with intact records. And bool [n],
+        which examples these are. Others exist only with `on_error="skip"`.
 
     Raises:
-        OSError, ValueError: A record or a catalog can't be read, or is damaged.
+        OSError, ValueError: A record or a catalog can't be read, or is corrupt.
     """
     with reader.users:
         read = reader.read(numbers)

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""The number of CPU cores that this process may use."""
 
 import math
 import os
@@ -7,18 +7,18 @@ from typing import Iterator
 
 
 def num_cores() -> int:
-    """Cores that the scheduler and the quotas of control groups, as containers have them, leave to this process; at least 1."""
+    """Returns the number of cores that the scheduler and the cgroup quotas of containers allow, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([allowed, *quotas()])))
 
 
 def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
-    """The quotas that hold for this process, in cores: those of its control groups, and of the groups that these are in.
+    """Yields the quotas of this process's cgroups and of their parents, in cores.
 
     Version 2 is described in https://docs.kernel.org/admin-guide/cgroup-v2.html, version 1 in scheduler/sched-bwc.
 
     Args:
-        root: The root of the system's files.
+        root: The root of the file system. Default: "/".
     """
     mounted = root / "sys/fs/cgroup"
     try:
@@ -36,7 +36,7 @@ def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
 
 
 def _quota(folder: pathlib.Path) -> Iterator[float]:
-    """Yields the number of cores that one control group may use, if it has a limit."""
+    """Yields the number of cores that a cgroup may use, if it has a limit."""
     try:
         if (path := folder / "cpu.max").exists():
             quota, period = path.read_text().split()

@@ -1,4 +1,4 @@
-"""What lies in the folder of a data set, and what is known of its features from there, before a record is read."""
+"""The files of a dataset, and the facts about its features that are known without reading records."""
 
 import functools
 import json
@@ -21,13 +21,13 @@ from tf_input.transform.transforms import Transform
 
 
 class DatasetFiles:
-    """A data set's files: each is read when it is first asked for.
+    """The files of a dataset. Each file is read on first access.
 
     Attributes:
-        directory: The place of the files: a pathlib.Path, or a string if it is a URL.
+        directory: The directory of the dataset, a pathlib.Path; a string if it is a URL.
         manifest: The contents of `manifest.json`.
         source: The reader of the files.
-        fold: The (number of folds, number of the one that is the split `validation`); None: the splits are read as they are.
+        fold: The pair (number of folds, index of the validation fold); None: the splits are read as they are.
         store: The store, which opens the shards and their indexes.
     """
 
@@ -41,12 +41,12 @@ class DatasetFiles:
 
     @property
     def cache(self) -> pathlib.Path | None:
-        """The folder in which blocks of the files are kept, if they are."""
+        """The folder in which blocks of the files are cached; None without a cache."""
         return self.source.folder if isinstance(self.source, CachedFiles) else None
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What each example has, by name."""
+        """The features of each example, by name."""
         return self.manifest.features
 
     @functools.cached_property
@@ -75,30 +75,31 @@ class DatasetFiles:
 
     @functools.cached_property
     def transform(self) -> Transform:
-        """What `recordmill analyze` wrote, with its graph.
+        """The results of `recordmill analyze`, with its graph.
 
         Raises:
-            FileNotFoundError: It has not been run.
-            OSError: What it wrote can't be read.
-            ValueError: It is damaged, or of another version of the data set, or of one that is read otherwise.
+            FileNotFoundError: `recordmill analyze` has not been run.
+            OSError: The results can't be read.
+            ValueError: The results are corrupt, or belong to another version of the dataset, or the dataset is read
+                with a fold.
         """
         if self.fold is not None:
             raise ValueError(
                 f"transform=True: {self.directory} was analysed as a whole, and is read as fold {self.fold[1]} of {self.fold[0]}; expected no fold"
             )
-        # It may be made anew while the data set stays the same, and so is not read from what is kept of that.
+        # The transform may be replaced while the dataset stays the same, so it is not read through the cache.
         source = self.source.source if isinstance(self.source, CachedFiles) else self.source
         return Transform(self.directory, source, self.cache, self.manifest)
 
     def check_room(self, split: str, has_catalog: bool) -> None:
-        """That records of a split can be read one by one: it is on a disk of this machine, or will be, with what else is read.
+        """Checks that records of a split can be read one by one, from a local disk or from a cache with enough space.
 
         Args:
             split: The name of the split.
-            has_catalog: Whether its catalog is read too.
+            has_catalog: Whether the catalog of the split is read too.
 
         Raises:
-            ValueError: It can't be.
+            ValueError: The dataset is remote, and there is no cache or not enough space.
         """
         shards = self.manifest.splits[split]
         found = {shard.name: shard.num_bytes for shard in shards} | {shard.index: shard.index_bytes for shard in shards}
@@ -116,13 +117,13 @@ class DatasetFiles:
         )
 
     def catalog(self, split: str) -> Catalog:
-        """The catalog of the examples of a split."""
+        """Returns the catalog of a split."""
         if split not in self._catalogs:
             self._catalogs[split] = Catalog(self.directory, split, self.manifest.splits[split], self.features, self.store)
         return self._catalogs[split]
 
     def image_size(self, name: str = IMAGE) -> tuple[int, int] | None:
-        """The (height, width) of all images of a feature; None where they differ or are unknown, or there are none."""
+        """Returns the (height, width) that all images of a feature share; None if sizes differ or are unknown."""
         image = self.features.get(name)
         if image is None or image.kind == "pixels" or (is_map(image) and None not in image.shape):
             return image and image.shape[:2]
@@ -134,29 +135,29 @@ class DatasetFiles:
         return ranges[0]["min"], ranges[1]["min"]
 
     def largest_size(self, name: str = IMAGE) -> tuple[int, int] | None:
-        """The largest (height, width) among the images of a feature; None where it is unknown, or there are none."""
+        """Returns the largest height and width among the images of a feature; None if they are unknown."""
         largest = [(values or {}).get("max") for values in self.side_ranges(name).values()]
         return None if None in largest else tuple(largest)
 
     def side_ranges(self, name: str = IMAGE) -> dict[str, dict[str, Any] | None]:
-        """`height` and `width` -> the smallest and the largest of a feature's images, as `statistics.json` has them; None: unknown."""
+        """Returns the smallest and largest `height` and `width` of a feature's images; None if unknown."""
         found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         return {side: found.get(side) for side in SIDES}
 
     def has_jpegs_only(self, name: str = IMAGE) -> bool:
-        """Whether all images of a feature are stored as JPEGs, or were re-encoded to one format that `prepare` was given."""
+        """Returns whether all images of a feature are JPEGs, or were re-encoded to one requested format."""
         found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         is_given = "format" in (found.get("reencoded") or {})
         return self.features[name].kind == "image" and (is_given or set(found.get("formats") or {}) <= {"jpeg"})
 
     def mean_size(self, name: str = IMAGE) -> tuple[float, float] | None:
-        """The mean (height, width) of the images of a feature; None if it is unknown, or there are no images."""
+        """Returns the mean (height, width) of the images of a feature; None if it is unknown."""
         means = [(values or {}).get("mean") for values in self.side_ranges(name).values()]
         return self.image_size(name) or (None if None in means else tuple(means))
 
     @property
     def channels(self) -> int | None:
-        """The number of channels of images in batches, where nobody asks for another: 1 where all are grey, else 3; None without images."""
+        """The default number of image channels: 1 if all images are grayscale, else 3. None without images."""
         image = self.features.get(IMAGE)
         if image is None or image.kind != "image":
             return image and image.shape[-1]
@@ -164,6 +165,6 @@ class DatasetFiles:
 
     @property
     def mask_dtype(self) -> tf.DType:
-        """The dtype of masks in batches: uint8, or int32 where a class needs more."""
+        """The dtype of masks in batches: uint8, or int32 if a class number exceeds 255."""
         masks = self.statistics.get("mask") or {"max": 0}
         return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32

@@ -1,11 +1,10 @@
 """The contract between the writer (`beam_pipelines`) and the reader (`tf_input`): names, manifest, index.
 
-Standard library only, so that both sides import it without Beam, TensorFlow or NumPy. A data set is a directory with a
-`manifest.json`; a directory without one is not a data set, whatever else it holds, because the manifest is
-written last.
+It uses only the standard library, so that both packages can import it without Beam, TensorFlow or NumPy. A dataset is a
+directory with a `manifest.json`. The manifest is written last, so a directory without it is not a complete dataset.
 
-Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s. Each
-shard has an index file: a header, then one row of a fixed size for each record, in record order.
+Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s.
+Each shard has an index file: a header, then one fixed-size row for each record, in record order.
 """
 
 import dataclasses
@@ -32,8 +31,8 @@ REPORT = "report.html"
 CARD = "README.md"
 CROISSANT = "croissant.json"
 DEAD_LETTERS = "dead_letters.jsonl"
-DEAD_LETTER_THUMBNAILS = "dead_letter_thumbnails.jsonl"  # of some, where anything can be seen of them
-TWINS = "twins.jsonl"  # images that are alike, where that was asked for
+DEAD_LETTER_THUMBNAILS = "dead_letter_thumbnails.jsonl"  # small images of some dead letters, if they can be decoded
+TWINS = "twins.jsonl"  # near-duplicates, if requested
 LEAKS = "leaks.json"
 
 IMAGE = "image"
@@ -43,65 +42,67 @@ LABEL = "label"
 NO_LABEL = -1
 WEIGHT = "weight"
 MASK = "mask"
-OBJECTS = "objects"  # what stands before the "/" in the names of features that have one value for each object in an image
+OBJECTS = "objects"  # prefix of features that have one value per object in an image
 
-# kind of a feature -> how it is stored in a tf.train.Example
+# kind of a feature -> storage type in a tf.train.Example
 FEATURE_KINDS: Mapping[str, str] = {
-    "image": "bytes",  # an encoded JPEG or PNG (or WebP, where it was asked for)
-    "pixels": "bytes",  # an image without a format: uint8 of the feature's shape, row by row
-    "tensor": "bytes",  # numbers of the feature's dtype and shape, little-endian, row by row (C order); see `stored_features`
+    "image": "bytes",  # an encoded JPEG or PNG (or WebP if requested)
+    "pixels": "bytes",  # a raw image: uint8 of the feature's shape, row by row
+    "tensor": "bytes",  # numbers of the feature's dtype and shape, little-endian, in C order; see `stored_features`
     "mask": "bytes",  # a PNG with one channel of 8 or 16 bits: the class of each pixel of the image
     "text": "bytes",  # UTF-8
-    "class_label": "int64",  # a position in the feature's label names
+    "class_label": "int64",  # an index into the feature's label names
     "integer": "int64",
     "float": "float",
     "bbox": "float",  # ymin, xmin, ymax, xmax, in 0..1
 }
 
-# Of the numbers in a tensor: what NumPy, TensorFlow (`tf.io.decode_raw`) and TensorFlow Datasets all read.
+# Dtypes of tensors, which NumPy, TensorFlow (`tf.io.decode_raw`) and TensorFlow Datasets can all read.
 TENSOR_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "float16", "float32", "float64")
 
-# Words in the names of splits that a model is trained with, and of others.
+# Words in the names of training splits and of other splits.
 _TRAINING = {"train", "training", "trn", "trainval"}
 _OTHERS = {"validation", "valid", "val", "dev", "development", "test", "testing", "tst", "eval", "evaluation", "holdout", "hold"}
 _WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
-# What is told of a data set that nothing in it tells.
+# Facts about a dataset that its user provides.
 ABOUT = ("description", "license", "source", "citation")
 
-# How shards lie in the directory: side by side, or as TFX has them in an artifact of examples, a folder for each split.
+# Directory layouts of shards: flat, or with one folder per split, as in TFX artifacts of examples.
 LAYOUTS = ("flat", "tfx")
 _TFX_FOLDER = "Split-"
 
-# A path that stays in its directory, whatever joins the two and wherever they lie.
+# Matches relative paths that can't leave their directory, on any file system.
 _PART = r"(?!\.{1,2}(?:/|$))[^/\\:\x00-\x1f\x7f-\x9f]+"
 _INSIDE = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
 def shard_place(shard_index: int, num_shards: int) -> str:
-    """`00007-of-00016`: as many digits as the number of shards has, and at least five, as TensorFlow Datasets expects."""
+    """Returns the number of a shard, such as `00007-of-00016`.
+
+    It has as many digits as `num_shards`, and at least five, as TensorFlow Datasets expects.
+    """
     digits = max(5, len(str(num_shards)))
     return f"{shard_index:0{digits}d}-of-{num_shards:0{digits}d}"
 
 
 def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout: str = "flat") -> str:
-    """The path of a shard within the data set, whose layout is one of `LAYOUTS`."""
+    """Returns the path of a shard within the dataset, for one of `LAYOUTS`."""
     place = shard_place(shard_index, num_shards)
     return f"{_TFX_FOLDER}{split}/data_tfrecord-{place}" if layout == "tfx" else f"{name}-{split}.tfrecord-{place}"
 
 
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    """The path, within the data set, of the index file that belongs to a shard; in every layout the same."""
+    """Returns the path of a shard's index within the dataset, which does not depend on the layout."""
     return f"index/{name}-{split}-{shard_place(shard_index, num_shards)}.idx"
 
 
 def catalog_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    """The path, within the data set, of the catalog that belongs to a shard."""
+    """Returns the path of a shard's catalog within the dataset."""
     return f"catalog/{name}-{split}-{shard_place(shard_index, num_shards)}.parquet"
 
 
-# Columns that every catalog has, whatever the features are called, and the kinds of their values; and those of them that without an image
-# say nothing.
+# Columns of every catalog, and the kinds of their values. Some of them are empty without images.
 CATALOG_COLUMNS: Mapping[str, str] = {
     KEY: "text",
     "path": "text",
@@ -117,31 +118,32 @@ CATALOG_COLUMNS: Mapping[str, str] = {
     "shard": "text",
     "record": "integer",
 }
-# Where `--duplicates` was given: of the bytes at the source; perceptual, of what is seen. Hashes that are made in another way get other names,
-# so that none are compared that do not fit: a data set without these columns is hashed again.
+# Columns with `--duplicates`: a hash of the source's bytes, and a perceptual hash of the image. Other hash functions
+# need other column names, so that only comparable hashes are compared. A dataset without these columns is hashed again.
 HASH_COLUMNS = ("content_hash", "perceptual_hash")
-MAX_CATALOG_TEXT_BYTES = 1024  # in UTF-8: a feature of which a text is longer has no column
+MAX_CATALOG_TEXT_BYTES = 1024  # in UTF-8; features with longer texts have no column
 _COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded", *HASH_COLUMNS))
 
 
 def label_file_name(feature: str) -> str:
-    """The file with one class name a line, under the name that TensorFlow Datasets looks for."""
+    """Returns the name of the file with one class name per line, as TensorFlow Datasets expects it."""
     return f"{feature.replace('/', '-')}.labels.txt"
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One column of the data set.
+    """One feature of the examples in a dataset.
 
     Attributes:
         name: The key of the feature in a `tf.train.Example`.
         kind: The kind of the feature, one of `FEATURE_KINDS`.
-        shape: The shape of one example's values; empty: one value. None for a first dimension that differs from example to example, and for
-            any of a tensor.
-        label_names: The class names of a class label; a label is a position in them.
-        description: The description of the feature in words; empty where nobody has said it.
-        dtype: The dtype of a tensor, one of `TENSOR_DTYPES`; of an image `uint16` where images keep 16 bits; else empty.
-        is_long: Whether a text of the feature is longer than `MAX_CATALOG_TEXT_BYTES`, so that the catalog has no column of it.
+        shape: The shape of one example's values; () for a single value. The first dimension is None if its size varies.
+            Tensors may have more such dimensions.
+        label_names: The class names of a class label. A label is an index into them.
+        description: The description of the feature; empty if there is none.
+        dtype: The dtype of a tensor, one of `TENSOR_DTYPES`; `uint16` for images that keep 16 bits; otherwise empty.
+        is_long: Whether a text of the feature is longer than `MAX_CATALOG_TEXT_BYTES`, so that the catalog has no such
+            column.
     """
 
     name: str
@@ -164,16 +166,16 @@ class Feature:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether examples differ in how many values they have; a tensor is one string of bytes in any case."""
+        """Whether the number of values varies between examples. A tensor is always a single string of bytes."""
         return self.shape[:1] == (None,) and self.kind != "tensor"
 
     @property
     def stored_shape(self) -> tuple[int | None, ...]:
-        """The shape of the feature's values in a `tf.train.Example`, where images, masks and tensors are one string of bytes."""
+        """The shape of the values in a `tf.train.Example`. Images, masks and tensors are single strings of bytes."""
         return () if FEATURE_KINDS[self.kind] == "bytes" and self.kind != "text" else self.shape
 
     def to_json(self) -> dict[str, Any]:
-        """Without what is empty, and without the names of `label`, which the manifest has at its top."""
+        """Returns the non-empty JSON fields. The names of `label` are left out, because the manifest stores them itself."""
         fields: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.shape:
             fields["shape"] = list(self.shape)
@@ -192,7 +194,7 @@ class Feature:
         """Reads a feature from the manifest's JSON.
 
         Args:
-            fields: The fields of the feature, as JSON has them.
+            fields: The JSON fields of the feature.
             label_names: The class names of the feature `label`.
         """
         _check_types(cls, fields, "schema")
@@ -201,10 +203,10 @@ class Feature:
 
 
 def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
-    """What a `tf.train.Example` holds of features, by the names that they have there.
+    """Returns the features that a `tf.train.Example` stores, by their names there.
 
-    A tensor of which two dimensions or more differ from example to example is two: `NAME/shape` and `NAME/value`, as TensorFlow Datasets
-    stores `Tensor(shape=(None, None, 3), encoding="bytes")`. Any other feature is one.
+    A tensor with two or more unknown dimensions is stored as `NAME/shape` and `NAME/value`, like `Tensor(shape=(None,
+    None, 3), encoding="bytes")` in TensorFlow Datasets. Every other feature is stored as one.
     """
     stored: list[Feature] = []
     for feature in schema:
@@ -217,15 +219,15 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
 
 
 def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
-    """The features that a catalog has a column of, by the column's name: those with class names, and each number and text of one value, but
-    no text that is long.
+    """Returns the features that have a column in the catalog, by column name.
 
-    A name that another column has is that column's: a class is `label_NAME` then, a number or a text `feature_NAME`. In data without images
-    the columns that speak of them have no value, and a feature takes the place of one that has its name.
+    These are features with class names, and numbers and texts with one value, except long texts. If a name belongs to
+    another column, a class label becomes `label_NAME`, and a number or text becomes `feature_NAME`. Without images, the
+    image columns are empty, and features with their names replace them.
     """
     has_image = any(feature.name == IMAGE for feature in schema)
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
-    own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # these have their columns
+    own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # features with fixed columns
     labels = [feature for feature in schema if feature.kind == "class_label"]
     values = [
         one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and not one.is_long and one.name not in own
@@ -245,15 +247,16 @@ class ShardInfo:
     """One TFRecord file of a split, with its index and its catalog.
 
     Attributes:
-        name: The path of the file within the data set.
+        name: The path of the file within the dataset.
         num_examples: The number of records in the file.
         num_bytes: The size of the file, in bytes.
-        crc32c: The CRC-32C of the whole file.
-        index: The path of its index within the data set.
-        index_bytes, index_crc32c: The size of the index in bytes, and the CRC-32C of the whole of it.
-        catalog: The path of its catalog within the data set; empty where it has none, as after `recordmill transform`.
-        catalog_bytes, catalog_crc32c: The size of the catalog in bytes, and the CRC-32C of the whole of it.
-        first_crc32c, last_crc32c: The data checksums of the first and of the last record, as the shard stores them; 0 without records.
+        crc32c: The CRC-32C of the file.
+        index: The path of its index within the dataset.
+        index_bytes, index_crc32c: The size of the index in bytes, and its CRC-32C.
+        catalog: The path of its catalog within the dataset; empty without a catalog, as after `recordmill transform`.
+        catalog_bytes, catalog_crc32c: The size of the catalog in bytes, and its CRC-32C.
+        first_crc32c, last_crc32c: The data checksums of the first and the last record, as the shard stores them; 0
+            without records.
     """
 
     name: str
@@ -271,12 +274,16 @@ class ShardInfo:
 
     @property
     def fingerprint(self) -> "Fingerprint":
-        """The checksums by which a reader recognises the shard; its index has them too."""
+        """The checksums by which a reader recognizes the shard. Its index contains them, too."""
         return self.first_crc32c, self.last_crc32c
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "ShardInfo":
-        """Reads an entry of a manifest's shards; raises ValueError if a path leads outside the dataset or a size is impossible."""
+        """Reads an entry of a manifest's shards.
+
+        Raises:
+            ValueError: A path leads outside the dataset, or a size is impossible.
+        """
         _check_types(cls, fields, "shards")
         for name, value in fields.items():
             if isinstance(value, int) and not 0 <= value < 1 << 63:
@@ -286,7 +293,7 @@ class ShardInfo:
         return cls(**fields)
 
     def files(self) -> tuple[tuple[str, int, int], ...]:
-        """(path within the data set, size, CRC-32C) of each of its files."""
+        """Returns (path within the dataset, size in bytes, CRC-32C) of each file of the shard."""
         files = (
             (self.name, self.num_bytes, self.crc32c),
             (self.index, self.index_bytes, self.index_crc32c),
@@ -320,16 +327,17 @@ class Manifest:
     """The contents of `manifest.json`.
 
     Attributes:
-        name: The name of the data set; shards begin with it.
-        seed: The key of the global shuffle.
-        schema: The features of an example, by name in ascending order.
-        targets: The names of the features that a model is to predict, and `objects` for all that begin with `objects/`.
-        about: The texts for the data set's card, by names of `ABOUT`.
+        name: The name of the dataset, with which the names of shards begin.
+        seed: The seed of the global shuffle.
+        schema: The features of an example, sorted by name.
+        targets: The names of the target features. `objects` stands for all features whose names begin with `objects/`.
+        about: The texts for the dataset card, by names of `ABOUT`.
         splits: Split name -> its shards, in order.
         num_inputs: The number of inputs that the source listed.
-        num_dead_letters: The number of inputs that were refused.
-        num_dropped: The number of inputs that were left out, since others are alike; the rest are the examples.
-        files: The sums of the metadata files by name: all files except the shards' own, the manifest and `run.json`.
+        num_dead_letters: The number of rejected inputs.
+        num_dropped: The number of inputs that were left out as near-duplicates. The remaining inputs are the examples.
+        files: The checksums of the metadata files by name: all files except the shards' own, the manifest and
+            `run.json`.
     """
 
     name: str
@@ -345,7 +353,7 @@ class Manifest:
 
     @property
     def layout(self) -> str:
-        """One of `LAYOUTS`: what the names of the shards tell."""
+        """The directory layout, one of `LAYOUTS`, detected from the names of the shards."""
         shards = (shard for shards in self.splits.values() for shard in shards)
         return "tfx" if any(shard.name.startswith(_TFX_FOLDER) for shard in shards) else "flat"
 
@@ -356,25 +364,25 @@ class Manifest:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Class names of `label`, or else of the objects' labels; empty where there are none."""
+        """The class names of `label`, or else of `objects`. Empty if there are no class names."""
         features = self.features
         found = features.get(LABEL) or features.get(f"{OBJECTS}/{LABEL}")
         return found.label_names if found else ()
 
     def num_examples(self, split: str) -> int:
-        """Returns how many examples a split has."""
+        """Returns the number of examples in a split."""
         return sum(shard.num_examples for shard in self.splits[split])
 
     def check_file(self, name: str, data: bytes) -> None:
-        """Checks the contents of a metadata file; a file that the manifest does not list passes.
+        """Checks the contents of a metadata file. A file that the manifest does not list passes.
 
         Raises:
-            ValueError: The file is not the one that was written with the dataset.
+            ValueError: The file differs from the one that was written with the dataset.
         """
         self.check_sum(name, FileSum().extended(data))
 
     def check_sum(self, name: str, found: FileSum) -> None:
-        """Does the same with the sum of a file."""
+        """Checks the size and checksum of a metadata file, like `check_file`."""
         expected = self.files.get(name)
         if expected not in (None, found):
             raise ValueError(
@@ -399,7 +407,7 @@ class Manifest:
             fields["num_dropped"] = self.num_dropped
         if self.files:
             fields["files"] = {name: dataclasses.asdict(one) for name, one in sorted(self.files.items())}
-        checksum = _checksum(fields)  # for `recordmill verify`: nothing else would tell of a digit that has changed
+        checksum = _checksum(fields)  # for `recordmill verify`, which could not detect a changed digit otherwise
         return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields, "checksum": checksum})
 
     @classmethod
@@ -407,7 +415,7 @@ class Manifest:
         """Reads a manifest from the text of `manifest.json`.
 
         Raises:
-            ValueError: It is not one, or of another format version.
+            ValueError: The text is not a manifest, or has another format version.
         """
         fields: dict[str, Any] = json.loads(text)
         if not isinstance(fields, dict) or fields.pop("format", None) != "recordmill":
@@ -433,7 +441,11 @@ class Manifest:
 
 
 def _file_sum(name: str, fields: Any) -> FileSum:
-    """Reads an entry of a manifest's `files`; raises ValueError if it is not one."""
+    """Reads an entry of a manifest's `files`.
+
+    Raises:
+        ValueError: The entry is invalid.
+    """
     if not _INSIDE.fullmatch(name):
         raise ValueError(f"files: {name!r:.80} is not a path within the dataset")
     _check_types(FileSum, fields, f"files: {name}")
@@ -444,10 +456,10 @@ _TYPES = {bool: "true or false", str: "a string", int: "an integer", int | None:
 
 
 def _check_types(cls: type, fields: Any, place: str) -> None:
-    """JSON may hold anything: each text, each number and each list of them is to be what its class says.
+    """Checks the types of JSON values against the fields of a dataclass.
 
     Raises:
-        ValueError: One is not; the message names it.
+        ValueError: A value has another type; the message names it.
     """
     _check_type(fields, dict, place)
     for one in dataclasses.fields(cls):
@@ -469,7 +481,7 @@ def _check_type(value: Any, expected: Any, what: str) -> None:
 
 
 def default_channels(statistics: Mapping[str, Any]) -> int:
-    """Channels of encoded images in batches, where nobody asks for others: 1 where all are grey, with alpha or without, else 3.
+    """Returns the default number of channels of encoded images: 1 if all are grayscale, with or without alpha, else 3.
 
     Args:
         statistics: The contents of `statistics.json`.
@@ -480,8 +492,9 @@ def default_channels(statistics: Mapping[str, Any]) -> int:
 
 
 def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:
-    """The features that a model is fed with where nobody says it: the image, or else all that are neither targets nor the key nor the
-    weight nor an image's size.
+    """Returns the default inputs of a model: the image or, without an image, all other suitable features.
+
+    Targets, the key, the weight and image sizes are not suitable.
     """
     if IMAGE in features:
         return (IMAGE,)
@@ -492,11 +505,11 @@ def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tu
 
 
 def is_training_split(name: str) -> bool | None:
-    """Whether a split is one to train with, such as `train`, `Training` or `train_extra`; None: its name does not tell.
+    """Returns whether a split is for training, such as `train`, `Training` or `train_extra`; None if ambiguous.
 
     Args:
-        name: The name of the split. Each of its words counts, whatever its case: `val2017` is a validation split, `train_val` may be
-            anything.
+        name: The name of the split. Each word in it counts, in any case: `val2017` is for validation, and `train_val`
+            is ambiguous.
     """
     words = {word.lower() for word in _WORDS.findall(name)}
     is_training, is_other = bool(words & _TRAINING), bool(words & _OTHERS)
@@ -504,10 +517,10 @@ def is_training_split(name: str) -> bool | None:
 
 
 def training_split(splits: Collection[str]) -> str:
-    """The one that is meant where none is named: `train`, or the only one to train with.
+    """Returns the default training split: `train`, or the only split for training.
 
     Raises:
-        ValueError: There is none, or there are several.
+        ValueError: There is no such split, or there are several.
     """
     found = [name for name in splits if is_training_split(name)]
     if "train" in found:
@@ -518,7 +531,7 @@ def training_split(splits: Collection[str]) -> str:
 
 
 def to_json(fields: Mapping[str, Any]) -> str:
-    """The one way in which metadata files are written: the same fields give the same bytes."""
+    """Returns the text of a metadata file. Equal fields give equal bytes."""
     return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -528,11 +541,11 @@ def to_checked_json(fields: Mapping[str, Any]) -> str:
 
 
 def has_own_checksum(fields: Mapping[str, Any]) -> bool:
-    """Whether the fields of a metadata file are the ones that `to_checked_json` wrote."""
+    """Returns whether the fields of a metadata file match the checksum that `to_checked_json` added."""
     others = {name: value for name, value in fields.items() if name != "checksum"}
     try:
         return fields.get("checksum") == _checksum(others)
-    except ValueError:  # NaN, or half of a surrogate pair, which are never written
+    except ValueError:  # NaN and lone surrogates are never written
         return False
 
 
@@ -541,11 +554,11 @@ def _checksum(fields: Mapping[str, Any]) -> int:
 
 
 def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
-    """Opens a data set's manifest.
+    """Reads the manifest of a dataset.
 
     Raises:
-        FileNotFoundError: The directory is not a (finished) data set.
-        ValueError: The manifest is damaged or of another format version.
+        FileNotFoundError: The directory does not contain a finished dataset.
+        ValueError: The manifest is corrupt or has another format version.
     """
     path = pathlib.Path(directory) / MANIFEST
     try:
@@ -556,7 +569,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
 
 
 def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
-    """What to raise where a directory has no manifest."""
+    """Returns the error for a directory without a manifest."""
     folder, _, name = os.fspath(directory).rpartition("/")
     if name == MANIFEST:
         return FileNotFoundError(f"{directory} is not a data set, but a file of one: expected the folder in which it lies, {folder or '.'}")
@@ -564,10 +577,10 @@ def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
 
 
 def decode_manifest(data: bytes, path: str | os.PathLike[str]) -> Manifest:
-    """A manifest from the bytes of its file.
+    """Decodes a manifest from the bytes of its file.
 
     Raises:
-        ValueError: It is damaged or of another format version; the message names the path.
+        ValueError: The manifest is corrupt or has another format version; the message names the path.
     """
     try:
         return Manifest.from_json(data.decode())
@@ -576,13 +589,13 @@ def decode_manifest(data: bytes, path: str | os.PathLike[str]) -> Manifest:
 
 
 class IndexRow(NamedTuple):
-    """Where one record lies in its shard.
+    """The location of one record in its shard.
 
     Attributes:
-        record_offset: Position of the record's length field in the shard.
-        image_offset: Position of the encoded image's first byte in the shard; of the serialized example's, where it has none.
-        image_length: Length of either in bytes.
-        label: The example's label; `NO_LABEL` where it has not one class.
+        record_offset: The offset of the record's length field in the shard, in bytes.
+        image_offset: The offset of the encoded image in the shard; without an image, of the serialized example.
+        image_length: The length of the image or the example, in bytes.
+        label: The label of the example; `NO_LABEL` if it does not have exactly one class.
     """
 
     record_offset: int
@@ -592,10 +605,11 @@ class IndexRow(NamedTuple):
 
 
 INDEX_MAGIC = b"RMILLIDX"
-INDEX_HEADER = struct.Struct("<8sIIQII")  # magic, format version, bytes in a row, number of rows, fingerprint of the shard
+# magic, format version, bytes per row, number of rows, fingerprint of the shard
+INDEX_HEADER = struct.Struct("<8sIIQII")
 INDEX_ROW = struct.Struct("<QQIi")  # the fields of IndexRow
 
-# The data checksums of a shard's first and last record, masked as TFRecord files store them; (0, 0) of a shard without records.
+# The data checksums of a shard's first and last record, masked as TFRecord files store them; (0, 0) without records.
 Fingerprint = tuple[int, int]
 
 
@@ -603,11 +617,11 @@ def read_fingerprint(read: Callable[[int, int], bytes], num_bytes: int) -> Finge
     """Reads the fingerprint of a shard.
 
     Args:
-        read: Reads a number of bytes from an offset.
-        num_bytes: The size of the shard.
+        read: A function that reads a number of bytes at an offset.
+        num_bytes: The size of the shard, in bytes.
 
     Returns:
-        None if the file ends too early, or the length of the first record is corrupt.
+        The fingerprint; None if the file is truncated, or the length of the first record is corrupt.
     """
     if not num_bytes:
         return 0, 0
@@ -621,7 +635,7 @@ def read_fingerprint(read: Callable[[int, int], bytes], num_bytes: int) -> Finge
 
 
 class IndexHeader(NamedTuple):
-    """The header of an index: its number of rows, and the fingerprint of the shard that it was made for."""
+    """The header of an index: the number of its rows, and the fingerprint of its shard."""
 
     num_rows: int
     fingerprint: Fingerprint
@@ -633,7 +647,7 @@ def encode_index(rows: Iterable[tuple[int, int, int, int]], fingerprint: Fingerp
 
 
 def wrap_index(body: bytes, fingerprint: Fingerprint) -> bytes:
-    """Returns the bytes of an index file from its rows, each packed as `INDEX_ROW`."""
+    """Returns the bytes of an index file from its rows, which are packed as `INDEX_ROW`."""
     return INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size, len(body) // INDEX_ROW.size, *fingerprint) + body
 
 
@@ -641,7 +655,7 @@ def decode_index(data: bytes) -> Iterator[IndexRow]:
     """Returns the rows of an index file.
 
     Raises:
-        ValueError: It is corrupt or of another format version.
+        ValueError: The index is corrupt or has another format version.
     """
     read_index_header(data[: INDEX_HEADER.size], len(data))
     body = memoryview(data)[INDEX_HEADER.size :]
@@ -649,10 +663,10 @@ def decode_index(data: bytes) -> Iterator[IndexRow]:
 
 
 def read_index_header(header: bytes, num_bytes: int) -> IndexHeader:
-    """Reads and checks the header of an index file that has `num_bytes` bytes.
+    """Reads and checks the header of an index file of `num_bytes` bytes.
 
     Raises:
-        ValueError: It is corrupt or of another format version.
+        ValueError: The index is corrupt or has another format version.
     """
     if num_bytes < INDEX_HEADER.size:
         raise ValueError(f"an index of {num_bytes} bytes; its header alone has {INDEX_HEADER.size}")

@@ -1,4 +1,4 @@
-"""Makes the ExampleDecoder that reads a split: of the features as they are stored, or as the transform gives them."""
+"""Creates the ExampleDecoder of a split, for stored features or for the outputs of a transform."""
 
 from typing import Any, Callable, Collection, Mapping
 
@@ -19,16 +19,16 @@ _SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transfor
 
 
 def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str, Any], split: str) -> ExampleDecoder:
-    """Makes a function from records to batches of stored features.
+    """Returns the decoder from records to batches of stored features.
 
     Args:
-        dataset: The files of the data set.
-        config: The options with which the split is read.
-        counts: The statistics, with how often each class comes among the examples that are read.
+        dataset: The files of the dataset.
+        config: The options of reading.
+        counts: The statistics, with the class counts of the examples that are read.
         split: The name of the split.
 
     Raises:
-        ValueError: An option does not fit the data set.
+        ValueError: An option does not fit the dataset.
     """
     schema, stored_size = dataset.manifest.schema, dataset.image_size()
     feature_checks.check_shown(config, dataset.features)
@@ -54,10 +54,10 @@ def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str,
 def make_transformed_decoder(
     dataset: DatasetFiles, transform: Transform, config: ReadConfig, counts: Mapping[str, Any], split: str
 ) -> ExampleDecoder:
-    """Records -> batches of transformed features: as for any data set, from another schema. Arguments as in `make_decoder`.
+    """Returns the decoder from records to batches of transformed features. Arguments are as in `make_decoder`.
 
     Raises:
-        ValueError: An option is not the reader's to say, or the transform does not give what is asked for.
+        ValueError: An option conflicts with the transform, or the transform does not return a requested feature.
     """
     info, features = transform.info, transform.info.features
     _check_options(config, features)
@@ -83,13 +83,13 @@ def make_transformed_decoder(
 
 
 def _stored_keys(dataset: DatasetFiles) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """From records to their keys, whatever a transform makes of these."""
+    """Returns a function from records to their stored keys, which a transform may change."""
     schema = dataset.manifest.schema
     return key_parser(lambda serialized, names: parse_examples(serialized, schema, names), dataset.features)
 
 
 def _frame_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of `image` in a batch; None where its images are as stored, and differ, or there are none."""
+    """Returns the (height, width) of `image` in a batch; None if images keep varying sizes, or without images."""
     if config.image_size != "largest":
         return config.height_and_width or stored_size
     largest = stored_size or dataset.largest_size()
@@ -99,7 +99,7 @@ def _frame_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[in
 
 
 def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder:
-    """Images that are decoded here have a size, stored or asked for."""
+    """Raises ValueError if decoded images have neither a stored nor a requested size."""
     for name in decoder.unsized:
         ranges = dataset.side_ranges(name).items()
         known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
@@ -110,7 +110,7 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
 
 
 def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config: ReadConfig) -> dict[str, ImageSizes]:
-    """The sizes of the images beside `image` among some features; a transform that gives one passes it on as it is stored."""
+    """Returns the sizes of images other than `image`. Transforms pass such images through unchanged."""
     sizes = {}
     for name, feature in features.items():
         if is_other_image(feature):
@@ -121,7 +121,7 @@ def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config:
 
 
 def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """What is seen of images is the transform's business, unless it passes them on as they are stored."""
+    """Rejects options for images with a transform, unless it passes images through unchanged."""
     if _is_stored(features.get(IMAGE)):
         return
     shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]
@@ -131,7 +131,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
 
 
 def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: DatasetFiles) -> tuple[int, int] | None:
-    """(height, width) of images and masks that are passed on as they are stored; None if they differ, or none is asked for."""
+    """Returns the (height, width) of images and masks that a transform passes through; None if sizes differ."""
     stored = [name for name in names if _is_stored(features.get(name)) and not is_other_image(features[name])]
     if not stored:
         return None

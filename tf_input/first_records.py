@@ -1,6 +1,7 @@
-"""What the first of TFRecords that others wrote tell of all: which layout they have, and the shapes of bytes that are numbers.
+"""Detects the layout and the shapes of raw numbers from the first TFRecords of other tools.
 
-Standard library only, like `record_layouts`, so that writer and reader find the same, and say it in the same words.
+This module uses only the standard library, like `record_layouts`, so that writer and reader have the same results and
+messages.
 """
 
 import dataclasses
@@ -13,23 +14,23 @@ from typing import Any, Iterable, Mapping, Sequence
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS
 from tf_input.record_layouts import DTYPES, LAYOUTS, MAPPING, SIDES, VALUES, Item, Layout, parse_layout
 
-MAX_RECORDS, MAX_BYTES = 64, 32 << 20  # that are looked at: either is enough
-NUM_CHANNELS = (1, 3, 4)  # of pixels; any other number makes an image a tensor
+MAX_RECORDS, MAX_BYTES = 64, 32 << 20  # limits of the sample; the first limit that is reached counts
+NUM_CHANNELS = (1, 3, 4)  # channels of images; images with other numbers become tensors
 
-# Beside an image these say what is known of it, and are no labels.
+# Features that describe an image and are not labels.
 _OF_IMAGES = re.compile(r"image/(format|filename|height|width|depth|channels|colorspace|shape)")
-_MAX_SHAPE_BYTES = 64  # of an array of integers that is a shape
+_MAX_SHAPE_BYTES = 64  # size limit of a stored shape
 _ENCODED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
 
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What the first records have by one name.
+    """The values of one feature in the first records.
 
     Attributes:
         values: The values of the first record that has any.
-        counts: The numbers of values that records have, of those with values of the first one's type.
-        storages: The storages in which records have it: "bytes", "float", "int64".
+        counts: The numbers of values in records whose values have the type of the first.
+        storages: The storage types of the feature in all records: "bytes", "float", "int64".
         are_flags: Whether all values are 0 or 1.
     """
 
@@ -40,41 +41,42 @@ class Seen:
 
     @property
     def storage(self) -> str:
-        """The kinds of list that the values came in, such as "bytes"; "empty" where there was no value."""
+        """The storage types of the values, such as "bytes"; "empty" without values."""
         return " and ".join(sorted(self.storages)) or "empty"
 
     @property
     def kind(self) -> str:
-        """The kind of a feature for such values: those of the first record where they differ."""
+        """The kind of a feature for such values. If types differ, the first record decides."""
         first = next(iter(self.values), 0)
         return "text" if isinstance(first, bytes) else "float" if isinstance(first, float) else "integer"
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The shape of one record's values; None for a first dimension that differs from record to record."""
+        """The shape of one record's values. The first dimension is None if its size varies."""
         count, *others = self.counts
         return (None,) if others or not count else () if count == 1 else (count,)
 
     @property
     def is_multi_hot(self) -> bool:
-        """Whether it is a 0 or 1 for each of several classes; as class numbers, of which there may be any number, all would be 0 and 1."""
+        """Whether the values are multi-hot: a 0 or 1 for each of several classes."""
         return self.are_flags and self.storage == "int64" and self.shape not in ((), (None,))
 
     def __str__(self) -> str:
         return f"{self.storage} × {'..'.join(str(count) for count in sorted({min(self.counts), max(self.counts)}))}"
 
 
-# What one record has: name -> (storage, values). The storage of a feature without a list is empty.
+# The features of one record: name -> (storage type, values). The storage type of an empty feature is "".
 Stored = Mapping[str, tuple[str, Sequence[Any]]]
 
 
 def look_at(examples: Sequence[Stored]) -> dict[str, Seen]:
-    """What records have, by the names that any of them has."""
+    """Returns the values of all features in the records, by feature name."""
     seen = {}
     for name in dict.fromkeys(name for example in examples for name in example):
         lists = [example.get(name, ("", ())) for example in examples]
         storages = dict.fromkeys(storage for storage, some in lists if some) or dict.fromkeys(storage for storage, _ in lists if storage)
-        values = [some for storage, some in lists if not some or storage == next(iter(storages))]  # others are of another type, and wrong
+        # values of other types are errors
+        values = [some for storage, some in lists if not some or storage == next(iter(storages))]
         are_flags = all(isinstance(one, int) and one in (0, 1) for some in values for one in some)
         seen[name] = Seen(next(filter(len, values), ()), frozenset(map(len, values)), frozenset(storages), are_flags)
     return seen
@@ -88,18 +90,18 @@ def find_layout(
     prefers_text: bool,
     needs_label: bool = True,
 ) -> Layout:
-    """The layout of records, each item of a feature that they have.
+    """Returns the layout of records, with one stored feature per item.
 
     Args:
-        layout: The layout as the user gave it, for `parse_layout`; None: the first of `LAYOUTS` that fits, or all features by their names
-            if none is of bytes.
-        seen: The features that the first records have, by name.
-        they_have: The beginning of a message that says so: `its first 64 records have`.
-        prefers_text: Whether a feature with texts is meant, or one with numbers, where an item may be one of several.
-        needs_label: Whether records must have the layout's label, or that of its objects.
+        layout: The user's layout, as for `parse_layout`. None: the first of `LAYOUTS` that matches or, if no feature
+            contains bytes, all features under their own names.
+        seen: The features of the first records, by name.
+        they_have: The beginning of messages: `its first 64 records have`.
+        prefers_text: Whether to prefer a feature with texts over one with numbers if an item has alternatives.
+        needs_label: Whether records must have the layout's label, or that of its objects. Default: True.
 
     Raises:
-        ValueError: It is none, or none is known, or they lack something.
+        ValueError: The layout is invalid, no layout matches, or features are missing.
     """
     has = f"{they_have} {describe_seen(seen)}"
     if layout is None:
@@ -112,7 +114,7 @@ def find_layout(
     else:
         found = parse_layout(layout)
         objects = {feature for name, item in found.items.items() if name.startswith(f"{OBJECTS}/") for feature in item.names}
-        come_later = found.name != MAPPING and seen.keys().isdisjoint(objects)  # the first images show none
+        come_later = found.name != MAPPING and seen.keys().isdisjoint(objects)  # the first images may have no objects
         if missing := [names for names in _missing(found, seen, needs_label) if not (come_later and objects.issuperset(names))]:
             near = difflib.get_close_matches(missing[0][0], seen, n=1) if found.name == MAPPING else ()
             needed = ", ".join(map(" or ".join, missing))
@@ -127,19 +129,19 @@ def find_layout(
 
 
 def _missing(layout: Layout, seen: Mapping[str, Seen], needs_label: bool) -> list[tuple[str, ...]]:
-    """Features of which records must have one, and lack all."""
+    """Returns the required features, as lists of alternatives, of which the records have none."""
     spared = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
     needed = [item.names for name, item in layout.items.items() if item.names and not item.is_optional and name not in spared]
     return [names for names in needed if seen.keys().isdisjoint(names)]
 
 
 def _says_all(layout: Layout, seen: Mapping[str, Seen]) -> bool:
-    """Images alone are meant only where nothing else could be a label."""
+    """Returns whether a layout covers the records. "images" does so only if nothing else could be a label."""
     return layout.name != "images" or all(name == "image/encoded" or _OF_IMAGES.fullmatch(name) for name in seen)
 
 
 def _advise(seen: Mapping[str, Seen]) -> str:
-    """What a user may say of records whose layout is none that is known."""
+    """Returns advice for records without a known layout."""
     known = [item.name for item in (parse_layout(name).items[IMAGE] for name in LAYOUTS) if item.name in seen]
     image = max(known, key=len, default="FEATURE")
     if image == "image/encoded":
@@ -153,7 +155,7 @@ def _advise(seen: Mapping[str, Seen]) -> str:
 
 
 def describe_seen(seen: Mapping[str, Seen]) -> str:
-    """What records have, as a message shows it."""
+    """Describes the features of records for messages."""
     shown = [f"{_printable(name)} ({one})" for name, one in sorted(seen.items())[:20]]
     return ", ".join(shown) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "") or "no features"
 
@@ -163,14 +165,14 @@ def _printable(name: str) -> str:
 
 
 def number_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
-    """The items that are bytes of numbers: those with a type, and an image without a format."""
+    """Returns the items that are raw numbers: those with a type, and a raw image."""
     typed = tuple(name for name, item in layout.items.items() if item.dtype)
     image, sides = layout.items.get(IMAGE), _sides(layout)
     if image is None or image.dtype or not sides:
         return typed
     (data, *_) = (*seen.get(image.name, Seen()).values, b"")
     if isinstance(data, bytes) and data.startswith(_ENCODED):
-        try:  # pixels may begin like a BMP
+        try:  # raw pixels may begin like a BMP
             shape = stated_shape(layout, sides, {name: one.values for name, one in seen.items()}, len(data))
         except ValueError:
             return typed
@@ -180,7 +182,7 @@ def number_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
 
 
 def side_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
-    """The items that say the shape of bytes of numbers, and are no features of their own; none where no such bytes need them."""
+    """Returns the items that define the shape of raw numbers; empty if no raw numbers need them."""
     return _sides(layout) if any(layout.items[name].shape is None for name in number_items(layout, seen)) else ()
 
 
@@ -191,21 +193,22 @@ def _sides(layout: Layout) -> tuple[str, ...]:
 
 
 def is_encoded(data: bytes) -> bool:
-    """Whether bytes begin as those of an image that has a format."""
+    """Returns whether bytes begin like an encoded image."""
     return data.startswith(_ENCODED)
 
 
 def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequence[Any]], num_values: int) -> tuple[int, ...]:
-    """The shape that a record states.
+    """Returns the shape that a record states.
 
     Args:
         layout: The layout of the record.
-        sides: The names of the items that say the sides, as `side_items` gives them.
-        values: The values of the record's features, of those at least that say sides.
-        num_values: The number of values that it is the shape of, which tells what integers the bytes of a shape are.
+        sides: The names of the items that define the sides, from `side_items`.
+        values: The values of the record's features, at least of those that define sides.
+        num_values: The number of values of this shape. It resolves whether a stored shape has 32-bit or 64-bit
+            integers.
 
     Raises:
-        ValueError: It states none; one line.
+        ValueError: The record states no shape. The message is one line.
     """
     numbers: list[int] = []
     for side in sides:
@@ -219,10 +222,10 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
 
 
 def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: Iterable[Stored]) -> list[tuple[int, ...]]:
-    """The shapes of bytes of numbers in the first records that state one.
+    """Returns the shapes of raw numbers in those of the first records that state one.
 
     Raises:
-        ValueError: None does, or they differ in how many sides they have; one line.
+        ValueError: No record states a shape, or the numbers of sides differ. The message is one line.
     """
     if item.shape is not None:
         return [item.shape]
@@ -241,33 +244,38 @@ def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: It
 
 
 def common_shape(shapes: Sequence[tuple[int, ...]], is_list: bool) -> tuple[int | None, ...]:
-    """The shape that all have; None for a side in which they differ, or may: all but the channels of images, if it is a list."""
+    """Returns the shape that all records share; None for sides that differ.
+
+    With `is_list`, all sides may differ, except the channels of images.
+    """
     sides = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*shapes))
     may_differ = len(sides) - (len(sides) == 3) if is_list else 0
     return (None,) * may_differ + sides[may_differ:]
 
 
 def _integers(values: Sequence[Any], num_values: int) -> list[Any]:
-    """Integers, or those of an array that was written as bytes, of 32 or 64 bits."""
+    """Returns integers, or the 32-bit or 64-bit integers of an array that is stored as bytes."""
     if len(values) != 1 or not isinstance(values[0], bytes):
         return list(values)
     data = values[0]
     sizes = [(code, size) for code, size in (("q", 8), ("i", 4)) if len(data) in range(size, _MAX_SHAPE_BYTES + 1, size)]
     read = [[*struct.unpack(f"<{len(data) // size}{code}", data)] for code, size in sizes]
-    fitting = [one for one in read if math.prod(one) in (num_values, num_values // 3)]  # a third: of two sides, of pixels in colour
+    # one third: a shape without channels, of RGB pixels
+    fitting = [one for one in read if math.prod(one) in (num_values, num_values // 3)]
     return (fitting or read[:1] or [[]])[0]
 
 
 def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tuple[int, int, int, bool]:
-    """(height, width, channels, whether one channel comes after the other) of an image without a format.
+    """Returns (height, width, channels, whether the image is channels-first) of a raw image.
 
     Args:
-        shape: The shape that is stated: height, width and channels, or channels, height and width; or without channels.
-        num_values: The number of values: it tells how many channels there are where nothing else does.
-        dtype: The dtype of a number: with any but uint8 it is a tensor, whose sides are what they are.
+        shape: The stated shape: height, width and channels; channels, height and width; or height and width.
+        num_values: The number of values, from which missing channels are computed.
+        dtype: The dtype of a number. Other dtypes than uint8 make a tensor, whose sides are not reordered. Default:
+            uint8.
 
     Raises:
-        ValueError: It is none of an image; one line.
+        ValueError: It is not the shape of an image. The message is one line.
     """
     shape = tuple(shape)
     if len(shape) == 2:
@@ -280,7 +288,7 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
 
 
 def wrong_size(name: str, num_bytes: int, shape: Sequence[int], dtype: str = "uint8") -> str:
-    """What to say of bytes that are not as many as their shape says."""
+    """Returns the message for bytes whose number does not match their shape."""
     others = [f"{name}:{one}" for one in ("float32", "float64", "uint8") if DTYPES[one] * math.prod(shape) == num_bytes]
     hint = f"; the layout {others[0]} reads them as {others[0].rpartition(':')[2]}" if others else ""
     return f"{num_bytes} bytes in feature {name!r}; expected {'x'.join(map(str, shape))}, of {dtype}{hint}"

@@ -1,7 +1,7 @@
-"""Processes that are forked after TensorFlow has run, in which it would wait for ever: they are told so at once.
+"""Detects processes that were forked after TensorFlow had run, and fails at once instead of hanging.
 
-TensorFlow's threads are not in the child, and what they held stays locked. Everything that reads examples uses TensorFlow, so none
-can be read there. A process may fork before TensorFlow has run in it, and start others anew (`spawn`) at any time.
+TensorFlow's threads do not exist in the child process, and their locks stay locked. Reading examples uses TensorFlow,
+so it would wait forever. A process may fork before TensorFlow has run in it, and spawn processes at any time.
 """
 
 import os
@@ -15,7 +15,7 @@ _ADVICE = (
 
 
 class _Fork:
-    """State of the whole process, because a fork is of the whole process.
+    """Fork state of the whole process.
 
     Attributes:
         is_late: Whether this process was forked after TensorFlow had run.
@@ -29,16 +29,16 @@ class _Fork:
 
 
 def _has_run() -> bool:
-    """Whether TensorFlow's runtime was started in this process, or in the one that it was forked from; asking does not start it."""
+    """Returns whether TensorFlow's runtime was started in this process or its parent, without starting it."""
     found = context.context_safe()
-    return found is not None and found._initialized  # nothing public says it without starting it
+    return found is not None and found._initialized  # no public function returns it without starting the runtime
 
 
 def check_fork() -> None:
-    """That TensorFlow can run in this process.
+    """Checks that TensorFlow can run in this process.
 
     Raises:
-        RuntimeError: It can't.
+        RuntimeError: The process was forked after TensorFlow had run.
     """
     if _Fork.is_late:
         raise RuntimeError(_ADVICE)

@@ -1,4 +1,4 @@
-"""Compares the inputs of batches with those that `map` made of them, on which a model may have been trained."""
+"""Compares the inputs of batches before and after `map`, because a model may have been trained on the mapped inputs."""
 
 import dataclasses
 import weakref
@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tf_input.read_config import ReadConfig
 
-OTHER_SCALE = 10  # the factor between two standard deviations from which on values are on another scale
-_USUAL = {  # (scale, offset) as a user would write them
+OTHER_SCALE = 10  # values with standard deviations that differ by this factor are on another scale
+_USUAL = {  # (scale, offset) -> the arguments that users write
     (1 / 255, 0.0): "1 / 255",
     (1 / 256, 0.0): "1 / 256",
     (1 / 127.5, -1.0): "1 / 127.5, offset=-1",
@@ -19,7 +19,7 @@ _USUAL = {  # (scale, offset) as a user would write them
 
 
 class MappedBatches(NamedTuple):
-    """A function of batches: of `map`, or of the options `map_example` and `map_batch`.
+    """A function of batches, from `map` or from the options `map_example` and `map_batch`.
 
     It has no reference to the dataset.
 
@@ -27,7 +27,7 @@ class MappedBatches(NamedTuple):
         name: "map", or the name of the option.
         function: The function.
         split: The name of the split.
-        config: The options with which it is read.
+        config: The options of reading.
         source: A weak reference to the batches.
     """
 
@@ -38,7 +38,7 @@ class MappedBatches(NamedTuple):
     source: weakref.ref[tf.data.Dataset]
 
     def difference(self, dataset: Any) -> "Difference | None":
-        """Compares the inputs of batches with and without the function, which are made for it; see `compare`."""
+        """Compares the inputs of new batches with and without the function; see `compare`."""
         seeded = dataclasses.replace(self.config, seed=self.config.seed or 0)
         before = dataset.batches(self.split, dataclasses.replace(seeded, map_example=None, map_batch=None))
         if self.name != "map":
@@ -48,7 +48,7 @@ class MappedBatches(NamedTuple):
 
 
 def note_function(name: str, function: Callable[..., Any], batches: tf.data.Dataset) -> None:
-    """Remembers a function of batches for `export_serving` and `predict`, as a model may be trained on its results."""
+    """Stores a function of batches for `export_serving` and `predict`: a model may be trained on its results."""
     dataset, split, config = batches.reading
     if split is not None and not any(one.function is function and one.source() is batches for one in dataset.mapped):
         dataset.mapped.append(MappedBatches(name, function, split, config, weakref.ref(batches)))
@@ -56,14 +56,14 @@ def note_function(name: str, function: Callable[..., Any], batches: tf.data.Data
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How mapped inputs differ from the inputs of the batches.
+    """The difference between mapped inputs and the inputs of the batches.
 
     Attributes:
         found: The mapped values in words: "float32 values from 0 to 1".
         expected: The values of the batches in words.
         values: The mapped values.
-        is_other_scale: Whether their standard deviations differ by a factor of ten or more.
-        layer: The Keras layer that does the same, as Python code; "" if no such layer is known.
+        is_other_scale: Whether the standard deviations differ by a factor of ten or more.
+        layer: The equivalent Keras layer as Python code; "" if there is none.
     """
 
     found: str
@@ -74,7 +74,7 @@ class Difference:
 
 
 def source_of(data: Any) -> tf.data.Dataset | None:
-    """Returns the batches from which `map`, `prefetch` and the like made a dataset; None if it was made otherwise."""
+    """Returns the batches from which `map`, `prefetch` and similar methods made a dataset; None for other datasets."""
     while isinstance(data, tf.data.Dataset) and not hasattr(data, "reading"):
         inputs = data._inputs()
         data = inputs[0] if len(inputs) == 1 else None
@@ -82,9 +82,9 @@ def source_of(data: Any) -> tf.data.Dataset | None:
 
 
 def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | None:
-    """Compares the inputs of the first batch of two datasets; None if all values are equal.
+    """Compares the inputs of the first batches of two datasets; None if all values are equal.
 
-    A look at the first batch does not use up an epoch.
+    Reading the first batch does not count as an epoch.
     """
     before, after = _first_inputs(batches), _first_inputs(mapped)
     pairs = [(name, one, after.get(name)) for name, one in before.items()]
@@ -100,7 +100,7 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
 
 
 def is_other_scale(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether the standard deviations of values differ by a factor of ten or more."""
+    """Returns whether the standard deviations of values differ by a factor of ten or more."""
     low, high = sorted(float(values.std(dtype=np.float64)) for values in (one, other))
     return low * OTHER_SCALE <= high and low > 0
 
@@ -123,7 +123,7 @@ def _is_same(one: np.ndarray, other: np.ndarray | None) -> bool:
 
 
 def _rescaling(one: np.ndarray, other: np.ndarray) -> str:
-    """The layer that turns the first values into the second, if it is a factor and an offset."""
+    """Returns the layer that converts the first values to the second by a factor and an offset; "" if there is none."""
     if one.shape != other.shape or not other.dtype.kind == "f" or not one.std():
         return ""
     before, after = (values.astype(np.float64).reshape(-1) for values in (one, other))

@@ -1,4 +1,4 @@
-"""Detects inputs of another range, dtype or shape than a Keras model was trained on, as far as its layers tell."""
+"""Detects inputs whose range, dtype or shape differs from those that a Keras model was trained on, from its layers."""
 
 import contextlib
 from collections.abc import Mapping
@@ -9,20 +9,21 @@ import numpy as np
 
 from tf_input.mapped_batches import OTHER_SCALE
 
-_OTHER_STATISTICS = 20  # the same for moving statistics, which after a few steps lag behind by up to this factor
+_OTHER_STATISTICS = 20  # the same factor for moving statistics, which lag behind after few steps
 SAME_OPTIONS = "Use the options of its training"
 RESCALED = (
     "If `map` or a loop of your own rescaled the images, put the same step before the model, as in "
     "keras.Sequential([keras.layers.Rescaling(1 / 255), model])"
 )
-_MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100  # the largest value of normalised images, and factor for 0..255
+# largest value of normalized images, and largest scale of a layer for 0..255
+_MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100
 
 
 def describe_misfit(model: keras.Model, x: Any) -> str:
-    """Returns the reason why a model cannot have been trained on such inputs, and advice; "" if it may have been.
+    """Returns the reason why a model can't have been trained on such inputs, with advice; "" if it may have been.
 
     Args:
-        model: The model. Of a model that is not built, nothing is known.
+        model: The model. A model that is not built fits all inputs.
         x: A batch of its inputs: a NumPy array, or arrays by name.
     """
     if not getattr(model, "built", False):
@@ -45,7 +46,7 @@ def describe_misfit(model: keras.Model, x: Any) -> str:
 
 
 def scales_itself(model: Any) -> bool:
-    """Whether the first layer of a model rescales or normalizes its inputs."""
+    """Returns whether the first layer of a model rescales or normalizes its inputs."""
     if getattr(model, "inputs", None):
         layers = [layer for given in model.inputs for layer in _first_layers(model, given)]
     else:  # a Sequential that is not built yet
@@ -54,7 +55,7 @@ def scales_itself(model: Any) -> bool:
 
 
 def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer]:
-    """Yields the layers that an input reaches first, without the layers that vary images in training."""
+    """Yields the layers that an input reaches first, skipping augmentation layers."""
     reached = {id(given)}
     for layer in model.layers:
         if id(getattr(layer, "input", None)) not in reached or isinstance(layer, keras.layers.InputLayer):
@@ -68,7 +69,7 @@ def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer
 
 
 def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
-    """Returns the reason why a layer is not made for such values; "" if it may be."""
+    """Returns the reason why a layer does not fit such values; "" if it may fit."""
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:
@@ -94,7 +95,7 @@ def _statistics_misfit(model: keras.Model, x: Any) -> str:
     axes = tuple(axis for axis in range(values.ndim) if axis != layer.axis % values.ndim)
     moving = float(np.sqrt(np.mean(keras.ops.convert_to_numpy(layer.moving_variance))))
     found = float(np.sqrt(np.mean(values.var(axis=axes))))
-    # The moving variance begins with 1, so a smaller variance tells something only if training has increased it.
+    # The moving variance starts at 1. A smaller variance of inputs is significant only if training has increased it.
     if found > _OTHER_STATISTICS * moving or moving > 1.5 and 0 < found < moving / _OTHER_STATISTICS:
         told = f"its layer {layer.name!r} was trained on a standard deviation of {moving:.3g}"
         return f"{told}, which here is {found:.3g}. {SAME_OPTIONS}. {RESCALED}"
@@ -103,7 +104,7 @@ def _statistics_misfit(model: keras.Model, x: Any) -> str:
 
 @contextlib.contextmanager
 def _inputs_of(layer: keras.layers.Layer) -> Iterator[list[Any]]:
-    """Context manager for a list that collects the inputs with which a layer is called, in a model of any kind."""
+    """Context manager that collects the inputs with which a layer is called, in a list."""
     seen: list[Any] = []
     call = layer.call
 

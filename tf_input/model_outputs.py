@@ -1,14 +1,14 @@
-"""Finds out whether a Keras model predicts logits or probabilities."""
+"""Determines whether a Keras model predicts logits or probabilities."""
 
-from collections.abc import Mapping  # not of typing: Keras keeps dictionaries in a wrapper of its own
+from collections.abc import Mapping  # not from typing: Keras wraps dictionaries in this Mapping
 from typing import Any
 
 
 def predicts_logits(model: Any, target: str) -> bool | None:
-    """Whether a model predicts a target in logits, by the loss it was compiled with; None if that is unknown.
+    """Returns whether the loss of a compiled model expects logits for a target; None if it is unknown.
 
     Args:
-        model: The model. If a Sequential was not compiled, its last layer may be a compiled model.
+        model: The model. If a Sequential is not compiled, its last layer may be a compiled model.
         target: The name of the target.
     """
     loss = getattr(model, "loss", None)
@@ -19,14 +19,14 @@ def predicts_logits(model: Any, target: str) -> bool | None:
     if loss is None and (layers := getattr(model, "layers", None)) and hasattr(layers[-1], "compile"):
         return predicts_logits(layers[-1], target)
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", "")
-    if name.endswith("crossentropy"):  # with its defaults
+    if name.endswith("crossentropy"):  # a loss by name has from_logits=False
         return False
     from_logits = getattr(loss, "from_logits", None)
     return None if from_logits is None else bool(from_logits)
 
 
 def predicts_scores(model: Any) -> bool:
-    """Whether the last layer of a model has an activation that gives scores from 0 to 1."""
+    """Returns whether the last layer of a model has a sigmoid or softmax activation."""
     layers = getattr(model, "layers", None)
     if layers:
         return predicts_scores(layers[-1])

@@ -1,4 +1,4 @@
-"""Options by their names: a misspelt one is refused with the one that was meant, and those of a config stand in signatures."""
+"""Decorator for functions with keyword options: suggests names for misspelled options, and completes signatures."""
 
 import difflib
 import functools
@@ -10,18 +10,18 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def named_options(config: type | None = None, *, without: Collection[str] = ()) -> Callable[[_F], _F]:
-    """A decorator of a function, or of a class, that says of a misspelt option which was meant.
+    """Returns a decorator for functions or classes, which suggests similar names for misspelled options.
 
         @named_options(ReadConfig)
         def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
 
     Args:
-        config: A dataclass whose attributes are the function's `**options`. Each then stands in the signature that `help`, an
-            interactive shell and a notebook show, with its type and its default. Type checkers read `ReadOptions`.
-        without: Attributes that the function does not take: they are not shown, and it refuses them itself.
+        config: A dataclass whose attributes are the function's `**options`. They appear with types and defaults in the
+            signature that `help`, shells and notebooks show. Type checkers read `ReadOptions` instead.
+        without: Attributes that the function does not accept. They are not shown, and the function rejects them itself.
 
     Raises:
-        TypeError: By what is decorated: there is no such option.
+        TypeError: Raised by the decorated function if an option does not exist.
     """
 
     def decorate(function: _F) -> _F:
@@ -45,7 +45,7 @@ def named_options(config: type | None = None, *, without: Collection[str] = ()) 
     return decorate
 
 
-# Names that other libraries have for options. The spelling alone would suggest others.
+# Names of options in other libraries, whose spelling would suggest a different option.
 _ELSEWHERE = {
     **dict.fromkeys(("target_size", "img_size", "input_shape", "image_shape", "size", "resize", "resolution"), "image_size"),
     **dict.fromkeys(("color_mode", "num_channels", "grayscale", "rgb"), "channels"),
@@ -65,14 +65,17 @@ _ELSEWHERE = {
 
 
 def meant(name: Any, names: Iterable[str]) -> str:
-    """Asks whether another name was meant: the one that other libraries' name stands for, or the most similar one; "" if there is none."""
+    """Returns a question whether another name was meant; "" without a similar name.
+
+    The suggestion is the equivalent of another library's name, or the most similar name.
+    """
     names = list(names)
     near = [elsewhere] if (elsewhere := _ELSEWHERE.get(str(name))) in names else difflib.get_close_matches(str(name), names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _spelled_out(signature: inspect.Signature, config: type | None, without: Collection[str]) -> inspect.Signature:
-    """With the attributes of `config` in the place of `**options`."""
+    """Returns the signature with the attributes of `config` in place of `**options`."""
     if config is None:
         return signature
     *first, options = signature.parameters.values()

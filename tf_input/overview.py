@@ -1,4 +1,4 @@
-"""A data set at a glance: what `print` and a notebook show of it."""
+"""A summary of a dataset, for `print` and notebooks."""
 
 import html
 import os
@@ -6,12 +6,12 @@ from typing import Iterator, NamedTuple, Sequence
 
 from tf_input.dataset_format import Feature, Manifest
 
-_NUM_CLASSES = 5  # that are shown
+_NUM_CLASSES = 5  # number of class names that are shown
 _NAME_LENGTH = 24
 
 
 class Table(NamedTuple):
-    """Cells, row by row, below a row of titles; all but the first `num_texts` columns are numbers."""
+    """Rows of cells below a row of titles. All columns except the first `num_texts` are right-aligned numbers."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -19,30 +19,30 @@ class Table(NamedTuple):
 
 
 def title(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
-    """One line: the name, the place, and the number of examples in each split."""
+    """Returns one line with the name, the directory, and the number of examples in each split."""
     counts = ", ".join(f"{printable(split)} {manifest.num_examples(split):,}" for split in manifest.splits)
     return f"{printable(manifest.name)} at {printable(os.fspath(directory))}: {counts or 'no splits'}"
 
 
 def text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
-    """Some lines, for a terminal."""
+    """Returns the summary for a terminal."""
     blocks = [heading(manifest, directory), *("\n".join(lines(table)) for table in overview_tables(manifest))]
     return "\n\n".join(blocks)
 
 
 def html_text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
-    """A heading and tables, as HTML for a notebook; a name that holds markup is shown as it is written."""
+    """Returns the summary as HTML for a notebook. Markup in names is escaped."""
     shown = "".join(_html_table(table) for table in overview_tables(manifest))
     return f"<div><p>{html.escape(heading(manifest, directory))}</p>{shown}</div>"
 
 
 def heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
-    """The name and the place."""
+    """Returns the name and the directory."""
     return f"{printable(manifest.name)} at {printable(os.fspath(directory))}"
 
 
 def overview_tables(manifest: Manifest) -> Iterator[Table]:
-    """Yields the table of a data set's splits, and that of its features."""
+    """Yields the table of splits and the table of features."""
     splits = [
         (printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", size(sum(shard.num_bytes for shard in shards)))
         for split, shards in manifest.splits.items()
@@ -78,7 +78,7 @@ def _classes(names: Sequence[str]) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """A number of bytes as people read it: `12.3 MB`."""
+    """Formats a number of bytes for people, such as `12.3 MB`."""
     left, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB", "PB"]
     while left >= 999.5 and len(units) > 1:
         left, units = left / 1000, units[1:]
@@ -86,12 +86,12 @@ def size(num_bytes: int) -> str:
 
 
 def printable(name: str) -> str:
-    """Names are anybody's: a line break or an escape sequence is not to reach the terminal."""
+    """Escapes line breaks and control characters, so that untrusted names can't control the terminal."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
 
 
 def lines(table: Table) -> Iterator[str]:
-    """A table for a terminal."""
+    """Yields the lines of a table for a terminal."""
     widths = [max(map(len, column)) for column in zip(table.titles, *table.rows)]
     for row in (table.titles, *table.rows):
         cells = [

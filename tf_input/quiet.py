@@ -1,4 +1,4 @@
-"""TensorFlow in a command, of which only what the command says is to be seen."""
+"""Imports TensorFlow in commands without its log output."""
 
 import importlib
 import os
@@ -6,10 +6,10 @@ import types
 
 
 def import_tensorflow() -> types.ModuleType:
-    """TensorFlow, begun with, without what it says of itself on standard error."""
+    """Imports and initializes TensorFlow, and suppresses its output on standard error meanwhile."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)  # as it speaks before it has looked at that
+    os.dup2(nothing, 2)  # TensorFlow logs before it reads the variable
     try:
         tensorflow = importlib.import_module("tensorflow")
         tensorflow.constant(0)

@@ -1,4 +1,4 @@
-"""The attributes of a ReadConfig as options of a function: `batches("train", batch_size=128)`, `batches("train", config)`."""
+"""The attributes of ReadConfig as keyword options: `batches("train", batch_size=128)`, `batches("train", config)`."""
 
 import dataclasses
 from typing import Any, Callable, Collection, Literal, Mapping, Sequence, TypedDict
@@ -7,9 +7,9 @@ from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnErro
 
 
 class ReadOptions(TypedDict, total=False):
-    """The attributes of `ReadConfig`, which says what they mean, for type checkers; a test compares the two.
+    """The attributes of `ReadConfig`, for type checkers. A test compares the two classes.
 
-    Another function takes them as `**options: Unpack[ReadOptions]`, below `@named_options(ReadConfig)`.
+    Functions take them as `**options: Unpack[ReadOptions]`, below `@named_options(ReadConfig)`.
     """
 
     batch_size: int
@@ -51,10 +51,10 @@ class ReadOptions(TypedDict, total=False):
 
 
 def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:
-    """A config of options, which replace the attributes of a config that is given beside them.
+    """Returns a config from options, which override the attributes of a given config.
 
     Raises:
-        TypeError: There is no batch size, or `config` is no ReadConfig.
+        TypeError: The batch size is missing, or `config` is not a ReadConfig.
         ValueError: An option has a wrong value.
     """
     if config is None:

@@ -1,31 +1,32 @@
-"""What the features of TFRecords that others wrote mean: one language, and one table of what is known, for writer and reader.
+"""Layouts of TFRecords from other tools: one notation and one table of known layouts, for writer and reader.
 
-`recordmill prepare --layout` and `tf_input.open_tfrecords(layout=...)` take the same. Standard library only, so that both import it.
+`recordmill prepare --layout` and `tf_input.open_tfrecords(layout=...)` accept the same layouts. This module uses only
+the standard library, so that both packages can import it.
 
-A layout is a name of `LAYOUTS`, or items with commas between them, such as `image=pixels,height=28,width=28,depth=1,label=digit`:
+A layout is a name of `LAYOUTS`, or a list of items such as `image=pixels,height=28,width=28,depth=1,label=digit`:
 
-    ITEM=FEATURE          what it is
-    image                 an image, encoded; or its pixels, uint8, row by row, where it has a type, or a shape stands beside it
-    label                 what a model is to predict: a class, several, or a vector of floats
-    key                   the example's key
-    mask                  the class of each pixel, as a PNG; with a type as bytes, of the image's height and width
-    weight                how much the example counts
-    objects/bbox          boxes, ymin, xmin, ymax, xmax one behind the other; or objects/bbox/ymin, … for one side each
-    objects/label         the classes of the boxes; objects/NAME anything else that they have
-    height, width, depth  the shape of bytes of numbers, in a feature each; depth may be lacking
-    shape                 the same in one feature
-    any other             a feature to keep, by that name
+    ITEM=FEATURE          meaning of ITEM
+    image                 an encoded image; raw uint8 pixels, row by row, if it has a type or a shape
+    label                 the target: one class, several classes, or a vector of floats
+    key                   the key of the example
+    mask                  the class of each pixel, as a PNG; with a type, as raw bytes of the image's height and width
+    weight                the weight of the example
+    objects/bbox          boxes: ymin, xmin, ymax, xmax in sequence; or objects/bbox/ymin, … for each side
+    objects/label         the classes of the boxes; objects/NAME: further features of objects
+    height, width, depth  the shape of raw numbers, in one feature each; depth is optional
+    shape                 the shape of raw numbers, in one feature
+    any other             a feature to keep under this name
 
-    FEATURE               what records have
-    NAME                  the feature of that name
-    NAME:TYPE             a string of bytes, which are numbers of one of `DTYPES`, little-endian, row by row
-    NAME:TYPE[7,20]       the same, of that shape, whatever stands beside it
-    NAME:image            another image, encoded
-    NAME[]                any number of values, also where the first records all have the same
-    NAME?                 the feature, where records have it
-    NAME?VALUE            one class, number or text; VALUE stands in its place in records without it
-    A|B                   the first of these that can be read
-    28                    of height, width and depth: the number itself
+    FEATURE               meaning of FEATURE
+    NAME                  the feature with this name
+    NAME:TYPE             a string of raw numbers of a type in `DTYPES`, little-endian, row by row
+    NAME:TYPE[7,20]       raw numbers of this shape, which overrides stored shapes
+    NAME:image            another encoded image
+    NAME[]                any number of values, even if the first records all have the same number
+    NAME?                 an optional feature
+    NAME?VALUE            one class, number or text; VALUE is used for records without it
+    A|B                   the first of these features that can be read
+    28                    a fixed number, for height, width and depth
 """
 
 import dataclasses
@@ -34,21 +35,22 @@ from typing import Any, Iterable, Mapping, NamedTuple
 
 from tf_input.dataset_format import IMAGE, KEY, LABEL, MASK, OBJECTS, TENSOR_DTYPES, WEIGHT
 
-DTYPES = {dtype: max(1, int("0" + re.sub(r"\D", "", dtype)) // 8) for dtype in TENSOR_DTYPES}  # type -> bytes of a number
+# type -> bytes per number
+DTYPES = {dtype: max(1, int("0" + re.sub(r"\D", "", dtype)) // 8) for dtype in TENSOR_DTYPES}
 SIDES = tuple(f"{OBJECTS}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
 BBOX = f"{OBJECTS}/bbox"
-MAPPING = "mapping"  # the name of a layout that a user gives
+MAPPING = "mapping"  # the name of layouts from users
 _NO_OTHER_IMAGES = (IMAGE, MASK, KEY, WEIGHT, "height", "width", "depth", "shape")
-VALUES = "values"  # of records without anything that may be an image: all that they have, by its own names
+VALUES = "values"  # the name of the layout for records without images: all features by their names
 
-# In the order in which they are tried: what asks for more comes first.
+# In the order of detection: layouts with more requirements come first.
 _BOXES = ",".join(f"{side}=image/object/{side.removeprefix('objects/')}" for side in SIDES)
 _CORNERS = ",".join(f"{side}{corner}=image/object/bbox/{side}{corner}?" for corner in range(1, 5) for side in "xy")
 _FLAGS = ",".join(f"objects/{name}=image/object/{name}?" for name in ("difficult", "is_crowd", "truncated"))
 _CLASS = "image/object/class/text|image/object/class/label"
 LAYOUTS: Mapping[str, str] = {
     "detection": f"image=image/encoded,{_BOXES},objects/label={_CLASS},{_FLAGS},key=image/source_id?",
-    # ImageNet's have image/object/bbox/label too, the image's class.
+    # ImageNet records also have image/object/bbox/label, with the class of the image.
     "slim": "image=image/encoded,label=image/class/label,key=image/filename?",
     "text_boxes": f"image=image/encoded,{_BOXES},objects/label=image/object/bbox/label,{_CORNERS},key=image/filename?",
     "segmentation": "image=image/encoded,mask=image/segmentation/class/encoded,key=image/filename?",
@@ -64,17 +66,17 @@ _FEATURE = re.compile(r"(?P<names>[^:\[\]?]+)(?::(?P<dtype>\w+))?(?P<shape>\[[\d
 
 
 class Item(NamedTuple):
-    """What an item of a layout is made of.
+    """The features from which an item of a layout is read.
 
     Attributes:
-        names: The names of features that records have: the first that can be read is meant. Empty for a number.
-        dtype: The dtype of bytes that are numbers, one of `DTYPES`; empty: nothing is said.
-        shape: The shape of these numbers; None: what stands beside them says it.
+        names: The names of stored features, of which the first readable one is used. Empty for a number.
+        dtype: The dtype of raw numbers, one of `DTYPES`; empty if it is not given.
+        shape: The shape of raw numbers; None if it is stored in other features.
         is_list: Whether there is any number of values.
-        is_optional: Whether records may lack it.
-        is_image: Whether it is another image, encoded.
-        default: The text of the value that stands in place of a missing one; empty: none does.
-        number: The number that the item is; None: it is read from a feature.
+        is_optional: Whether records may lack the feature.
+        number: The number that the item is; None if it is read from a feature.
+        is_image: Whether it is another encoded image.
+        default: The text of the value for records without the feature; empty without a default.
     """
 
     names: tuple[str, ...]
@@ -88,7 +90,7 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The first of `names`: the only one, once a layout was found."""
+        """The first of `names`, which is the only one after a layout was found."""
         return self.names[0]
 
     def __str__(self) -> str:
@@ -105,7 +107,7 @@ class Layout:
 
     Attributes:
         name: The name of the layout: one of `LAYOUTS`, or `MAPPING` or `VALUES`.
-        items: The items, by the name that they are to have.
+        items: The items, by the names of the resulting features.
     """
 
     name: str
@@ -116,31 +118,31 @@ class Layout:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What a model is to predict: a label, or else the objects, or else a mask, or nothing."""
+        """The target features: the label, or else the objects, or else the mask, or none."""
         return default_targets(self.items)
 
     @property
     def box_names(self) -> tuple[str, ...]:
-        """The names of the features that boxes are made of: one, or one for each side; none where there are no boxes."""
+        """The names of the stored features of boxes: one, or one per side; empty without boxes."""
         found = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
         return tuple(self.items[name].name for name in found)
 
 
 def default_targets(names: Iterable[str]) -> tuple[str, ...]:
-    """What a model is to predict of features of these names."""
+    """Returns the default targets among features with these names."""
     tops = {name if name in (LABEL, MASK) else OBJECTS * name.startswith(BBOX) for name in names}
     return tuple(name for name in (LABEL, OBJECTS, MASK) if name in tops)[:1]
 
 
 def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
-    """Reads a layout as a user states it.
+    """Parses a layout as a user writes it.
 
     Args:
-        layout: A name, or items; or these as a mapping, of what stands before the "=" to what stands behind it, where `objects/bbox`
-            may be the names of the four sides, a list of one name is `NAME[]`, and a number is one.
+        layout: The name of a layout, or items, as text or as a mapping from ITEM to FEATURE. In a mapping,
+            `objects/bbox` may be a list of four sides, a list of one name means `NAME[]`, and numbers may be integers.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The layout is invalid.
     """
     if isinstance(layout, str) and layout in LAYOUTS:
         return Layout(layout, parse_layout(LAYOUTS[layout]).items)

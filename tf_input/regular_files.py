@@ -1,20 +1,20 @@
-"""Opens regular files only: reading a pipe or a device may never end, or fill the memory."""
+"""Opens regular files only, because reading a pipe or a device may never end or fill the memory."""
 
 import errno
 import os
 import stat
 
-MAX_WHOLE_BYTES = 1 << 30  # of a file that is read as a whole
+MAX_WHOLE_BYTES = 1 << 30  # size limit of files that are read as a whole
 
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
 _BLOCK_BYTES = 1 << 20
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY | os.O_CLOEXEC) -> tuple[int, os.stat_result]:
-    """Opens a regular file for reading: its descriptor and what `os.fstat` says.
+    """Opens a regular file for reading, and returns its descriptor and the result of `os.fstat`.
 
     Raises:
-        OSError: There is no such file, or it is not a regular file.
+        OSError: The file does not exist, or is not a regular file.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
     status = os.fstat(descriptor)
@@ -28,12 +28,15 @@ def open_regular(path: str, flags: int = os.O_RDONLY | os.O_CLOEXEC) -> tuple[in
 
 
 def regular_opener(path: str, flags: int) -> int:
-    """The `opener` with which the built-in `open` opens regular files only."""
+    """Opens regular files only, as `opener` of the built-in `open`."""
     return open_regular(path, flags)[0]
 
 
 def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
-    """A part of an open file; fewer bytes only if the file ends. One call may give less: in FUSE, or after a signal."""
+    """Reads a byte range of an open file. The result is shorter only if the file ends.
+
+    A single `pread` may return less, in FUSE or after a signal.
+    """
     data = os.pread(descriptor, num_bytes, offset)
     if len(data) == num_bytes or not data:
         return data
@@ -45,10 +48,10 @@ def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
 
 
 def read_regular(path: str) -> bytes:
-    """Reads a whole regular file in as few system calls as possible: for tiny images they are a third of the work.
+    """Reads a whole regular file with few system calls, which take a third of the time for tiny images.
 
     Raises:
-        OSError: There is no such file, or it is not a regular file, or it has more than `MAX_WHOLE_BYTES`.
+        OSError: The file does not exist, is not a regular file, or has more than `MAX_WHOLE_BYTES`.
     """
     descriptor, status = open_regular(path)
     try:
@@ -60,7 +63,7 @@ def read_regular(path: str) -> bytes:
 
 
 def _read_unsized(descriptor: int, path: str) -> bytes:
-    """Reads a file that reports the size 0: it is empty, or its file system does not know sizes, as `/proc`."""
+    """Reads a file that reports size 0, because it is empty or its file system reports no sizes, as in `/proc`."""
     pieces, num_bytes = [], 0
     while data := os.pread(descriptor, _BLOCK_BYTES, num_bytes):
         pieces.append(data)

@@ -1,4 +1,4 @@
-"""How one split of a data set is read: which examples, in which order, and what is made of them."""
+"""Reads one split of a dataset: the choice and order of its examples, and their decoding."""
 
 import dataclasses
 import functools
@@ -29,17 +29,17 @@ from tf_input.selection.catalog import Catalog
 from tf_input.selection.select import select
 from tf_input.storage.record_reader import RecordReader
 
-_MOST_SHRINKING = 2  # times, without averaging
+_MOST_SHRINKING = 2  # downscaling factor that is acceptable without averaging
 _logger = logging.getLogger("tf_input")
 
 
 class SplitReader:
-    """Reads one split; what it holds in memory, it holds for all who read that. `PreparedDataset.split_reader` makes it.
+    """Reads one split. Cached examples are shared by all users. `PreparedDataset.split_reader` creates it.
 
     Attributes:
         split: The name of the split.
         shards: The shards of the split.
-        num_examples: The number of examples of the split.
+        num_examples: The number of examples in the split.
     """
 
     def __init__(self, files: DatasetFiles, split: str) -> None:
@@ -54,14 +54,14 @@ class SplitReader:
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog of the split's examples."""
+        """The catalog of the split."""
         return self._files.catalog(self.split)
 
     def settle(self, config: ReadConfig) -> ReadConfig:
-        """`config` with what it leaves to be found out: `hosts` and `shuffle`. What was found is logged.
+        """Returns `config` with detected `hosts` and a definite `shuffle`. Detected hosts are logged.
 
         Raises:
-            ValueError: It is not known from here which host this is.
+            ValueError: The index of this host can't be detected.
         """
         if config.shuffle is None and not config.augment and is_training_split(self.split) is None and not self._was_warned:
             self._was_warned = True
@@ -78,16 +78,17 @@ class SplitReader:
         return dataclasses.replace(config, hosts=found, shuffle=shuffle)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> Plan:
-        """How the split is read, by `batches` and by `Sequence`; the errors are theirs.
+        """Returns the plan that `batches` and `Sequence` read. It raises the same errors.
 
         Args:
-            config: The options with which it is read.
-            holds: Whether a split that is small enough is decoded, to be held in memory. If not, a plan is of the same batches, for who
-                looks at a few.
+            config: The options of reading.
+            holds: Whether to decode and cache a split that is small enough. If False, the plan has the same batches
+                without the cost of caching. Default: True.
         """
         files = self._files
         if not holds and config.image_size is None and IMAGE in files.features and files.image_size() is None and not config.transform:
-            config = dataclasses.replace(config, image_size=1)  # of any, the batches are of the same examples
+            # any size will do, because it does not affect the choice of examples
+            config = dataclasses.replace(config, image_size=1)
         decoder, kind = self.make_decoder(config), config.order(self.split)
         if holds:
             self._tell_of_crop(decoder, config)
@@ -98,7 +99,8 @@ class SplitReader:
             self._tell_of_aliasing(decoder, is_small)
         if is_small:
             kind = "exact" if kind == "window" else kind
-            if holds or config.on_error == "skip":  # how many are damaged is known once all were read
+            # the number of corrupt records is known only after reading all of them
+            if holds or config.on_error == "skip":
                 held = self._hold(decoder, config, num_bytes, selection)
                 return Plan.of(self.split, config, kind, decoder, held=held)
         if holds and kind in ("exact", "key"):
@@ -106,23 +108,23 @@ class SplitReader:
         return Plan.of(self.split, config, kind, decoder, self.open_records(config, selection))
 
     def make_decoder(self, config: ReadConfig) -> ExampleDecoder:
-        """What decodes its examples, without reading any."""
+        """Returns the decoder of examples, without reading any."""
         make = functools.partial(make_transformed_decoder, transform=self._files.transform) if config.transform else make_decoder
         return make(self._files, config=config, counts=self.counted(config), split=self.split)
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
-        """What decodes its batches, without reading any; `has_padding` as in `ExampleDecoder`."""
+        """Returns the decoder of batches, without reading any. `has_padding` is as in `ExampleDecoder`."""
         return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
 
     def identify(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """What its batches depend on; see `position.identify`."""
+        """Returns the facts that determine the batches; see `position.identify`."""
         settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             settled["transform"] = self._files.transform.digest
         return identify(self._files.manifest, self.split, config, {**plan.decoder.settled_options, **settled}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
-        """The selection of the records that an epoch has; None: each once. The errors are those of `batches`."""
+        """Returns the selection of records for an epoch; None: each record once. It raises the errors of `batches`."""
         if config.shuffle == "key":
             selection = self._select(config) or Selection(np.arange(self.num_examples))
             return selection.ordered_by(self.catalog.example_keys()[selection.numbers].astype(str))
@@ -140,7 +142,7 @@ class SplitReader:
         return select(self.split, config, self.catalog, labels)
 
     def counted(self, config: ReadConfig) -> Mapping[str, Any]:
-        """The statistics, with how often each class comes among the examples that are read."""
+        """Returns the statistics, with the class counts of the examples that are read."""
         files = self._files
         if config.class_weight is None or (selection := self.select(config)) is None:
             return files.statistics
@@ -151,17 +153,17 @@ class SplitReader:
         return {**files.statistics, "splits": {self.split: {"label_counts": counts.get(LABEL, {}), "other_label_counts": counts}}}
 
     def _heads(self, config: ReadConfig) -> list[str]:
-        """The targets, as they are stored, that are one class label each."""
+        """Returns the stored targets with one class label."""
         targets = self._files.manifest.targets
         return class_weights.heads(self._files.features, targets if config.transform else config.target_names(targets))
 
     def num_chosen(self, config: ReadConfig) -> int:
-        """Examples that an epoch has."""
+        """Returns the number of examples in an epoch."""
         selection = self._select(config)
         return self.num_examples if selection is None else selection.num_examples
 
     def example_spec(self, config: ReadConfig) -> Any:
-        """The shapes and dtypes of its batches: see `PreparedDataset.example_spec`."""
+        """Returns the shapes and dtypes of the batches; see `PreparedDataset.example_spec`."""
         decoder = self.make_decoder(config)
         if config.service is None:
             share = make_share(self.split, self.num_chosen(config), config, bool(decoder.targets))
@@ -169,15 +171,15 @@ class SplitReader:
         return ladder.example_spec(decoder.decode, config)
 
     def open_records(self, config: ReadConfig, selection: Selection | None = None) -> RecordReader:
-        """Opens its records, or those that are chosen; the errors are those of `batches`."""
+        """Opens all records, or the selected ones. It raises the errors of `batches`."""
         return self._files.store.open_records(self.shards, config.on_error, run_bytes(config.read_buffer), selection)
 
     def find_examples(self, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """What is known of some of its examples: see `batch_examples.find_examples`."""
+        """Returns the keys and catalog columns of some examples; see `batch_examples.find_examples`."""
         return find_examples(plan.decoder.parse_keys, self.open_records(plan.config), self.catalog, numbers)
 
     def read_served(self, config: ReadConfig) -> tuple[tf.data.Dataset, int]:
-        """Batches that a tf.data service deals out, and how many examples they have: see `distribute.service_batches`."""
+        """Returns batches from a tf.data service, and their number of examples; see `distribute.service_batches`."""
         counts, times = [shard.num_examples for shard in self.shards], None
         if (selection := self.select(config)) is not None:
             times = selection.times(config.start_epoch, counts)
@@ -187,12 +189,13 @@ class SplitReader:
     def read_files(
         self, config: ReadConfig, shards: Sequence[int] | None = None, times: Sequence[np.ndarray] | None = None
     ) -> tf.data.Dataset:
-        """The batches of a split for readers that are dealt its shards one by one.
+        """Returns the batches of a split for readers that receive its shards one by one.
 
         Args:
-            config: The options with which it is read.
-            shards: The places of the shards that are read; None: all.
-            times: The number of times that each record is read, int [num_examples] for each of the split's shards; None: once.
+            config: The options of reading.
+            shards: The indices of the shards to read; None: all.
+            times: The number of times that each record is read, int [num_examples] for each shard of the split; None:
+                once.
         """
         indexes = range(len(self.shards)) if shards is None else shards
         shards = [self.shards[index] for index in indexes]
@@ -204,7 +207,7 @@ class SplitReader:
         return ladder.read_files(paths, decode_batch, config, self.split, buffer, dealt=True, times=times)
 
     def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
-        """As `memory.decoded_bytes`, of the split, or of so many of its examples."""
+        """Returns `memory.decoded_bytes` of the split, or of `num_chosen` of its examples."""
         of_split = self._files.statistics.get("splits", {}).get(self.split, {})
         tensors = [one for name, one in self._files.features.items() if name != IMAGE and one.kind == "tensor" and None not in one.shape]
         per_example = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
@@ -214,13 +217,14 @@ class SplitReader:
         return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, self.num_examples))
 
     def _hold(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.Held:
-        """Returns all examples, or the chosen ones, decoded. They are read once for all readers of the same features, in any thread.
+        """Returns all or the selected examples, decoded. All readers of the same features share them, in any thread.
 
-        The examples that were used last are kept for the next reader, as far as the budget allows; batches keep their own.
+        The most recently used examples are kept for the next reader, as far as the budget allows. Batches keep their
+        own references.
         """
         wanted = (config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
         whole_bytes = self.decoded_bytes(decoder)
-        # Folds and their rest, say, are parts of what is held once.
+        # For example, a fold and its complement are parts of one cached split.
         is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples
         is_part = selection is not None and whole_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._held)
         key, num_bytes = ((*wanted, None), whole_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
@@ -234,11 +238,11 @@ class SplitReader:
                 held = memory.load(records, decoder, num_bytes, config.read_buffer)
                 message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
                 _logger.info(message, self.split, len(held.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
-            self._held[key] = held  # at the end: the first is the one whose use is longest ago
+            self._held[key] = held  # at the end, so that the first entry is the least recently used
         return held.select(selection)
 
     def _tell_of_aliasing(self, decoder: ExampleDecoder, is_held: bool) -> None:
-        """Warns, once, of images that shrink by more than 2 without being averaged: all but JPEGs, which are decoded at a smaller size."""
+        """Warns once about images that shrink by more than 2 without averaging. JPEGs are averaged in decoding."""
         for name in () if decoder.config.antialias or self._was_told_of_aliasing else decoder.image_names:
             found, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
             if found is None or shown is None or not is_held and self._files.has_jpegs_only(name):

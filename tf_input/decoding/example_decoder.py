@@ -185,7 +185,7 @@ class ExampleDecoder:
         return masks
 
     def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
-        """Returns weights in the shapes that Keras needs: for most targets, the target's shape without the last dimension."""
+        """Returns weights in the shapes that Keras needs: usually the target's shape without its last dimension."""
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
         for name, table in self.class_weights.items():
@@ -324,7 +324,7 @@ class ExampleDecoder:
 
     @functools.cached_property
     def image_names(self) -> tuple[str, ...]:
-        """The names of the images that are shown: `image` if any feature depends on it, and other images that are read."""
+        """The names of the shown images: `image` if any feature depends on it, and other images that are read."""
         seen = [feature for feature in map(self.features.get, self.asked_for) if is_seen(feature)]
         others = sorted(one.name for one in seen if is_other_image(one))
         return (*[IMAGE] * (len(others) < len(seen)), *others)
