@@ -175,7 +175,7 @@ class Feature:
         return () if FEATURE_KINDS[self.kind] == "bytes" and self.kind != "text" else self.shape
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the non-empty JSON fields. The names of `label` are left out, because the manifest stores them itself."""
+        """Returns the non-empty JSON fields. The names of `label` are left out, because the manifest has them."""
         fields: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.shape:
             fields["shape"] = list(self.shape)
