@@ -1,10 +1,10 @@
-"""The examples of a split that are read, and how often: what `where`, `fold`, `subset`, `take` and `balance` mean.
+"""Selects the examples to read, from the options `where`, `fold`, `subset`, `take` and `balance`.
 
-What comes in are these options, the indexes of a split and its catalogs; what goes out is a `Selection`: numbers of records. No record
-is read for it, and nothing of the catalogs but the columns that are named.
+The inputs are these options, and the indexes and catalogs of a split. The output is a `Selection`: the indices of
+records. Records are not read, and of the catalogs only the columns that options name.
 
     catalog        columns of a split's catalogs
-    columns        texts, and lists of them, as columns
-    expressions    a condition over columns, in words of Python -> which examples meet it
-    select         all of these options, one after the other
+    columns        columns of strings, and of lists of strings
+    expressions    evaluates Python-like conditions over columns
+    select         applies all options in order
 """

@@ -1,4 +1,4 @@
-"""Columns of a split's catalogs, and the labels that its indexes have."""
+"""Columns of a split's catalogs, and the labels in its indexes."""
 
 import functools
 import hashlib
@@ -17,24 +17,24 @@ from tf_input.storage.packages import import_package
 from tf_input.storage.paths import join
 from tf_input.storage.store import Store
 
-_NUM_REQUESTS = 16  # shards at a time: where each takes a moment
+_NUM_REQUESTS = 16  # shards that are read in parallel, because each request has a latency
 PATH, GROUP, SHARD = "path", "group", "shard"
-_FINDING = b"key"  # what hashes are for, among them
+_FINDING = b"key"  # the purpose of hashes for looking up keys
 
 _logger = logging.getLogger("tf_input")
 
 
 class Catalog(Mapping[str, Column]):
-    """What the catalogs of a split say of its examples, column by column: read when it is asked for, and kept.
+    """The catalogs of a split as a mapping from column names to columns, which are read on first access and cached.
 
-    The classes of `label` are read from the indexes where these have them, and are there without catalogs too.
+    If the indexes contain the classes of `label`, they are read from there, even without catalogs.
 
     Args:
-        directory: The directory of the data set.
+        directory: The directory of the dataset.
         split: The name of the split, for messages.
         shards: The shards of the split.
-        features: The features of the data set, by name.
-        store: The store, which opens the data set's files.
+        features: The features of the dataset, by name.
+        store: The store, which opens the files of the dataset.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Catalog(Mapping[str, Column]):
         return name in self._names
 
     def __getitem__(self, name: str) -> Column:
-        """A column of all examples of the split.
+        """Returns a column for all examples of the split.
 
         Raises:
             ImportError: pyarrow is missing.
-            KeyError: There is no such column.
+            KeyError: The column does not exist.
             OSError, ValueError: A catalog can't be read.
         """
         if name in self._read:
@@ -78,16 +78,19 @@ class Catalog(Mapping[str, Column]):
         return self._read[name]
 
     def described(self) -> str:
-        """The columns that there are, as a sentence for messages."""
+        """Describes the existing columns, as a sentence for messages."""
         if all(shard.catalog for shard in self._shards):
             return f"the catalog has {', '.join(self)}"
         return f"{self._directory} has no catalog, as `recordmill transform` writes none; its indexes have {', '.join(self) or 'no labels'}"
 
     def labels(self, name: str) -> np.ndarray:
-        """The class of each example: int64 [n], positions in the label names of a feature that is one class label; -1: it has none.
+        """Returns the label of each example, int64 [n]; -1 without a label.
+
+        Args:
+            name: A feature with one class label.
 
         Raises:
-            ImportError, OSError, ValueError: As in `[]`; or a label is none of the feature's.
+            ImportError, OSError, ValueError: As in `[]`; or a label is out of range.
         """
         names = self._features[name].label_names
         if name == LABEL:
@@ -102,9 +105,9 @@ class Catalog(Mapping[str, Column]):
         return self[column].look_up(lambda label: places.get(label, -1), -1)
 
     def row_columns(self) -> list[str]:
-        """What `rows` can tell of an example: `path`, where its image lay, and each feature that is one class label, by the class's name.
+        """Returns the columns that `rows` can read: `path`, and each feature with one class label, as class names.
 
-        Nothing where there is no catalog, as after `recordmill transform`, or, with a line of the log, no package to read it.
+        Empty without a catalog, as after `recordmill transform`, and without pyarrow, which is logged.
         """
         if not all(shard.catalog for shard in self._shards):
             return []
@@ -116,11 +119,11 @@ class Catalog(Mapping[str, Column]):
         return [PATH, *(column for column, feature in self._with_names.items() if not feature.shape)]
 
     def rows(self, columns: Sequence[str], paths: Collection[str] | None = None) -> Iterator[tuple[str | None, ...]]:
-        """The key of each example, and the texts in these columns: shard by shard, of which none is kept.
+        """Yields the key of each example and its strings in these columns. Only one shard is in memory at a time.
 
         Args:
-            columns: The names of columns of texts.
-            paths: The paths of the shards that are asked; None: all.
+            columns: The names of columns with strings.
+            paths: The paths of the shards to read; None: all.
 
         Raises:
             ImportError, OSError, ValueError: As in `[]`.
@@ -137,29 +140,30 @@ class Catalog(Mapping[str, Column]):
             yield from zip(*values)
 
     def no_row(self, key: str) -> ValueError:
-        """What to raise where `rows` does not have a key where its record is."""
+        """Returns the error for a key that has a record but no row in the catalog."""
         return ValueError(
             f"{self._directory}: a catalog of {self._split} does not have the key {key!r}; `recordmill repair` makes it again"
         )
 
     def example_keys(self) -> np.ndarray:
-        """The key of each example: str [n], as objects, of which none is kept; errors as in `hashes`."""
+        """Returns the key of each example, as an object array of str [n]. It raises the errors of `hashes`."""
         return np.concatenate([np.zeros(0, object), *self._each(_read_keys)])
 
     def tables(self) -> Iterator[Any]:
-        """The catalog of each shard, as tables of pyarrow's; errors as in `hashes`."""
+        """Yields the catalog of each shard as a pyarrow table. It raises the errors of `hashes`."""
         yield from self._each(lambda file: file.read())
 
     def find(self, key: str) -> list[int]:
-        """The numbers of the examples whose keys may be this one, by a hash of 64 bits; errors as in `hashes`."""
+        """Returns the indices of the examples with a hash of the key. It raises the errors of `hashes`."""
         hashes, numbers = self._by_hash
         wanted = np.uint64(int.from_bytes(_digest(key.encode("utf-8", "surrogatepass"), _FINDING), "big"))
         return numbers[np.searchsorted(hashes, wanted, "left") : np.searchsorted(hashes, wanted, "right")].tolist()
 
     def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
-        """A number of each example's key, uint64 [n], or of its group where it has one: BLAKE2b-64 of its UTF-8, keyed by the purpose.
+        """Returns a hash of each example's key, or of its group if it has one, uint64 [n].
 
-        Keys are let go of shard by shard: they are the largest column.
+        The hash is BLAKE2b-64 of the UTF-8 string, keyed by `purpose`. Keys are released shard by shard, because they
+        are the largest column.
 
         Raises:
             ImportError, OSError, ValueError: As in `[]`.
@@ -170,7 +174,7 @@ class Catalog(Mapping[str, Column]):
 
     @functools.cached_property
     def _by_hash(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes of all keys in ascending order, and whose they are: 16 bytes a key, where texts would take ten times as many."""
+        """The sorted hashes of all keys and the indices of their examples. They need a tenth of the memory of strings."""
         hashes = self.hashes(False, _FINDING.decode())
         numbers = np.argsort(hashes, kind="stable")
         return hashes[numbers], numbers
@@ -192,7 +196,7 @@ class Catalog(Mapping[str, Column]):
             return list(file.schema_arrow.names)
 
     def _each(self, read: Callable[[Any], Any]) -> Iterator[Any]:
-        """What a function gives of each shard's catalog, in their order."""
+        """Yields the result of a function for each shard's catalog, in order."""
         if not all(shard.catalog for shard in self._shards):
             raise ValueError(f"keys and groups are in the catalog, and {self.described()}")
 
@@ -207,7 +211,7 @@ class Catalog(Mapping[str, Column]):
             yield from threads.map(read_one, self._shards)
 
     def _open(self, shard: ShardInfo) -> Any:
-        """The catalog of a shard, of which nothing but its end is read yet."""
+        """Opens the catalog of a shard, and reads only its footer."""
         parquet = _parquet()
         path = join(self._directory, shard.catalog)
         try:
@@ -224,7 +228,7 @@ class Catalog(Mapping[str, Column]):
 
 
 def _shard_name(metadata: Any) -> str:
-    """The shard that a catalog was made for, by the statistics of its column `shard`; empty if it has none."""
+    """Returns the shard that a catalog belongs to, from the statistics of its column `shard`; "" without them."""
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
         for column in columns:
@@ -238,7 +242,7 @@ def _parquet() -> Any:
 
 
 class _Range(io.RawIOBase):
-    """A file of a data set as pyarrow wants it, which reads parts of it."""
+    """A file of a dataset as a Python file object for pyarrow, which reads byte ranges."""
 
     def __init__(self, files: Any, path: str, num_bytes: int) -> None:
         self._files, self._path, self._num_bytes, self._at = files, path, num_bytes, 0
@@ -264,7 +268,7 @@ class _Range(io.RawIOBase):
 
 
 def _failed(path: str, error: Exception) -> Exception:
-    """The same error in one line that names the file: it could not be read, or is damaged."""
+    """Returns the error as one line with the path: the catalog could not be read, or is corrupt."""
     message = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"catalog {path} is missing")
@@ -274,7 +278,7 @@ def _failed(path: str, error: Exception) -> Exception:
 
 
 def _read_column(file: Any, name: str) -> Any:
-    """A column as Arrow has it, in one piece."""
+    """Reads a column as one Arrow array."""
     return file.read([name]).column(name).combine_chunks()
 
 
@@ -296,11 +300,11 @@ def _digest(text: bytes, purpose: bytes) -> bytes:
 
 
 def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
-    """The parts of a column, one after the other.
+    """Concatenates the parts of a column.
 
     Args:
         parts: The parts of the column, Arrow arrays.
-        names: The names of the classes, where it has class names.
+        names: The class names; None for a column without classes.
     """
     arrow = import_package("pyarrow")
     whole = arrow.chunked_array(parts)
@@ -310,7 +314,7 @@ def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
     if arrow.types.is_integer(whole.type) and not whole.null_count:
         return whole.to_numpy().astype(np.int64)
     if arrow.types.is_float32(whole.type):
-        return whole.to_numpy()  # what is missing is no number
+        return whole.to_numpy()  # missing values become NaN
     if arrow.types.is_integer(whole.type) or arrow.types.is_floating(whole.type):
         return whole.cast(arrow.float64(), safe=False).to_numpy()
     if arrow.types.is_boolean(whole.type):

@@ -1,4 +1,4 @@
-"""Columns of texts, of which each different one is looked at once."""
+"""Columns of strings, which evaluate functions once per distinct value."""
 
 import dataclasses
 from typing import Any, Callable, Sequence
@@ -8,12 +8,12 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """A text of each example, or none.
+    """A column with one string, or none, per example.
 
     Attributes:
-        codes: int [n], which of the values; -1: it has none.
-        values: The texts that occur, and maybe others.
-        names: All that there may be; None: any text.
+        codes: The index of each example's string in `values`, int [n]; -1 for a missing string.
+        values: The distinct strings, and possibly others.
+        names: All allowed strings; None: any string.
     """
 
     codes: np.ndarray
@@ -21,15 +21,15 @@ class Texts:
     names: Sequence[str] | None = None
 
     def look_up(self, function: Callable[[str], Any], missing: Any) -> np.ndarray:
-        """What a function gives for each example's text, and `missing` where there is none: [n]."""
+        """Returns a function's result for each example's string, and `missing` for missing strings: [n]."""
         return np.array([*map(function, self.values), missing])[self.codes]
 
     def map(self, function: Callable[[str], str]) -> "Texts":
-        """Other texts in the place of these."""
+        """Returns a column with each string replaced by the result of a function."""
         return Texts(self.codes, [*map(function, self.values)])
 
     def to_numpy(self) -> np.ndarray:
-        """str, or None, as objects [n]."""
+        """Returns str or None as an object array [n]."""
         found = np.empty(len(self.values) + 1, object)
         found[:-1] = self.values
         return found[self.codes]
@@ -37,23 +37,23 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True)
 class TextLists:
-    """Any number of texts of each example.
+    """A column with a list of strings per example.
 
     Attributes:
-        lengths: The number of texts that each example has, int64 [n].
-        texts: The texts of all examples, one after the other.
+        lengths: The number of strings of each example, int64 [n].
+        texts: The concatenated strings of all examples.
     """
 
     lengths: np.ndarray
     texts: Texts
 
     def have(self, text: str) -> np.ndarray:
-        """Whether each example has a text: bool [n]."""
+        """Returns whether each example's list contains a string, bool [n]."""
         owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return np.bincount(owners, self.texts.look_up(lambda one: one == text, False), len(self.lengths)) > 0
 
     def to_numpy(self) -> np.ndarray:
-        """Lists of str, as objects [n]."""
+        """Returns lists of str as an object array [n]."""
         found, flat = np.empty(len(self.lengths), object), self.texts.to_numpy().tolist()
         stops = np.cumsum(self.lengths)
         found[:] = [flat[start:stop] for start, stop in zip((stops - self.lengths).tolist(), stops.tolist())]

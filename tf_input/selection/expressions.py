@@ -1,7 +1,7 @@
-"""Conditions over columns, in words of Python: `label in ("cat", "dog") and width >= 64`.
+"""Evaluates Python-like conditions over columns: `label in ("cat", "dog") and width >= 64`.
 
-They are parsed, and each node that is not known here is refused; nothing of them is run as code. What is missing is None: it equals
-None alone, and is neither less nor greater than anything.
+Conditions are parsed, and unknown syntax is rejected. Nothing is executed as code. Missing values are None, which
+equals only None, and is neither less nor greater than any value.
 """
 
 import ast
@@ -30,17 +30,18 @@ _TEXT_TESTS = {"startswith": str.startswith, "endswith": str.endswith}
 
 
 def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.ndarray:
-    """Finds the examples that meet a condition: bool [num_examples].
+    """Returns whether each example meets a condition, bool [num_examples].
 
     Args:
-        text: The text of the condition.
-        columns: The columns by name; asked for those alone that the text names. Its KeyError says what there is.
+        text: The condition.
+        columns: The columns by name. Only columns in the condition are accessed. The message of its KeyError lists the
+            existing columns.
         num_examples: The number of examples.
 
     Raises:
-        ValueError: It is no condition, has a word that is not allowed, names an unknown column or class, or compares what can't be
-            compared. One line.
-        OSError: As `columns` raise it.
+        ValueError: The condition has a syntax error, unsupported syntax, an unknown column or class, or incompatible
+            types. The message is one line.
+        OSError: Raised by `columns`.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -61,7 +62,7 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
 
 
 class _Evaluator:
-    """Values of nodes: columns, and scalars as arrays without a dimension, so that nothing else is to be told apart."""
+    """Evaluates the nodes of a condition to columns. Scalars are arrays without dimensions, like columns."""
 
     def __init__(self, text: str, columns: Mapping[str, Column]) -> None:
         self._text, self._columns = text, columns
@@ -108,7 +109,7 @@ class _Evaluator:
             self._fail(error.args[0])
 
     def _calculate(self, op: ast.operator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        if isinstance(op, (ast.Div, ast.FloorDiv, ast.Mod)):  # by zero: infinite, or no number
+        if isinstance(op, (ast.Div, ast.FloorDiv, ast.Mod)):  # division by zero gives infinity or NaN
             left = left.astype(np.float64)
         return _ARITHMETIC[type(op)](left, right)
 
@@ -179,7 +180,7 @@ class _Evaluator:
         return left.look_up(lambda one: one in values, None in wanted)
 
     def _constants(self, node: ast.expr) -> list[Any]:
-        """The values of a tuple, or the only one."""
+        """Returns the values of a tuple, or a single value as a list."""
         nodes = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
         found = []
         for one in nodes:
@@ -191,7 +192,7 @@ class _Evaluator:
         return found
 
     def _check_names(self, node: ast.expr, column: Texts, constants: Texts) -> None:
-        """A class that there is not is misspelt: nothing would be found, and nobody told."""
+        """Rejects unknown class names. Otherwise, a misspelled class would silently match no example."""
         if column.names is None or constants.codes.ndim:
             return
         known = set(column.names)
@@ -231,7 +232,7 @@ def _is_truth(value: Any) -> bool:
 
 
 def _as_stored(value: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """A number that is compared with a column of 32 bits, as that would have it: 0.1 is another one in 64."""
+    """Converts a number that is compared with a float32 column to float32, because 0.1 differs in float64."""
     return value.astype(np.float32) if not value.ndim and value.dtype == np.float64 and other.dtype == np.float32 else value
 
 

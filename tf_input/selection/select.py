@@ -1,4 +1,4 @@
-"""`where`, `fold`, `subset`, `take` and `balance` of a ReadConfig, one after the other: from a split's catalog to a selection of it."""
+"""Applies `where`, `fold`, `subset`, `take` and `balance` of a ReadConfig to a split's catalog."""
 
 import functools
 from typing import Any, Callable, Mapping, Sequence
@@ -14,21 +14,21 @@ from tf_input.selection.expressions import evaluate
 
 
 def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str, Sequence[str]]) -> Selection | None:
-    """Finds the records that an epoch of a split has.
+    """Returns the records of an epoch.
 
     Args:
         split: The name of the split, for messages.
-        config: The options that say which examples are read.
+        config: The options of reading.
         catalog: The catalog of the split.
-        labels: The targets that are one class label, by name, with their class names.
+        labels: The class names of each target with one class label, by name.
 
     Returns:
-        The selection of records; None: each of them once, as nothing is chosen.
+        The selection of records; None if no option selects, so that each record is read once.
 
     Raises:
-        ImportError: pyarrow is missing, and a catalog is to be read.
+        ImportError: pyarrow, which reads the catalog, is missing.
         OSError: An index or a catalog can't be read.
-        ValueError: An option asks for what is not there, or leaves nothing.
+        ValueError: An option has an invalid value, or selects no examples.
     """
     if not config.selects:
         return None
@@ -58,14 +58,14 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
 
 
 def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog: Catalog) -> np.ndarray:
-    """Whether each example meets a condition: bool [num_examples]."""
+    """Returns whether each example meets a condition, bool [num_examples]."""
     if isinstance(where, str):
         return evaluate(where, catalog, catalog.num_examples)
     arrays = _Arrays(catalog)
     try:
         found = np.asarray(where(arrays))
     except KeyError as error:
-        if arrays.missing is None:  # one of the function's own
+        if arrays.missing is None:  # the user's function raised its own KeyError
             raise
         raise ValueError(f"where={where!r}: {error.args[0]}") from None
     if found.dtype != bool or found.shape != (catalog.num_examples,):
@@ -76,11 +76,11 @@ def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog
 
 
 class _Arrays(Mapping[str, np.ndarray]):
-    """Columns of a catalog as NumPy has them: numbers, with NaN where one is missing; str, None and lists of str as objects."""
+    """Columns of a catalog as NumPy arrays: numbers with NaN for missing values; str, None and lists as objects."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.missing: str | None = None  # a column that was asked for, and is not there
+        self.missing: str | None = None  # a requested column that does not exist
 
     def __len__(self) -> int:
         return len(self._catalog)
@@ -119,16 +119,16 @@ def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[s
 
 
 def count_classes(shares: str | Sequence[float], sizes: np.ndarray, split: str, names: Sequence[str]) -> np.ndarray:
-    """The number of examples of each class that an epoch has: int64 [num_classes].
+    """Returns the number of examples of each class in an epoch, int64 [num_classes].
 
     Args:
-        shares: The rule, or the shares. "oversample": as many as the largest class has, of each that occurs; "undersample": as many as the
-            smallest of these; or the share of each class, of as many as there are: the nearest numbers.
-        sizes: The number of examples of each class that there are, int64 [num_classes].
-        split, names: The name of the split, and those of the classes, for messages.
+        shares: "oversample", the size of the largest class for each class that occurs; "undersample", the size of the
+            smallest; or the fraction of each class, of an epoch of unchanged length, rounded.
+        sizes: The number of existing examples of each class, int64 [num_classes].
+        split, names: The name of the split and the class names, for messages.
 
     Raises:
-        ValueError: A class that has a share has no examples.
+        ValueError: A class with a fraction above 0 has no examples.
     """
     occurs = sizes > 0
     if not occurs.any():
