@@ -1,12 +1,12 @@
-"""`recordmill inspect`: what is in a data set.
+"""The command `recordmill inspect`, which shows the contents of a dataset.
 
-What comes in is a data set, of which the metadata are read, the catalogs where they are asked, and one record where it is; what goes out
-are tables, or JSON, and a picture.
+The input is a dataset: its metadata, and on request its catalogs and one record. The outputs are tables or JSON, and an
+image.
 
-    inspection    what was asked for, and printed
-    contents      all that the metadata say
-    examples      those that meet a condition; one, with its image
-    pictures      an image in a terminal, or in a file
-    drawings      boxes and masks on it
+    inspection    the command
+    contents      all metadata
+    examples      examples that meet a condition, or one example with its image
+    pictures      images in a terminal or a file
+    drawings      boxes and masks on images
     queries       SQL over the catalog
 """

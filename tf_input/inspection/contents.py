@@ -1,4 +1,4 @@
-"""What the metadata of a data set say: as tables for people, and as plain values for programs."""
+"""The metadata of a dataset, as tables for people and as plain values for programs."""
 
 import json
 import os
@@ -10,22 +10,23 @@ from tf_input.overview import Table, printable
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.paths import join
 
-_NUM_CLASSES, _NUM_SHARDS = 20, 10  # that tables show
+_NUM_CLASSES, _NUM_SHARDS = 20, 10  # numbers of rows in tables
 _MAX_VALUE = 100  # characters
-_OF_RUNS = ("run_id", "holder", "progress_directory", "num_processes", "is_output_new")  # options that say nothing of the examples
+# options that do not affect the examples
+_OF_RUNS = ("run_id", "holder", "progress_directory", "num_processes", "is_output_new")
 _PACKAGES = ("recordmill", "apache-beam", "pyarrow", "pillow", "simplejpeg", "tensorflow")
 
 
 class Contents:
-    """A data set as its metadata have it.
+    """The metadata of a dataset.
 
     Args:
-        directory: The place of the data set, a path or a URL.
-        files: The files that they are read from.
-        manifest: The manifest of the data set.
+        directory: The directory of the dataset, a path or a URL.
+        files: The reader of the files.
+        manifest: The manifest of the dataset.
 
     Raises:
-        OSError, ValueError: The statistics are missing or damaged.
+        OSError, ValueError: The statistics are missing or corrupt.
     """
 
     def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
@@ -33,15 +34,15 @@ class Contents:
         self._statistics = self._read(STATISTICS)
         try:
             self._run = self._read(RUN)
-        except NOT_THERE:  # it may be left out: it says nothing of the examples
+        except NOT_THERE:  # optional, because it does not affect the examples
             self._run = {}
 
     def describe(self) -> str:
-        """Some tables for a terminal."""
+        """Returns the metadata as tables for a terminal."""
         return self._checked(lambda: "\n\n".join([overview.heading(self._manifest, self._directory), *self._blocks()]))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values: all of the manifest, counts and statistics, and how it was made."""
+        """Returns the metadata as plain values: the manifest, the statistics, and the run that wrote the dataset."""
         return self._checked(self._to_json)
 
     def _blocks(self) -> Iterator[str]:
@@ -61,7 +62,7 @@ class Contents:
             yield Table((f"{name}", *map(printable, splits)), rows, 1)
 
     def _class_counts(self) -> dict[str, dict[str, Mapping[str, int]]]:
-        """Feature with classes -> split -> class -> how often."""
+        """Returns feature with classes -> split -> class -> number of examples."""
         found = {}
         for feature in self._manifest.schema:
             if feature.kind == "class_label":
@@ -116,7 +117,7 @@ class Contents:
         return Table(("shard", "examples", "bytes", "CRC-32C"), rows, 1)
 
     def _made(self) -> Table:
-        """How: of options those that say something."""
+        """Returns the table of the run that wrote the dataset, with the options that were set."""
         run = self._run
         facts = {name: run.get(name) for name in ("started", "host", "python")}
         facts |= {name: run.get("versions", {}).get(name) for name in _PACKAGES}
@@ -166,7 +167,7 @@ def _range(found: Mapping[str, Any] | None) -> str:
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """With the names of what they are in before their own."""
+    """Yields the options, with nested options named by their path."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{inner}", one) for inner, one in value.items())

@@ -1,4 +1,4 @@
-"""Boxes and masks drawn on the image that they belong to, each class in its colour."""
+"""Draws boxes and masks on images, with one color per class."""
 
 from typing import Any, Mapping, Sequence
 
@@ -7,25 +7,25 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from tf_input.overview import printable
 
-_SHOWN_SIDE = 512  # in pixels, at least: a smaller image is enlarged, so that there is room for names
+_SHOWN_SIDE = 512  # minimum in pixels; smaller images are enlarged, so that names are readable
 _MAX_NAME = 60
-_GOLDEN_ANGLE = 137.508  # neighbours differ, however many classes there are
+_GOLDEN_ANGLE = 137.508  # gives neighboring classes different hues, for any number of classes
 
 
 def draw_annotations(
     pixels: np.ndarray, masks: Sequence[np.ndarray], objects: Mapping[str, Any] | None, names: Sequence[str]
 ) -> np.ndarray:
-    """The image with what is known of places in it.
+    """Draws boxes and masks on an image.
 
     Args:
         pixels: The pixels of the image, uint8 [height, width, 3].
-        masks: The masks, integers [height, width, 1], the class of each pixel; class 0, mostly what is behind all else, is not coloured.
-        objects: The objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and `label`, int64 [num_objects], if they
-            have one; None: there are none.
-        names: The names of the classes of objects.
+        masks: The masks, integers [height, width, 1]. Class 0, usually the background, is not colored.
+        objects: The objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and optionally `label`,
+            int64 [num_objects]; None: no objects.
+        names: The class names of the objects.
 
     Returns:
-        uint8 [height', width', 3]: the same, enlarged by a whole number if it is small.
+        The image, uint8 [height', width', 3]. Small images are enlarged by an integer factor.
     """
     for mask in masks:
         pixels = _colour(pixels, mask[..., 0])
@@ -40,7 +40,7 @@ def draw_annotations(
 def _colour(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
     rows, columns = (
         np.arange(wanted) * have // wanted for have, wanted in zip(mask.shape, pixels.shape)
-    )  # of another size after a transform
+    )  # a mask may have another size after a transform
     classes, places = np.unique(mask[rows][:, columns], return_inverse=True)
     colours = np.array([ImageColor.getrgb(_colour_of(one)) for one in classes.tolist()], np.uint16)
     mixed = (pixels + colours[places.reshape(pixels.shape[:2])]) // 2
@@ -48,7 +48,7 @@ def _colour(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Those that are boxes: a record may hold anything."""
+    """Draws the valid boxes. Invalid boxes are skipped, because records may contain anything."""
     boxes = np.asarray(objects["bbox"], np.float64)
     labels = objects.get("label", np.full(len(boxes), -1))
     size = max(sides) // 40
@@ -61,7 +61,7 @@ def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[s
         draw.rectangle((left, top, right, bottom), outline=colour, width=line)
         if 0 <= label < len(names):
             name = printable(names[label])[:_MAX_NAME]
-            place = left, max(0, top - size - line)  # above it, where there is room
+            place = left, max(0, top - size - line)  # above the box if there is space
             draw.rectangle(draw.textbbox(place, name, font), fill=colour)
             draw.text(place, name, "white", font)
 

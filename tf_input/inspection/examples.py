@@ -1,4 +1,4 @@
-"""Examples of a data set: those that meet a condition, and one with its image."""
+"""Finds examples that meet a condition, or shows a single example."""
 
 from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
@@ -13,21 +13,22 @@ from tf_input.selection.expressions import evaluate
 if TYPE_CHECKING:
     from tf_input.dataset import PreparedDataset
 
-_UNSHOWN = ("offset", "crc32c", "reencoded", "shard", "record")  # of where its bytes are
+_UNSHOWN = ("offset", "crc32c", "reencoded", "shard", "record")  # columns about the location of the bytes
 _MAX_VALUES = 8
 
 
 def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
-    """The rows of a split's catalog that meet a condition: `number`, `key`, and what else there is, as plain values.
+    """Returns the catalog rows that meet a condition: `number`, `key` and the other columns, as plain values.
 
     Args:
-        where: The condition, as `batches(where=...)` takes it.
+        where: The condition, as in `batches(where=...)`.
         catalog: The catalog of the split.
 
     Raises:
-        ImportError, OSError, ValueError: It is no condition, or a catalog is missing or damaged.
+        ImportError, OSError, ValueError: The condition is invalid, or a catalog is missing or corrupt.
     """
-    columns = {name: catalog[name] for name in catalog if name not in _UNSHOWN}  # as long as the manifest says, or refused
+    # each column has as many rows as the manifest says
+    columns = {name: catalog[name] for name in catalog if name not in _UNSHOWN}
     if not columns:
         raise ValueError(f"where={where!r}: {catalog.described()}")
     numbers = np.flatnonzero(evaluate(where, catalog, catalog.num_examples))
@@ -41,14 +42,14 @@ def _taken(column: Any, numbers: np.ndarray) -> list[Any]:
 
 
 def find_example(dataset: "PreparedDataset", wanted: str) -> tuple[str, int, Mapping[str, Any]]:
-    """The split, the number and the values of one example.
+    """Returns the split, the index and the features of one example.
 
     Args:
-        dataset: The data set that has the example.
+        dataset: The dataset.
         wanted: SPLIT:NUMBER, or a key.
 
     Raises:
-        ValueError: There is none such; other errors as in `Examples`.
+        ValueError: The example does not exist. All other errors are those of `Examples`.
     """
     split, colon, number = wanted.rpartition(":")
     if colon and split in dataset and number.isdecimal():
@@ -66,13 +67,13 @@ def find_example(dataset: "PreparedDataset", wanted: str) -> tuple[str, int, Map
 
 
 def example_table(dataset: "PreparedDataset", example: Mapping[str, Any]) -> Table:
-    """The features of an example."""
+    """Returns a table of the features of an example."""
     rows = [(printable(name), _value(value, dataset, name)) for name, value in _flat(example)]
     return Table(("feature", "value"), rows, 2)
 
 
 def example_json(example: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of an example, as plain values; of arrays with many values their type and shape."""
+    """Returns the features of an example as plain values. Large arrays are described by dtype and shape."""
     return {name: _plain(value) for name, value in _flat(example)}
 
 

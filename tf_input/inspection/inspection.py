@@ -1,4 +1,4 @@
-"""What is in a data set, on the command line: `recordmill inspect`."""
+"""The command `recordmill inspect`."""
 
 import json
 from typing import TYPE_CHECKING, Any, Mapping
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
     from tf_input.dataset import PreparedDataset
 
-_NUM_SHOWN = 20  # examples that meet a condition
+_NUM_SHOWN = 20  # number of examples in a table
 
 
 def run(directory: str, *, where: str | None, split: str | None, example: str | None, sql: str | None, as_json: bool) -> None:
-    """Prints what a data set has, or those of its examples that are asked for.
+    """Prints the contents of a dataset, or selected examples.
 
     Args:
-        directory: The directory of a data set, or its URL.
-        where: A condition, as `batches(where=...)` takes it, that the printed examples meet.
-        split: The only split that is looked at for `where`; None: each.
+        directory: The directory of a dataset, or its URL.
+        where: A condition for the examples to print, as in `batches(where=...)`.
+        split: The only split to search with `where`; None: all splits.
         example: One example to print, with its image: SPLIT:NUMBER, or a key.
-        sql: A query over the data set's catalog.
+        sql: A query over the catalog of the dataset.
         as_json: Whether to print JSON.
 
     Raises:
-        OSError, ImportError: It can't be read, or a package is missing that does.
-        ValueError: It is damaged, or there is nothing such as is asked for.
+        OSError, ImportError: The dataset can't be read, or a required package is missing.
+        ValueError: The dataset is corrupt, or a requested example, split or column does not exist.
     """
     files, manifest, _ = open_manifest(directory)
     if example is not None:
@@ -97,7 +97,7 @@ def _print_example(directory: str, wanted: str, as_json: bool) -> None:
 
 
 def _drawn(dataset: "PreparedDataset", example: Mapping[str, Any]) -> "np.ndarray":
-    """The image of an example, with its boxes and its masks."""
+    """Returns the image of an example with its boxes and masks."""
     from tf_input.inspection.pictures import to_rgb
 
     features = dataset.features

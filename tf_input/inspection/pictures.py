@@ -1,4 +1,4 @@
-"""An image in a terminal, two pixels in a character; or in a file, where no terminal shows it."""
+"""Shows an image in a terminal, with two pixels per character, or saves it to a file."""
 
 import re
 import sys
@@ -9,18 +9,18 @@ import numpy as np
 import tensorflow as tf
 
 _MAX_COLUMNS = 80
-_KEPT_LINES = 4  # of the terminal's height
+_KEPT_LINES = 4  # lines of the terminal that are left free
 
 
 def show_image(pixels: np.ndarray, name: str) -> str:
-    """Shows an image where standard output is a terminal with colours, or else saves it.
+    """Renders an image for a color terminal; without such a terminal, saves it to a file.
 
     Args:
-        pixels: The pixels, uint8 or uint16 [height, width, channels], of 1 to 4 channels.
-        name: The text that the file's name has in it; anything.
+        pixels: The pixels, uint8 or uint16 [height, width, channels], with 1 to 4 channels.
+        name: Text for the name of the file.
 
     Returns:
-        The text to tell of it: lines of a terminal, or where the file is.
+        The text to print: lines for a terminal, or the path of the file.
     """
     console = _console()
     if console is not None:
@@ -32,7 +32,7 @@ def show_image(pixels: np.ndarray, name: str) -> str:
 
 
 def is_shown(value: Any) -> bool:
-    """Whether a value is an image that can be shown."""
+    """Returns whether a value is an image that can be shown."""
     return (
         isinstance(value, np.ndarray)
         and value.dtype in (np.uint8, np.uint16)
@@ -43,7 +43,7 @@ def is_shown(value: Any) -> bool:
 
 
 def _console() -> Any:
-    """Rich's, of a terminal with colours; None where there is none, or no rich."""
+    """Returns a rich console for a color terminal; None without such a terminal or without the package rich."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -55,7 +55,7 @@ def _console() -> Any:
 
 
 def _half_blocks(pixels: np.ndarray, console: Any) -> str:
-    """Lines of upper half blocks, whose colour is the upper pixel and whose background the lower one."""
+    """Returns lines of upper half blocks. The foreground is the upper pixel, and the background the lower pixel."""
     from rich.color import Color
     from rich.segment import Segment, Segments
     from rich.style import Style
@@ -76,7 +76,7 @@ def _half_blocks(pixels: np.ndarray, console: Any) -> str:
 
 
 def to_rgb(pixels: np.ndarray) -> np.ndarray:
-    """uint8 [height, width, 3], on black where it has alpha."""
+    """Converts an image to uint8 [height, width, 3]. Transparent pixels become black."""
     if pixels.dtype == np.uint16:
         pixels = (pixels >> 8).astype(np.uint8)
     channels = pixels.shape[-1]

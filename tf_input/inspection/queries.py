@@ -1,4 +1,4 @@
-"""SQL over the catalog of a data set, by DuckDB."""
+"""SQL queries over the catalog of a dataset, with DuckDB."""
 
 from typing import Any, Mapping, NamedTuple
 
@@ -7,32 +7,32 @@ from tf_input.storage.packages import import_package
 
 
 class Answer(NamedTuple):
-    """What a query gives: the names of its columns, and its rows."""
+    """The column names and the rows of a query result."""
 
     names: list[str]
     rows: list[tuple[Any, ...]]
 
 
 def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
-    """The answer to a query, in which `catalog` is a table of all examples: the columns of the catalogs, and `split`.
+    """Runs a query over the table `catalog`, which has all examples, the columns of the catalogs, and `split`.
 
-    It reaches nothing else: no file, and no network.
+    The query can access neither files nor the network.
 
     Args:
         sql: The query, in DuckDB's dialect.
-        catalogs: The catalog of each split, by the split's name.
+        catalogs: The catalog of each split, by the name of the split.
 
     Raises:
         ImportError: DuckDB or pyarrow is missing.
         OSError: A catalog can't be read.
-        ValueError: It is no query, or asks for what is not there; or there is no catalog.
+        ValueError: The query is invalid, or there is no catalog.
     """
     duckdb = import_package("duckdb", "--sql", "'recordmill[sql]'")
     arrow = import_package("pyarrow", "reading catalogs", "pyarrow")
     parts = []
     for split, catalog in catalogs.items():
         for part in catalog.tables():
-            has_own = "split" in part.column_names  # a feature's
+            has_own = "split" in part.column_names  # a feature has this name
             parts.append(part if has_own else part.append_column("split", arrow.array([split] * len(part), arrow.string())))
     table = arrow.concat_tables(parts, promote_options="permissive")
     with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as connection:
