@@ -1,5 +1,5 @@
-"""What `recordmill analyze` wrote, applied to parsed features.
+"""Applies the preprocessing graph from `recordmill analyze` to parsed features.
 
-What comes in is the directory of a transform; what goes out is its graph as a function of tensors, and the schema of what it gives.
-TensorFlow Transform is not needed.
+The input is the directory of a transform. The outputs are its graph as a function of tensors, and the schema of its
+results. TensorFlow Transform is not needed.
 """

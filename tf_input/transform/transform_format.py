@@ -1,7 +1,8 @@
-"""What `transform_fn/transform.json` says: what `recordmill analyze` looked at, and what its graph gives.
+"""The file `transform_fn/transform.json`: the input of `recordmill analyze`, and the outputs of its graph.
 
-Standard library only, like `dataset_format`. `transform_fn/` is a SavedModel as TensorFlow Transform writes it, and beside it lies
-`transformed_metadata/`, so that `tft.TFTransformOutput(OUT)` opens both; this file ties them to one version of the data set.
+This module uses only the standard library, like `dataset_format`. `transform_fn/` is a SavedModel in the format of
+TensorFlow Transform, next to `transformed_metadata/`, so that `tft.TFTransformOutput(OUT)` can open both.
+`transform.json` assigns them to one version of the dataset.
 """
 
 import dataclasses
@@ -20,17 +21,17 @@ TRANSFORM_VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class TransformInfo:
-    """What is known of a transform without loading its graph.
+    """The facts about a transform that are known without loading its graph.
 
     Attributes:
-        manifest_sha256: The digest of the `manifest.json` of the data set that was analysed: `manifest_digest`.
-        splits: The names of the splits that were analysed.
-        num_examples: The number of examples that were analysed.
-        schema: The features of a transformed example, by name in ascending order. One that the preprocessing passes on unchanged
-            is what it is in the data set, class names and all; any other is `float`, `integer` or `text`.
-        targets: The names of those features that a model is to predict.
-        channels: The statistics of the default preprocessing: "mean" and "variance" of each channel's pixels, 0..255; None where it is the
-            user's.
+        manifest_sha256: The digest of the manifest of the analyzed dataset, from `manifest_digest`.
+        splits: The names of the analyzed splits.
+        num_examples: The number of analyzed examples.
+        schema: The features of a transformed example, sorted by name. Features that the preprocessing passes through
+            unchanged are as in the dataset, including class names. All others are `float`, `integer` or `text`.
+        targets: The names of the target features.
+        channels: The statistics of the default preprocessing, "mean" and "variance" of each channel's pixels, 0..255;
+            None with a user's preprocessing.
     """
 
     manifest_sha256: str
@@ -42,11 +43,11 @@ class TransformInfo:
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The features that transformed examples have, by name."""
+        """The features of transformed examples, by name."""
         return {feature.name: feature for feature in self.schema}
 
     def to_json(self) -> str:
-        """Returns the text of the file beside the graph."""
+        """Returns the text of `transform.json`."""
         label = self.features.get(LABEL)
         fields = {
             "format": "recordmill transform",
@@ -63,10 +64,10 @@ class TransformInfo:
 
     @classmethod
     def from_json(cls, text: str) -> "TransformInfo":
-        """Reads what `transform.json` says.
+        """Reads the text of `transform.json`.
 
         Raises:
-            ValueError: It is none, or of another format version.
+            ValueError: The text is invalid, or has another format version.
         """
         fields: dict[str, Any] = json.loads(text)
         if not isinstance(fields, dict) or fields.pop("format", None) != "recordmill transform":
@@ -80,15 +81,16 @@ class TransformInfo:
 
 
 def manifest_digest(manifest: Manifest) -> str:
-    """What ties a transform to a version of a data set: another manifest, another version."""
+    """Returns the digest that identifies a version of a dataset, from its manifest."""
     return hashlib.sha256(manifest.to_json().encode()).hexdigest()
 
 
 def decode_transform(data: bytes, path: str | os.PathLike[str], manifest: Manifest) -> TransformInfo:
-    """From the bytes of `transform.json`.
+    """Decodes the bytes of `transform.json`.
 
     Raises:
-        ValueError: It is damaged, of another format version, or of another version of the data set; the message names the path.
+        ValueError: The file is corrupt, has another format version, or belongs to another version of the dataset; the
+            message names the path.
     """
     try:
         info = TransformInfo.from_json(data.decode())

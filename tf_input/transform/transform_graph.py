@@ -1,6 +1,6 @@
-"""The graph that `recordmill analyze` wrote, applied to features: in training, in serving and by `recordmill transform` alike.
+"""The graph from `recordmill analyze`, for training, serving and `recordmill transform`.
 
-It is loaded by TensorFlow alone: importing TensorFlow Transform would turn `tf.keras` into Keras 2.
+It is loaded with TensorFlow alone, because importing TensorFlow Transform would turn `tf.keras` into Keras 2.
 """
 
 import functools
@@ -13,24 +13,24 @@ _ARITHMETIC = ("Add", "AddV2", "Sub", "Mul", "MulNoNan", "RealDiv", "Div", "DivN
 
 
 class TransformGraph:
-    """The transform of a data set. Keep it as long as what it returned: it owns the graph's tables.
+    """The graph of a transform. Keep it as long as its results, because it owns the tables of the graph.
 
     Args:
         directory: The path of the SavedModel, `OUT/transform_fn`.
 
     Attributes:
-        model: The SavedModel: what exports the graph further has to track it.
-        input_specs: The specs of what is put in, by name: tensors [batch, ...], ragged where examples differ.
-        output_names: The names of the features that come out.
+        model: The SavedModel, which models that export the graph must track.
+        input_specs: The specs of the inputs by name: tensors [batch, ...], ragged for variable-length features.
+        output_names: The names of the outputs.
 
     Raises:
-        OSError: It can't be read.
+        OSError: The SavedModel can't be read.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.model = tf.saved_model.load(os.fspath(directory))
         function = self.model.transform_fn
-        # A function of TensorFlow Transform has one signature, and is restored as that, or as what holds it.
+        # The function has one signature. It is restored as a concrete function, or as a container of it.
         self._function = function.concrete_functions[0] if hasattr(function, "concrete_functions") else function
         (self.input_specs,), _ = self._function.structured_input_signature
         self.output_names = tuple(sorted(self._function.structured_outputs))
@@ -40,10 +40,10 @@ class TransformGraph:
         self._captures = graph_inputs[len(graph_inputs) - num_captured :]
 
     def inputs_of(self, outputs: Collection[str]) -> tuple[str, ...]:
-        """The names of the inputs on which these outputs depend.
+        """Returns the names of the inputs on which some outputs depend.
 
         Raises:
-            ValueError: There is no such output.
+            ValueError: An output does not exist.
         """
         self._check(outputs)
         needed = _reachable(tensor.op for tensor in _flat(self._tensors(outputs)))
@@ -51,17 +51,17 @@ class TransformGraph:
         return tuple(name for name in self.input_specs if any(one.op.name in needed for one in components[name]))
 
     def apply(self, inputs: Mapping[str, Any], outputs: Collection[str]) -> dict[str, Any]:
-        """Computes some outputs, and nothing that is not needed for them; within a `tf.function`.
+        """Computes some outputs, and only what they need, within a `tf.function`.
 
         Args:
-            inputs: The features of one batch, at least those that `inputs_of` names.
-            outputs: The names of the outputs that are computed, of `output_names`.
+            inputs: The features of a batch, at least those of `inputs_of`.
+            outputs: The names of the outputs to compute, from `output_names`.
 
         Returns:
-            The outputs by name, tensors [batch, ...], ragged or sparse where the preprocessing made such.
+            The outputs by name: tensors [batch, ...], ragged or sparse if the preprocessing returns such tensors.
 
         Raises:
-            ValueError: There is no such output, or an input is missing.
+            ValueError: An output does not exist, or an input is missing.
         """
         missing = [name for name in self.inputs_of(outputs) if name not in inputs]
         if missing:
@@ -79,16 +79,20 @@ class TransformGraph:
         return tf.nest.pack_sequence_as(wanted, computed, expand_composites=True)
 
     def value(self, name: str) -> Any:
-        """What a tensor in the graph is that depends on no input, as NumPy has it; KeyError if there is none of that name."""
+        """Returns the value of a tensor in the graph that depends on no input, as a NumPy array.
+
+        Raises:
+            KeyError: The tensor does not exist.
+        """
         tensor = self._function.graph.get_tensor_by_name(f"{name}:0")
         captured = {one.op.name: value for one, value in zip(self._captures, self._function.captured_inputs)}
         compute = tf.function(lambda: self._compute([tensor], captured)[0], autograph=False)
         return compute.get_concrete_function()().numpy()
 
     def _compute(self, tensors: list[tf.Tensor], fed: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
-        """Copies the part of the graph that these tensors need into the current one.
+        """Copies the part of the graph that some tensors need into the current graph.
 
-        As a call of the whole function, it would compute the rest too, and fail on what stands in for inputs that are missing.
+        Calling the whole function instead would compute all outputs, and fail because of missing inputs.
         """
         needed = _needed(tensors, self._arguments)
         part = tf.compat.v1.GraphDef()
@@ -98,7 +102,7 @@ class TransformGraph:
         for node in part.node:
             node.input[:] = [one for one in node.input if not one.startswith("^") or one[1:] in needed - fed.keys()]
         _keep_constants(part.node)
-        # The identity makes what was captured, which is no tensor of a graph, one of this graph.
+        # `tf.identity` converts captured eager tensors to tensors of this graph.
         input_map = {f"{name}:0": tf.identity(value) for name, value in fed.items() if name in needed}
         return tf.graph_util.import_graph_def(part, input_map, [tensor.name for tensor in tensors], name="transform")
 
@@ -107,13 +111,13 @@ class TransformGraph:
         return self._function.graph.as_graph_def()
 
     def _tensors(self, outputs: Collection[str]) -> dict[str, Any]:
-        """Outputs by name, as tensors of the function's graph."""
+        """Returns outputs by name, as tensors of the function's graph."""
         function = self._function
         whole = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
         return {name: whole[name] for name in outputs}
 
     def _components(self) -> dict[str, list[tf.Tensor]]:
-        """The placeholders of each input: several of a ragged one."""
+        """Returns the placeholders of each input. A ragged input has several."""
         flat = iter(self._arguments)
         return {name: [next(flat) for _ in _flat(spec)] for name, spec in sorted(self.input_specs.items())}
 
@@ -127,9 +131,9 @@ def _flat(structure: Any) -> list[Any]:
 
 
 def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set[str]:
-    """The names of the operations that compute tensors, and of those that check what they are computed from.
+    """Returns the names of the operations that compute some tensors, and of the checks of their inputs.
 
-    A graph lets each of its outputs wait for all that may fail. What looks at other inputs than these tensors need is left out.
+    In a graph, each output waits for all checks. Checks of other inputs are left out here.
     """
     placeholders = {tensor.op.name for tensor in given}
     needed = _reachable(tensor.op for tensor in tensors)
@@ -147,7 +151,7 @@ def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set
 
 
 def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
-    """By name: those whose results these operations need, themselves among them."""
+    """Returns the operations whose results these operations need, including themselves, by name."""
     found: dict[str, tf.Operation] = {}
     waiting = list(operations)
     while waiting:
@@ -159,10 +163,10 @@ def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
 
 
 def _keep_constants(nodes: Any) -> None:
-    """Keeps the optimiser from reckoning with floating-point constants: of what is served it makes another sum than of tf.data.
+    """Keeps the graph optimizer from folding floating-point constants, which rounds differently in serving.
 
-    Of x / 3 it makes x * (1 / 3), of x * 2 * 3 x * 6, which round otherwise. An operation that is not looked through stands between
-    constants and arithmetic from here on; not so in the bodies of loops and conditions, which are functions with names of their own.
+    For example, it replaces x / 3 by x * (1 / 3), and x * 2 * 3 by x * 6. A barrier operation is inserted between
+    constants and arithmetic. The bodies of loops and conditions are separate functions and are not changed.
     """
     constants = {
         node.name: node for node in nodes if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating

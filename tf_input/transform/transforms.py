@@ -1,4 +1,4 @@
-"""The transform of a data set, as its reader has it: what it says, its graph, and records -> transformed features."""
+"""The transform of a dataset for the reader: its facts, its graph, and the parsing of transformed features."""
 
 import functools
 import hashlib
@@ -20,22 +20,22 @@ _SAVED_MODEL = f"{TRANSFORM_FN}/saved_model.pb"
 
 
 class Transform:
-    """What `recordmill analyze` wrote beside a data set.
+    """The transform that `recordmill analyze` wrote next to a dataset.
 
     Args:
-        directory: The directory of the data set.
-        files: The files that it is read from.
-        cache: The folder where a copy of the graph is kept, where the data set is not on this machine; None: one is made anew, and removed.
-        manifest: The manifest of the data set.
+        directory: The directory of the dataset.
+        files: The reader of the files.
+        cache: The folder for a copy of the graph if the dataset is remote; None: a temporary copy is used.
+        manifest: The manifest of the dataset.
 
     Attributes:
-        info: The facts that it says of itself.
-        digest: The digest of the transform: another one, another transform.
+        info: The facts in `transform.json`.
+        digest: The hash that identifies the transform.
 
     Raises:
-        FileNotFoundError: There is none.
-        OSError: It can't be read.
-        ValueError: It is damaged, or of another version of the data set.
+        FileNotFoundError: There is no transform.
+        OSError: The transform can't be read.
+        ValueError: The transform is corrupt, or belongs to another version of the dataset.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class Transform:
 
     @functools.cached_property
     def graph(self) -> TransformGraph:
-        """Loaded once, when it is first needed."""
-        with tf.device("CPU:0"):  # where data are read, and where its tables are
+        """The graph, which is loaded on first access."""
+        with tf.device("CPU:0"):  # the input pipeline and the tables of the graph are on the CPU
             return TransformGraph(self._local_copy())
 
     def _local_copy(self) -> str:
-        """Where TensorFlow loads the graph from, whose tables it may read again when the graph is exported."""
+        """Returns the local path of the graph, which TensorFlow may read again when it exports the graph."""
         path = join(self._directory, TRANSFORM_FN)
         if self._files.is_local:
             return local_path(path)
         if self._cache is None:
-            self._scratch = tempfile.TemporaryDirectory()  # which lasts as long as this
+            self._scratch = tempfile.TemporaryDirectory()  # exists as long as this object
             self._files.copy_directory(path, copy := os.path.join(self._scratch.name, TRANSFORM_FN))
             return copy
         kept = self._cache / f"{TRANSFORM_FN}-{self.digest[:16]}"
@@ -71,26 +71,26 @@ class Transform:
                 self._files.copy_directory(path, copy := os.path.join(scratch, TRANSFORM_FN))
                 try:
                     os.rename(copy, kept)
-                except OSError:  # another process was quicker
+                except OSError:  # another process was faster
                     if not kept.exists():
                         raise
         return os.fspath(kept)
 
     def parse(self, serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str]) -> dict[str, Any]:
-        """Records -> some transformed features; what these do not depend on is not parsed.
+        """Parses records to transformed features. Stored features that they do not need are not parsed.
 
         Args:
             serialized: The serialized records, string [batch].
             schema: The features of the records.
-            names: The names of the transformed features that are wanted.
+            names: The names of the wanted transformed features.
 
         Returns:
-            The features by name, [batch, ...], ragged where the preprocessing made such.
+            The features by name, [batch, ...], ragged if the preprocessing returns ragged tensors.
         """
         inputs = parse_examples(serialized, schema, self.graph.inputs_of(names))
         outputs = self.graph.apply(inputs, names)
         for value in outputs.values():
-            if isinstance(value, tf.Tensor):  # the graph does not know how many examples a batch has
+            if isinstance(value, tf.Tensor):  # the batch size is not known in the graph
                 value.set_shape([serialized.shape[0], *value.shape[1:]])
         return outputs
 
