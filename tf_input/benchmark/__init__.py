@@ -1,5 +1,5 @@
-"""`recordmill benchmark`: how fast a data set is read here, stage by stage.
+"""The command `recordmill benchmark`, which measures how fast a dataset is read.
 
-What comes in are a data set and how it is read; what goes out is a table of images a second and CPU time an image, and the one change
-that would help most.
+The inputs are a dataset and the options of reading. The outputs are a table of throughput and CPU time for each stage
+of the input pipeline, and advice.
 """

@@ -1,4 +1,4 @@
-"""What a benchmark's figures mean for a data set: the bottleneck, and what would help."""
+"""Finds the bottleneck in the measurements of a benchmark, and suggests changes."""
 
 import dataclasses
 import json
@@ -16,30 +16,30 @@ from tf_input.read_config import ReadConfig
 from tf_input.regular_files import read_regular
 from tf_input.storage.paths import is_url, join, local_path
 
-_LARGE = 1.5  # times the size that is used: worth storing smaller
-_MARGIN = 8 / 7  # 256 pixels for crops of 224
-_MAX_RAW_BYTES = 64 * 64 * 3  # of an image that may as well be stored as pixels
-_IDLE = 0.6  # of the cores: with fewer of them busy, something else is waited for
+_LARGE = 1.5  # image size relative to the used size from which on smaller images are worthwhile
+_MARGIN = 8 / 7  # such as 256 pixels for crops of 224
+_MAX_RAW_BYTES = 64 * 64 * 3  # size up to which images can be stored as raw pixels
+_IDLE = 0.6  # share of busy cores below which something else is the bottleneck
 _MANY_SHARDS = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What is known of a split and of how it is read.
+    """The facts about a split and the options of reading.
 
     Attributes:
-        directory: The directory of the data set.
-        source: The path of what it was prepared from, if that is known.
-        is_remote: Whether it is read from an object store.
+        directory: The directory of the dataset.
+        source: The path of its source, if known.
+        is_remote: Whether the dataset is in an object store.
         split: The name of the split.
         num_examples, num_bytes, num_shards: The numbers of examples, bytes and shards of the split.
-        image_kind: "image", or "pixels" where they are stored raw, or another where they are transformed; None: there are none.
-        formats: The number of images of each format.
+        image_kind: "image", "pixels" for raw pixels, or another kind for transformed images; None without images.
+        formats: The number of images in each format.
         stored_side: The mean length of the shorter side in pixels; None if unknown.
-        stored_size: The (height, width) of all images; None where they differ.
-        decoded_bytes: The memory that the split takes decoded, in bytes, if it can be held there.
-        is_held: Whether the split is held in memory.
-        config: The options with which it is read; with an `image_size`, where there are images.
+        stored_size: The (height, width) of all images; None if sizes differ.
+        decoded_bytes: The size of the decoded split in bytes; None if it can't be cached in memory.
+        is_held: Whether the split is cached in memory.
+        config: The options of reading; with images, they include an `image_size`.
         order: The order of an epoch: "exact", "window", "key" or None.
         channels: The number of channels of images in batches.
     """
@@ -63,7 +63,7 @@ class Findings:
 
     @classmethod
     def of(cls, data_set: PreparedDataset, split: str, plan: Plan) -> "Findings":
-        """The findings about a split of an open data set."""
+        """Returns the findings about a split of an open dataset."""
         shards = data_set.manifest.splits[split]
         images = data_set.statistics.get("images", {})
         sides = [images[side]["mean"] for side in ("height", "width") if images.get(side)]
@@ -89,7 +89,7 @@ class Findings:
         )
 
     def describe(self) -> str:
-        """What is read, in one line."""
+        """Describes the split and the options in one line."""
         size = self.config.height_and_width
         pixels = f"{size[0]} x {size[1]} pixels, " if size else ""
         augment = "augmented" if self.config.augment else "not augmented"
@@ -100,7 +100,7 @@ class Findings:
         )
 
     def advise(self, stages: list[Stage]) -> str:
-        """Returns lines that name the bottleneck of the stages, and what to change."""
+        """Returns lines with the bottleneck and suggested changes."""
         shares = time_shares(stages)
         bottleneck = stages[shares.index(max(shares))].name
         last = stages[-1]
@@ -128,7 +128,7 @@ class Findings:
             yield "the cores have time left that this did not get: other processes have it, or nobody could use it"
         elif bottleneck != "read":
             yield "the cores are busy: twice as many would give about twice as many images"
-            if not self.is_held:  # which a service never does
+            if not self.is_held:  # a service does not cache
                 shards = f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy: more with --num_shards"
                 yield f'so would other machines: service="grpc://..." reads there{shards * (self.num_shards < _MANY_SHARDS)}'
 
@@ -145,7 +145,7 @@ class Findings:
             yield 'shuffle="exact" reads records one by one; "window" reads them in long runs, and mixes well enough'
 
     def why_not_held(self) -> str:
-        """The reason why the split is not held in memory, decoded; "" if it is unknown."""
+        """Returns the reason why the split is not cached in memory; "" if it is unknown."""
         budget = self.config.memory_budget
         if not budget:
             return "memory_budget is 0"
@@ -156,7 +156,7 @@ class Findings:
         return ""
 
     def _smaller_images(self, side: int) -> Iterator[str]:
-        """What to do about images that are larger than they are used: of one size, if they then fit into memory; else only smaller."""
+        """Yields advice for oversized images: store them in one size if they then fit into memory, else smaller."""
         augmentation = self.config.augmentation
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
         height, width = (math.ceil(one * margin) for one in self.config.height_and_width)
@@ -187,14 +187,14 @@ class Findings:
             )
 
     def _prepare(self, suffix: str, *options: str) -> str:
-        """The command that prepares the data set anew, with other options."""
+        """Returns the command that prepares the dataset again with other options."""
         output = f"{self.directory.rstrip('/')}_{suffix}"
         command = ["recordmill", "prepare", "--input", self.source, "--output", output, *options]
         return f"{shlex.join(command)}  # and the options of {RUN}"
 
 
 def _source(directory: Any) -> str:
-    """Where the images of a data set came from; "IN" if it does not say."""
+    """Returns the path of the source of a dataset; "IN" if it is unknown."""
     try:
         return str(json.loads(read_regular(local_path(join(directory, RUN))))["options"]["input"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""How fast a data set is read, stage by stage: `recordmill benchmark`."""
+"""Measures how fast a dataset is read, stage by stage: `recordmill benchmark`."""
 
 import contextlib
 import dataclasses
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
     from tf_input.pipeline.plan import Plan
 
-_DEFAULT_SIZE = 224  # where images differ in size
-_WARM_UP = 0.25  # of the time of a stage, before it counts
+_DEFAULT_SIZE = 224  # for images of varying size
+_WARM_UP = 0.25  # share of the time of a stage that is not measured
 _MIN_BATCHES = 3
 _HEADINGS = ("stage", "images/s", "CPU µs/image", "share of time")
 
 
 def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -> None:
-    """Reads a split as a training would, ever further down the pipeline, and prints how fast that is and what would help.
+    """Reads a split with increasingly complete input pipelines, and prints their throughput and advice.
 
     Args:
-        directory: The directory of a data set, or its URL.
-        split: The split to read; None: the one for training.
-        config: The options with which it is read; without an `image_size`, images keep theirs, or become 224 x 224 where they differ.
+        directory: The directory of a dataset, or its URL.
+        split: The split to read; None: the training split.
+        config: The options of reading. Without `image_size`, images keep their common size, or become 224 x 224.
         seconds: The time to read for each stage, in seconds.
 
     Raises:
-        OSError, ImportError: The data set can't be read.
-        ValueError: It is damaged, or an option has a wrong value.
-        RuntimeError: A record is damaged; the message names shard, record and offset.
+        OSError, ImportError: The dataset can't be read.
+        ValueError: The dataset is corrupt, or an option has a wrong value.
+        RuntimeError: A record is corrupt; the message names shard, record and offset.
     """
     tf = import_tensorflow()
     import tf_input
@@ -75,7 +75,7 @@ def table(stages: list[Stage]) -> str:
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
-    """Ever longer parts of the pipeline, without end, by the stage with which each ends."""
+    """Yields increasingly complete endless pipelines, with the names of their last stages."""
     from tf_input.epochs.position import Position
     from tf_input.pipeline import ladder
 
@@ -106,7 +106,7 @@ def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: th
 
 
 def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Event) -> int:
-    """Reads batches for so long, and returns how many images were in them."""
+    """Reads batches for some seconds, and returns their number of images."""
     import tensorflow as tf
 
     end, num_batches, num_images = time.perf_counter() + seconds, 0, 0
@@ -121,9 +121,9 @@ def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Eve
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Whether there was a Ctrl-C; the second one is an exception at once.
+    """Yields an event that is set by Ctrl-C. A second Ctrl-C raises KeyboardInterrupt immediately.
 
-    Python drops an exception that a signal raises while an object is being freed, and TensorFlow frees many.
+    Python drops exceptions that a signal handler raises while an object is freed, and TensorFlow frees many objects.
     """
     interrupted = threading.Event()
 

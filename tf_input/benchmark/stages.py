@@ -1,16 +1,16 @@
-"""What is measured of a pipeline, stage by stage."""
+"""Measurements of the stages of an input pipeline."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What was measured of the pipeline up to a stage.
+    """The measurements of an input pipeline up to a stage.
 
     Attributes:
         name: The name of the stage.
-        images_per_second: The number of images that the pipeline up to there gives a second.
-        cpu_seconds: The processor time that it takes for an image, on all cores together, in seconds.
+        images_per_second: The throughput of the pipeline up to this stage, in images per second.
+        cpu_seconds: The processor time per image, in seconds, summed over all cores.
     """
 
     name: str
@@ -19,9 +19,9 @@ class Stage:
 
 
 def time_shares(stages: list[Stage]) -> list[float]:
-    """What part of the last pipeline's time each stage adds; they add up to 1."""
+    """Returns the fraction of the last pipeline's time that each stage adds. The fractions sum to 1."""
     times = [1 / stage.images_per_second for stage in stages]
     added = [
         max(0.0, one - before) for one, before in zip(times, [0.0, *times])
-    ]  # noise may make a longer pipeline quicker
+    ]  # due to noise, a longer pipeline may be faster
     return [one / sum(added) for one in added]
