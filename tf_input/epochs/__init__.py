@@ -1,6 +1,6 @@
-"""In which order an epoch has the examples of a split, and which of them each host reads in each step.
+"""The order of examples in an epoch, and the share of each host in each step.
 
-What comes in: how many records the shards of a split have and how long they are, a seed, an epoch. What goes out: for each place in
-the epoch the record that is there, and the runs in which these records lie. Nothing is read here, and TensorFlow is not needed but
-for the cipher of `tf_input.epochs.order`.
+The inputs are the numbers and sizes of records in the shards of a split, a seed and an epoch. The outputs are the
+record at each index of the epoch, and the chunks that contain these records. Nothing is read here. TensorFlow is used
+only for the cipher in `tf_input.epochs.order` and to detect hosts.
 """

@@ -1,4 +1,4 @@
-"""The hosts that read together, and the one among them that this process is."""
+"""Detects the hosts that read together, and the index of this host."""
 
 import contextlib
 import json
@@ -14,20 +14,23 @@ _logger = logging.getLogger("tf_input")
 
 
 def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | None = None) -> tuple[int, int]:
-    """(number of hosts, this one's index): what `batches` takes as `hosts`.
+    """Returns (number of hosts, index of this host), for the option `hosts` of `batches`.
 
         train = flowers.batches("train", batch_size=128, hosts=tf_input.find_hosts(strategy))
 
-    All devices of one process are one host: it reads for all of them. `batches` finds them by itself where none is given.
+    All devices of one process are one host, which reads for all of them. By default, `batches` detects hosts itself.
 
     Args:
-        strategy: A strategy of `tf.distribute`, or the context that its `distribute_datasets_from_function` passes on. None: the
-            processes of `jax.distributed` or of `torch.distributed` or, without them, of the variable TF_CONFIG; if there is none of
-            these, this one is alone.
+        strategy: A `tf.distribute` strategy, or the context that its `distribute_datasets_from_function` passes.
+            Default: None, which detects processes from `jax.distributed`, `torch.distributed` or the variable
+            TF_CONFIG, in this order. Without any of them, there is one host.
+
+    Returns:
+        The number of hosts, and the index of this host, from 0.
 
     Raises:
-        ValueError: The strategy's hosts are not known from here, or TF_CONFIG is wrong or is that of a process that does not
-            train.
+        ValueError: The hosts of the strategy can't be detected, or TF_CONFIG is invalid or belongs to a process that
+            does not train.
     """
     if isinstance(strategy, tf.distribute.InputContext):
         return strategy.num_input_pipelines, strategy.input_pipeline_id
@@ -45,13 +48,13 @@ def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | N
 
 
 def hosts_of(split: str) -> tuple[int, int]:
-    """The hosts where nobody has said which there are; one line of the log says what was found, if anything was.
+    """Returns the detected hosts if none are given. Several hosts are logged.
 
     Args:
-        split: The name of the split that is read, for messages.
+        split: The name of the split, for messages.
 
     Raises:
-        ValueError: They can't be found.
+        ValueError: The hosts can't be detected.
     """
     if tf.distribute.has_strategy():
         strategy = tf.distribute.get_strategy()
@@ -62,21 +65,22 @@ def hosts_of(split: str) -> tuple[int, int]:
     else:
         hosts, where = _find_processes(is_asked=False)
     if hosts[0] > 1:
-        # A warning, as nothing less is shown to who has set up no logging, and the first sign of a wrong guess would be the accuracy.
+        # A warning, because lower levels are hidden without logging setup, and a wrong guess would only be noticed by
+        # the accuracy.
         message = "%s: found %d hosts by %s; this is number %d, and reads its own part. hosts=(1, 0) reads all of it here"
         _logger.warning(message, split, hosts[0], where, hosts[1])
     return hosts
 
 
 def tell_undivided(name: str) -> None:
-    """Writes a line of the log, where several hosts read what nothing here divides: only what was prepared has parts for them.
+    """Logs a warning if several hosts would each read all of a source that can't be divided, such as raw TFRecords.
 
     Args:
-        name: The name of what is read, for the message.
+        name: The name of the source, for the message.
     """
-    if tf.distribute.has_strategy():  # which divides it
+    if tf.distribute.has_strategy():  # the strategy divides it
         return
-    with contextlib.suppress(ValueError):  # a cluster of which nobody asked
+    with contextlib.suppress(ValueError):  # TF_CONFIG is not required here, so errors in it are ignored
         hosts, where = _find_processes(is_asked=False)
         if hosts[0] > 1:
             message = "%s: found %d hosts by %s, and each of them reads all of it, unless a strategy of tf.distribute divides it; "
@@ -85,10 +89,11 @@ def tell_undivided(name: str) -> None:
 
 
 def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
-    """The hosts, and by what they were found.
+    """Returns the hosts, and the name of their source.
 
     Args:
-        is_asked: Whether somebody wants to know of this very process, who is told so where it is none that trains.
+        is_asked: Whether the caller wants to know the index of this process. If so, a process that does not train is an
+            error.
     """
     if (hosts := _find_jax_process()) is not None:
         return hosts, "jax.distributed"
@@ -100,7 +105,8 @@ def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
 
 
 def _find_jax_process() -> tuple[int, int] | None:
-    jax = sys.modules.get("jax")  # Keras imports it for itself: to ask for its processes would start it, on the GPU too
+    # Keras imports JAX on its own. Asking JAX for its processes would initialize it, also on the GPU.
+    jax = sys.modules.get("jax")
     if jax is None or not _is_jax_distributed(jax):
         return None
     return jax.process_count(), jax.process_index()
@@ -109,7 +115,7 @@ def _find_jax_process() -> tuple[int, int] | None:
 def _is_jax_distributed(jax: ModuleType) -> bool:
     if (is_initialized := getattr(jax.distributed, "is_initialized", None)) is not None:
         return is_initialized()
-    # JAX got that function after 0.4.30; before, its state alone tells.
+    # JAX up to 0.4.30 does not have this function.
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     return getattr(state, "client", None) is not None
 
@@ -129,7 +135,7 @@ def _find_tf_config(is_asked: bool) -> tuple[int, int] | None:
         config = json.loads(text)
         task, cluster = config.get("task") or {}, config.get("cluster") or {}
         if not is_asked and task.get("type") == "evaluator":
-            return 1, 0  # it is no part of the training, and evaluates alone
+            return 1, 0  # an evaluator evaluates alone
         if not is_asked and cluster.get("ps"):
             raise ValueError("who reads what beside parameter servers is not known from here; expected hosts=(number of hosts, index)")
         return _find_task(cluster, task.get("type"), task.get("index"))
@@ -138,7 +144,7 @@ def _find_tf_config(is_asked: bool) -> tuple[int, int] | None:
 
 
 def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int | str | None) -> tuple[int, int]:
-    """Finds the number of processes of a cluster, in which a chief comes before the workers, and the place of one task among them."""
+    """Returns the number of processes in a cluster and the index of a task. The chief comes before the workers."""
     if not cluster:
         return 1, 0
     jobs = [(job, place) for job in ("chief", "worker") for place in range(len(cluster.get(job, ())))]

@@ -1,9 +1,10 @@
-"""The order of an epoch of several parts: of each place, which part is there, and which of that part's examples.
+"""The order of an epoch of a mixture: the component at each index, and the index of its example.
 
-All of it is computed, of any place alone. The parts are halved again and again, and each half has its share of the examples, rounded:
-so a part has as many of the first examples of an epoch, wherever these end, as its share says, give or take a half for each time that
-the parts are halved: for two parts a half, for three or four one. In a batch, the examples of each part are spread over the rows, so that
-each host, and each replica that is given a stretch of rows, has its share of them, too.
+Everything is computed for single indices. The components are halved recursively, and each half gets its proportion of
+the examples, rounded. So among the first examples of an epoch, the number of a component's examples differs from its
+exact proportion by at most a half for each halving: a half for two components, one for three or four. Within a batch,
+the examples of each component are spread over the slots, so each host, and each replica with a range of slots, gets the
+same proportions.
 """
 
 import dataclasses
@@ -17,13 +18,13 @@ import numpy as np
 
 from tf_input.epochs.windows import NUM_LANES
 
-_MOST = 1 << 30  # of the sum of weights, so that what is multiplied with them stays below 2 ** 63
+_MOST = 1 << 30  # upper bound of the sum of weights, so that products with them stay below 2 ** 63
 _GOLDEN = (5**0.5 - 1) / 2
-_NUM_TRIED = 50  # strides to either side of it
+_NUM_TRIED = 50  # candidates on either side of the golden section
 
 
 def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
-    """Integers that are to each other as shares are: exactly, if their sum is below 2 ** 30, else to one part in 2 ** 30."""
+    """Returns integer weights proportional to `shares`: exactly if their sum is at most 2 ** 30, else rounded."""
     scale = math.lcm(*(share.denominator for share in shares))
     weights = [int(share * scale) for share in shares]
     whole, divisor = sum(weights), math.gcd(*weights)
@@ -33,36 +34,36 @@ def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
 
 
 def part_seed(seed: int, name: str) -> int:
-    """The seed of the order of a part: another one than those of the mix and of its other parts, whatever these are of."""
+    """Returns the shuffle seed of a component, which differs from the seeds of the mixture and of other components."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/part/{name}".encode(), digest_size=8).digest(), "big") >> 1
 
 
 def count_parts(weights: Sequence[int], places: np.ndarray) -> np.ndarray:
-    """How many of the first examples of an epoch are of each part.
+    """Returns how many of the first examples of an epoch belong to each component.
 
     Args:
-        weights: The numbers to which the shares of the parts are as.
-        places: The numbers of examples, int64 [n].
+        weights: Integer weights proportional to the shares of the components.
+        places: The numbers of first examples, int64 [n].
 
     Returns:
-        int64 [num_parts, n], whose columns add up to `places`, and whose rows grow with them.
+        int64 [num_parts, n]. Columns sum to `places`, and rows increase with them.
     """
     if len(weights) == 1:
         return places[np.newaxis]
     middle, whole = len(weights) // 2, sum(weights)
     first = sum(weights[:middle])
     rounds, rest = np.divmod(places, whole)
-    of_first = rounds * first + (2 * rest * first + whole) // (2 * whole)  # rounded to the nearest
+    of_first = rounds * first + (2 * rest * first + whole) // (2 * whole)  # rounded to the nearest integer
     return np.concatenate([count_parts(weights[:middle], of_first), count_parts(weights[middle:], places - of_first)])
 
 
 def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.ndarray:
-    """Where a part's examples come: the places up to which `count_parts` has one less.
+    """Returns the index in the epoch of each of a component's examples. It is the inverse of `count_parts`.
 
     Args:
-        weights: The numbers to which the shares of the parts are as.
-        part: The place of the part among all parts.
-        numbers: The numbers of the part's examples, from 0, int64 [n].
+        weights: Integer weights proportional to the shares of the components.
+        part: The index of the component.
+        numbers: The numbers of the component's examples, from 0, int64 [n].
     """
     if len(weights) == 1:
         return numbers
@@ -74,12 +75,13 @@ def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.nd
 
 
 def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int:
-    """The number of examples in an epoch.
+    """Returns the number of examples in an epoch.
 
     Args:
-        weights: The numbers to which the shares of the parts are as.
-        sizes: The number of examples of each part.
-        stop: The end of an epoch: "first": until a part has been read once; "all": until each has been.
+        weights: Integer weights proportional to the shares of the components.
+        sizes: The number of examples of each component.
+        stop: The end of an epoch. "first": when the first component has been read once. "all": when every component has
+            been.
     """
     ends = [int(find_places(weights, part, np.array([size - 1]))[0]) + 1 for part, size in enumerate(sizes)]
     return min(ends) if stop == "first" else max(ends)
@@ -87,16 +89,16 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
 
 @dataclasses.dataclass(frozen=True)
 class MixedOrder:
-    """The order of a mix: the places of each epoch, and where its parts are in their own epochs.
+    """The order of a mixture: the slots of each epoch, and the positions of the components in their own epochs.
 
-    Each epoch begins with the same parts, and a part goes on where it was: what it has in its own epochs is an endless row, of which
-    each epoch of the mix takes the next `counts`.
+    Each epoch has the same sequence of components. A component continues where the previous epoch ended: each epoch
+    takes the next `counts` examples of its endless sequence of own epochs.
 
     Attributes:
-        weights: The numbers to which the shares of the parts are as.
-        sizes: The number of examples of each part in an epoch of its own.
-        batch_size: The number of rows of a batch, of all hosts together.
-        num_places: The number of examples in an epoch of the mix.
+        weights: Integer weights proportional to the shares of the components.
+        sizes: The number of examples of each component in its own epoch.
+        batch_size: The number of examples in a global batch.
+        num_places: The number of examples in an epoch of the mixture.
     """
 
     weights: tuple[int, ...]
@@ -106,22 +108,23 @@ class MixedOrder:
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:
-        """Examples of each part in an epoch of the mix."""
+        """The number of examples of each component in an epoch of the mixture."""
         return tuple(count_parts(self.weights, np.array([self.num_places]))[:, 0].tolist())
 
     def size(self, step: int) -> int:
-        """Rows of a batch."""
+        """Returns the number of examples in a batch."""
         return min(self.batch_size, self.num_places - step * self.batch_size)
 
     def rows(self, step: int, hosts: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Finds what a host reads of a batch.
+        """Returns the part of a batch that a host reads.
 
         Args:
-            step: The batch of the epoch, from 0.
-            hosts: The (number of hosts, this one's index).
+            step: The index of the batch in the epoch, from 0.
+            hosts: The pair (number of hosts, index of this host).
 
         Returns:
-            For each part, int64 [n] both: rows of the batch, and which of the part's examples in this epoch are there, ascending.
+            For each component, two arrays int64 [n]: slots of the batch, and which of the component's examples in this
+            epoch are there, ascending.
         """
         (num_hosts, index), start, size = hosts, step * self.batch_size, self.size(step)
         begins, ends = count_parts(self.weights, np.array([start, start + size])).T
@@ -133,33 +136,35 @@ class MixedOrder:
         return found
 
     def own_places(self, part: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For a part's examples in an epoch of the mix, the epochs of its own that they are in, and their places there."""
+        """Converts examples of a component in an epoch of the mixture to (own epoch, index in it)."""
         return np.divmod(epoch * self.counts[part] + numbers, self.sizes[part])
 
     def lanes(self, part: int, own_epoch: int, own_places: np.ndarray) -> np.ndarray:
-        """The lanes of places of a part's own epochs: those of the mix's places at which they are read, so that a host has the same."""
+        """Returns the virtual shards of indices in a component's own epochs: those of their indices in the mixture."""
         numbers = (own_epoch * self.sizes[part] + own_places) % self.counts[part]
         steps = find_places(self.weights, part, numbers) // self.batch_size
         starts = steps * self.batch_size
         sizes = np.minimum(self.batch_size, self.num_places - starts)
         begins = count_parts(self.weights, starts)
-        before = (count_parts(self.weights, starts + sizes)[:part] - begins[:part]).sum(axis=0)  # of the parts before it, in the batch
+        # examples of earlier components in the batch
+        before = (count_parts(self.weights, starts + sizes)[:part] - begins[:part]).sum(axis=0)
         strides = np.where(sizes == self.batch_size, _stride(self.batch_size), _stride(self.num_places % self.batch_size or 1))
         return (starts + _spread(before + numbers - begins[part], steps, sizes, strides)) % NUM_LANES
 
 
 def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int, strides: np.ndarray | int) -> np.ndarray:
-    """The rows of batches at which examples are that come one after the other, part by part.
+    """Returns the slots in a batch of examples that are ordered by component.
 
-    They lie a stride apart, which is coprime to the size: so any n that follow each other are on all of n hosts, if these divide the
-    batch. And stretches of rows have about as many of each part as their length says: points of a lattice are spread evenly where the
-    quotients of the stride's continued fraction are small, as those of the golden section are; see Niederreiter, Random Number Generation
-    and Quasi-Monte Carlo Methods, chapter 5, https://doi.org/10.1137/1.9781611970081.
+    Consecutive examples are a stride apart, which is coprime to the batch size. So any n consecutive examples are on
+    all of n hosts if n divides the batch. Ranges of slots have almost exact proportions, because the points of a
+    lattice are spread evenly if the continued fraction of the stride has small quotients, like the golden section. See
+    Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
+    https://doi.org/10.1137/1.9781611970081.
     """
     return (ranks * strides + steps) % sizes
 
 
-@functools.lru_cache(16)  # of the whole process, as it is of pure numbers
+@functools.lru_cache(16)  # a cache for the whole process
 def _stride(size: int) -> int:
     near = round(size * _GOLDEN)
     strides = [one for one in range(max(1, near - _NUM_TRIED), min(size, near + _NUM_TRIED) + 1) if math.gcd(one, size) == 1]

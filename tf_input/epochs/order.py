@@ -1,7 +1,7 @@
-"""What differs between epochs, and a permutation of a whole split of which any part can be computed alone.
+"""The random key of an epoch, and a random permutation of a whole split that can be computed in parts.
 
-That is what lets a training go on in the middle of an epoch without reading what came before, and 300 million records be
-permuted without a table of them.
+With it, a training can resume in the middle of an epoch without reading earlier records, and 300 million records can be
+permuted without a table.
 """
 
 import functools
@@ -10,30 +10,31 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 
-# Of the cipher by which TensorFlow permutes, up to 2 ** 16 values and beyond. With 4, as tf.random.experimental.index_shuffle has it,
-# records that lie together keep a distance; with these, no test that we know tells it from a shuffled table.
+# Rounds of TensorFlow's permutation cipher, for up to 2 ** 16 values and for more. With 4 rounds, as in
+# tf.random.experimental.index_shuffle, adjacent records keep a distance. With these numbers, we found no statistical
+# test that distinguishes the result from a shuffled table.
 _NUM_ROUNDS, _NUM_ROUNDS_OF_MANY = 8, 16
-_TABLE_SIZE = 1024  # up to here a table is quicker: the cipher draws from 65536 at least until it hits what is small
-_PURPOSE = 3  # other permutations by the same key are none of ours
-_CHUNK = 1 << 14  # places that are computed at a time: TensorFlow takes a moment to be asked
+_TABLE_SIZE = 1024  # up to this size a table is faster, because the cipher draws from at least 65536 values
+_PURPOSE = 3  # makes the permutation independent of other uses of the key
+_CHUNK = 1 << 14  # indices that are computed together, because a call of TensorFlow has an overhead
 
 
 def epoch_key(seed: int, epoch: int) -> int:
-    """A number of 63 bits on which all depends that differs between epochs: order, crops, flips, colours."""
+    """Returns a 63-bit number that determines everything random in an epoch: order, crops, flips and colors."""
     digest = hashlib.blake2b(f"{seed}/{epoch}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def permuted(key: int, places: np.ndarray, num_examples: int) -> np.ndarray:
-    """The records at places of an epoch in which any permutation of all is as likely.
+    """Returns the records at some indices of a uniformly random permutation.
 
     Args:
-        key: The key of the epoch, as `epoch_key` gives it.
-        places: The places in the epoch, int64 [n], each below `num_examples`.
-        num_examples: The number of records of the split.
+        key: The key of the epoch, from `epoch_key`.
+        places: The indices in the epoch, int64 [n], each below `num_examples`.
+        num_examples: The number of records in the split.
 
     Returns:
-        The numbers of the records in the split, int64 [n].
+        The indices of the records in the split, int64 [n].
     """
     chunks = places // _CHUNK
     found = np.empty_like(places)
@@ -43,7 +44,7 @@ def permuted(key: int, places: np.ndarray, num_examples: int) -> np.ndarray:
     return found
 
 
-@functools.lru_cache(8)  # of the whole process, as it is of pure numbers: 1 MB
+@functools.lru_cache(8)  # a cache of 1 MB for the whole process
 def _permuted_chunk(key: int, chunk: int, num_examples: int) -> np.ndarray:
     with tf.device("CPU:0"):
         places = tf.range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, num_examples), dtype=tf.int64)
@@ -51,19 +52,22 @@ def _permuted_chunk(key: int, chunk: int, num_examples: int) -> np.ndarray:
 
 
 def _permute(values: tf.Tensor, key: tf.Tensor, size: int) -> tf.Tensor:
-    """Where a permutation of 0 .. size - 1 takes each value: int64 [n] of int64 [n]."""
+    """Returns the image of each value under a permutation of 0 .. size - 1, int64 [n]."""
     if size <= _TABLE_SIZE:
         table = tf.random.experimental.stateless_shuffle(tf.range(size, dtype=tf.int64), tf.stack([key, _PURPOSE]))
         return tf.gather(table, values)
     bits = _mix(key)
-    # Of each word, only as many bits count as a third of what is permuted needs.
+    # The cipher uses a limited number of bits of each word: a third of those needed for the permuted range.
     words = tf.stack([tf.cast(_right_shift(bits, by), tf.int64) for by in (0, 21, 42)])
     rounds = _NUM_ROUNDS if size <= 1 << 16 else _NUM_ROUNDS_OF_MANY
     return tf.raw_ops.RandomIndexShuffle(index=values, seed=words, max_index=tf.constant(size - 1, tf.int64), rounds=rounds)
 
 
 def _mix(key: tf.Tensor) -> tf.Tensor:
-    """64 bits that each depend on all of the key's: the last steps of SplitMix64, https://doi.org/10.1145/2714064.2660195."""
+    """Returns 64 bits that each depend on all bits of the key: the last steps of SplitMix64.
+
+    SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
+    """
     bits = tf.cast(key, tf.uint64) + tf.constant(_PURPOSE, tf.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = tf.bitwise.bitwise_xor(bits, _right_shift(bits, shift)) * tf.constant(factor, tf.uint64)

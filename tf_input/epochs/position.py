@@ -1,4 +1,4 @@
-"""Where in an epoch reading goes on."""
+"""The iterator state of batches: epoch and step, and the facts that determine the batches."""
 
 import dataclasses
 import hashlib
@@ -15,11 +15,11 @@ _logger = logging.getLogger("tf_input")
 
 
 class Pass(NamedTuple):
-    """What is read between two ends of a data set of batches.
+    """The batches of one iteration over a dataset.
 
     Attributes:
-        epoch, step: The epoch, and its batch, with which it begins.
-        count: The number of its batches.
+        epoch, step: The epoch and the step of the first batch.
+        count: The number of batches.
     """
 
     epoch: int
@@ -27,35 +27,36 @@ class Pass(NamedTuple):
     count: int
 
     def end(self, num_batches: int) -> tuple[int, int]:
-        """(epoch, step) of the batch after its last one, if a whole epoch has so many."""
+        """Returns (epoch, step) of the batch after the last one, for epochs of `num_batches`."""
         epoch, step, _ = self.after(1, num_batches)
         return epoch, step
 
     def after(self, number: int, num_batches: int) -> "Pass":
-        """The one that comes so many passes later, if each begins where the one before it ended."""
+        """Returns the iteration that comes `number` iterations later, if each begins where the previous one ended."""
         epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
         return Pass(epoch, step, self.count)
 
 
 class Position:
-    """The position of a dataset of batches: the epoch and the step at which the next pass over it begins.
+    """The iterator state of a dataset of batches: the epoch and the step at which the next iteration begins.
 
-    `PreparedDataset.batches` has one, as the attribute `position` of what it returns. A pass counts once its second batch is requested:
-    an iterator that is made after that begins where this pass ends, whether the pass is read to its end or dropped. A pass of which only
-    one batch was read counts for nothing, so a look at a batch changes no training; and iterators that begin together read the same pass.
-    A pass that has a single batch counts when that is delivered.
+    It is the attribute `position` of the return value of `PreparedDataset.batches`. An iteration counts when its second
+    batch is requested, or when its only batch is delivered. Iterators that are created after that begin where the
+    iteration ends, even if it is stopped early. Reading a single batch does not count. Iterators that begin together
+    read the same batches.
 
-    All passes have as many batches as the first, which ends with its epoch. If that is not a whole epoch, or `go_to` leads into the middle
-    of one, a pass continues into the next epoch, and the next pass begins where it ended.
+    All iterations have as many batches as the first, which ends with its epoch. If that is not a whole epoch, or after
+    `go_to` into the middle of an epoch, an iteration continues into the next epoch, and the next iteration begins where
+    it ended.
 
     Args:
-        epoch, step: The epoch and the step of the batch with which the first pass begins.
-        num_batches: The number of batches in a whole epoch; None if that is not known.
-        identity: The facts that the batches depend on, beside epoch and step; see `identify`. None: they depend on nothing that could be
-            repeated.
+        epoch, step: The epoch and the step of the first batch, from 0. Default: 0.
+        num_batches: The number of batches in a whole epoch; None if it is unknown.
+        identity: The facts that determine the batches, apart from epoch and step; see `identify`. None: batches are not
+            reproducible.
 
     Attributes:
-        start_epoch, start_step: The epoch and the step with which the first pass begins.
+        start_epoch, start_step: The epoch and the step of the first iteration.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Position:
         self.identity = identity
         self.start_epoch, self.start_step = epoch, step
         self._next = (epoch, step)
-        self._is_told = True  # where to begin, and not only has come to it
+        self._is_told = True  # set explicitly, not reached by reading
         self._has_warned = False
         self._lock = threading.Lock()
 
@@ -73,11 +74,16 @@ class Position:
         return "Position(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
-        """The next pass is to begin there; unless step is 0, its last batches are of the next epoch. What `repeat` reads already goes on as
-        it was.
+        """Sets the epoch and the step at which the next iteration begins. Datasets from `repeat` are not affected.
+
+        If `step` is not 0, the last batches of the iteration belong to the next epoch.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+            step: The number of the batch in the epoch, from 0. Default: 0.
 
         Raises:
-            ValueError: There is no such step.
+            ValueError: The epoch or the step does not exist.
         """
         if epoch < 0 or step < 0 or self.num_batches is not None and step >= self.num_batches:
             raise ValueError(f"epoch={epoch}, step={step}: an epoch has {self.num_batches} batches; expected one of them")
@@ -85,11 +91,11 @@ class Position:
             self._next, self._is_told = (epoch, step), True
 
     def take(self, num_batches: int, after: Pass | None = None) -> Pass:
-        """Begins a pass where the position is, or one that follows another.
+        """Starts an iteration at the current position, or after another iteration.
 
         Args:
-            num_batches: The number of batches of a whole epoch.
-            after: The other one, whose last batch need not be delivered yet.
+            num_batches: The number of batches in a whole epoch.
+            after: The previous iteration, whose last batch may not have been delivered yet.
         """
         with self._lock:
             (epoch, step), count = after.end(num_batches) if after else self._next, num_batches - self.start_step
@@ -103,29 +109,29 @@ class Position:
             return Pass(epoch, step, count)
 
     def end(self, ended: Pass, num_batches: int) -> None:
-        """Counts a pass: the next pass begins where it ends, unless the position has moved since the pass began."""
+        """Moves the position to the end of an iteration, unless it has moved since the iteration began."""
         with self._lock:
             if self._next == (ended.epoch, ended.step):
                 self._next, self._is_told = ended.end(num_batches), False
 
     @property
     def next(self) -> tuple[int, int]:
-        """(epoch, step) of the next pass."""
+        """The (epoch, step) of the next iteration."""
         return self._next
 
 
 def identify(
     manifest: Manifest, split: str, config: ReadConfig, settled: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
-    """What a batch depends on, beside epoch and step: whoever goes on with an epoch must have the same.
+    """Returns the facts that determine a batch, apart from epoch and step. They must be equal to resume an epoch.
 
     Args:
-        manifest, split, config: The manifest of the data set, the name of its split, and the options with which that is read.
-        settled: The values that options come to, whether they were said so, otherwise or not at all; and what else there is to be told.
-        fold: The fold with which the data set is open; None: it is open without folds.
+        manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
+        settled: Options with defaults filled in, and further facts.
+        fold: The fold with which the dataset was opened; None without a fold.
 
     Returns:
-        By name, as JSON has it: the data set, the split, and the options that matter. None without a seed.
+        JSON values by name: the dataset, the split, and the relevant options. None without a seed.
     """
     if config.seed is None:
         return None
@@ -137,13 +143,13 @@ def identify(
     options |= settled
     if options["shuffle"] != "window":
         del options["read_buffer"]
-    if config.augment_together is True:  # as it was before it could be said
+    if config.augment_together is True:  # compatible with checkpoints from before this option existed
         del options["augment_together"]
-    for name in ("antialias", "padding_value", "encoded"):  # as before there were these options
+    for name in ("antialias", "padding_value", "encoded"):  # compatible with checkpoints from before these options
         if getattr(config, name) == getattr(ReadConfig, name):
             del options[name]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
-    # What a change of the manifest can be told by; the digest alone says only that there was one.
+    # These facts explain a changed manifest in messages. The digest only detects the change.
     dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}
     dataset[f"the number of examples in {split}"] = manifest.num_examples(split)
     if fold is not None:
@@ -154,16 +160,16 @@ def identify(
 def identify_mix(
     parts: Mapping[str, Mapping[str, Any]], config: ReadConfig, weights: Sequence[int], stop: str | int, class_names: Sequence[str]
 ) -> dict[str, Any]:
-    """What a batch of a mix depends on, beside epoch and step.
+    """Returns the facts that determine a batch of a mixture, apart from epoch and step.
 
     Args:
-        parts: The identity of each part, as `identify` gives it.
-        config: The options with which the mix is read.
-        weights, stop, class_names: The numbers to which the shares are as, in the order of the parts; where an epoch ends; and the classes
-            in their order.
+        parts: The identity of each component, from `identify`.
+        config: The options of reading.
+        weights, stop, class_names: The weights of the components in order, the end of an epoch, and the class names in
+            label order.
 
     Returns:
-        As `identify`; what is not the same for all parts, by their names.
+        The same as `identify`. Facts that differ between components are stored by component.
     """
     of_dataset = {f"{fact} of {name}": value for name, one in parts.items() for fact, value in one["dataset"].items()}
     found: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}
@@ -177,10 +183,10 @@ def identify_mix(
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of NumPy; functions by their names, as their code can't be compared.
+    """Converts NumPy numbers to Python numbers, and functions to their names, because code can't be compared.
 
     Raises:
-        TypeError: It is neither: what it came to might be the same for another training.
+        TypeError: The value is something else, whose text might be the same for another training.
     """
     if callable(value):
         return getattr(value, "__qualname__", type(value).__qualname__)

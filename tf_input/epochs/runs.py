@@ -1,4 +1,4 @@
-"""Runs: the stretches of shards that are read at once."""
+"""Chunks: byte ranges of shards that are read at once."""
 
 import dataclasses
 from typing import Sequence
@@ -8,12 +8,13 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Runs:
-    """A table of runs, which follow each other.
+    """A table of consecutive chunks.
 
     Attributes:
-        counts: int64 [num_runs], how many records a run has; at least one.
-        num_bytes: int64 [num_runs], about how long it is: records of a shard are taken to be of one length.
-        starts: int64 [num_runs], the number of its first record, counted through all of them.
+        counts: The number of records in each chunk, at least 1, int64 [num_runs].
+        num_bytes: The approximate size of each chunk in bytes, int64 [num_runs]. Records of a shard are assumed to have
+            equal sizes.
+        starts: The index of the first record of each chunk among all records, int64 [num_runs].
     """
 
     counts: np.ndarray
@@ -31,11 +32,11 @@ class Runs:
 
 @dataclasses.dataclass(frozen=True)
 class ShardRuns(Runs):
-    """The runs of a whole split, in the order in which they lie in its shards.
+    """The chunks of a whole split, in shard order.
 
     Attributes:
-        shards: int64 [num_runs], the index of the shard in which a run lies.
-        firsts: int64 [num_runs], the index of its first record in that shard.
+        shards: The index of the shard that contains each chunk, int64 [num_runs].
+        firsts: The index of the first record of each chunk in its shard, int64 [num_runs].
     """
 
     shards: np.ndarray
@@ -43,19 +44,19 @@ class ShardRuns(Runs):
 
 
 def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) -> ShardRuns:
-    """Cuts shards into runs of about equal length; a shard that is not much longer than that is one run.
+    """Divides shards into chunks of about equal size. A shard that is not much larger is one chunk.
 
-    Only numbers of records are needed for it, no index: where in its shard a run begins is looked up when it is read.
+    Only numbers of records are needed. The byte offset of a chunk is looked up in the index when it is read.
 
     Args:
-        counts: Records of each shard.
-        num_bytes: Bytes of each shard.
-        run_bytes: How long a run should be: those of a shard that is cut have from 3/4 to 3/2 of it.
+        counts: The number of records of each shard.
+        num_bytes: The size of each shard, in bytes.
+        run_bytes: The target size of a chunk, in bytes. Chunks of a divided shard have between 3/4 and 3/2 of it.
     """
     records, sizes = np.asarray(counts, np.int64), np.asarray(num_bytes, np.int64)
     pieces = np.clip((sizes + run_bytes // 2) // run_bytes, np.minimum(records, 1), records)
     shards = np.repeat(np.arange(len(records)), pieces)
-    place = np.arange(len(shards)) - np.repeat(np.cumsum(pieces) - pieces, pieces)  # of a run in its shard
+    place = np.arange(len(shards)) - np.repeat(np.cumsum(pieces) - pieces, pieces)  # of a chunk in its shard
     of_shard = pieces[shards]
     firsts, stops = (at * records[shards] // of_shard for at in (place, place + 1))
     lengths = sizes[shards] * (stops - firsts) // np.maximum(records[shards], 1)

@@ -1,4 +1,4 @@
-"""The records of a split that an epoch has: some of them, or some more often than others."""
+"""The records of a split that an epoch contains: a subset, or some records repeatedly."""
 
 import functools
 import hashlib
@@ -9,23 +9,23 @@ import numpy as np
 from tf_input.epochs.runs import Runs
 from tf_input.epochs.windows import hashes
 
-_TURNS = 4  # what is drawn here is drawn nowhere else; see `windows`
+_TURNS = 4  # the purpose of the hashes in this module; see `windows`
 
 
 class Balance:
-    """How often each example comes in an epoch, by its class: exact numbers, and for all of a class the same in the long run.
+    """Class balancing by resampling, with exact class counts in each epoch and equal use of all examples of a class.
 
-    The examples of a class take turns. Each epoch goes on where the one before ended, so that of a class that is not read as a whole
-    other examples come next, and of one that comes two and a half times an epoch each example comes five times in two. Within an
-    epoch a class is spread evenly: so what comes again lies as far apart as it can, and any stretch of the epoch has the classes'
-    shares.
+    The examples of a class take turns, and each epoch continues where the previous epoch ended. If an epoch contains
+    only a part of a class, the next epoch contains other examples. If an example occurs 2.5 times per epoch, it occurs
+    five times in two epochs. Within an epoch, each class is spread evenly, so repeated examples are far apart, and any
+    part of the epoch has the class proportions.
 
     Args:
-        classes: The class of each example, from 0, int [n].
-        num_classes: The number of classes that there may be.
-        count: A function from the number of examples that each class has, int64 [num_classes], to how many of it an epoch has; ValueError
-            if it can't be so.
-        seed: The seed by which the first epoch begins with some examples of a class.
+        classes: The class of each example, int [n], from 0.
+        num_classes: The number of possible classes.
+        count: A function from the number of examples of each class, int64 [num_classes], to its number in an epoch. It
+            may raise ValueError.
+        seed: The seed, which determines the first examples of each class in the first epoch.
     """
 
     def __init__(self, classes: np.ndarray, num_classes: int, count: Callable[[np.ndarray], np.ndarray], seed: int) -> None:
@@ -39,11 +39,11 @@ class Balance:
         self.num_examples = int(self._counts.sum())
 
     def keep(self, is_kept: np.ndarray) -> "Balance":
-        """The balance of those of the examples that are kept, bool [n]."""
+        """Returns the balance of a subset of the examples, bool [n]."""
         return Balance(self._classes[is_kept], *self._arguments)
 
     def draw(self, epoch: int) -> np.ndarray:
-        """The examples of an epoch, int64 [num_examples], in the order in which they are spread."""
+        """Returns the examples of an epoch, int64 [num_examples], with classes spread evenly."""
         sizes = np.maximum(self._sizes, 1)
         begins = (self._begins + epoch % sizes * (self._counts % sizes)) % sizes
         of_class = np.repeat(np.arange(len(self._counts)), self._counts)
@@ -53,16 +53,17 @@ class Balance:
 
 
 class Selection:
-    """Some records of a split.
+    """The selected records of a split.
 
     Args:
-        numbers: The numbers of the records in the split, ascending, int64 [n].
-        balance: The balance, which says how often each comes; None: once an epoch.
-        order: The positions of the records in the order in which an epoch has them, int64 [n]; None: ascending. Not beside a balance.
+        numbers: The indices of the records in the split, ascending, int64 [n].
+        balance: The balance, which determines how often each record occurs; None: once per epoch.
+        order: The positions in `numbers` in the order of an epoch, int64 [n]; None: ascending. It can't be combined
+            with a balance.
 
     Attributes:
-        numbers: The numbers of the records in the split, ascending, int64 [n].
-        num_examples: The number of examples that an epoch has, with all that comes again.
+        numbers: The indices of the records in the split, ascending, int64 [n].
+        num_examples: The number of examples in an epoch, including repetitions.
     """
 
     def __init__(self, numbers: np.ndarray, balance: Balance | None = None, order: np.ndarray | None = None) -> None:
@@ -72,30 +73,30 @@ class Selection:
 
     @functools.cached_property
     def digest(self) -> str:
-        """What tells it from others: 16 hexadecimal digits."""
+        """The hash that identifies the selection, 16 hexadecimal digits."""
         return hashlib.sha256(self.numbers.astype("<i8").tobytes()).hexdigest()[:16]
 
     def ordered_by(self, values: np.ndarray) -> "Selection":
-        """Returns the same records in ascending order of some values, one of each record, [n]."""
+        """Returns the same records sorted by values, [n], one per record."""
         return Selection(self.numbers, None, np.argsort(values, kind="stable"))
 
     def times(self, epoch: int, counts: Sequence[int]) -> list[np.ndarray]:
-        """How often an epoch has each record: int64 [count] of each shard, of `counts` records."""
+        """Returns how often an epoch contains each record, as int64 [count] for each shard of `counts` records."""
         times = np.bincount(self.of_epoch(epoch), minlength=sum(counts))
         return np.split(times, np.cumsum(counts)[:-1])
 
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
-        """The selection of those of these records that are kept, bool [n]; `numbers` are the numbers of all, where they are others now."""
+        """Returns a subset of the selection, bool [n]. `numbers` are new indices of all records; None: unchanged."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]
         ranks = None if self._order is None else np.argsort(self._order)[is_kept]
         order = None if ranks is None else np.argsort(ranks, kind="stable")
         return Selection(numbers, self._balance and self._balance.keep(is_kept), order)
 
     def keep_first(self, counts: Sequence[int], kept: Sequence[int]) -> "Selection":
-        """What is left where shards have lost records at their ends, by the numbers of those that are there.
+        """Returns the selection without records that shards have lost at their ends, renumbered.
 
         Args:
-            counts, kept: Records of each shard, and of these those that are there, the first so many.
+            counts, kept: The number of records of each shard, and the number of its first records that still exist.
         """
         stops, lost = np.cumsum(counts), np.subtract(counts, kept)
         shards = np.searchsorted(stops, self.numbers, side="right")
@@ -103,22 +104,22 @@ class Selection:
         return self.keep(is_kept, self.numbers - (np.cumsum(lost) - lost)[shards])
 
     def of_epoch(self, epoch: int) -> np.ndarray:
-        """The numbers in the split of an epoch's records: int64 [num_examples], what an order then permutes."""
+        """Returns the indices in the split of an epoch's records, int64 [num_examples], before shuffling."""
         if self._balance is None:
             return self.numbers if self._order is None else self.numbers[self._order]
-        drawn = self._drawn  # one tuple, as several threads may ask
+        drawn = self._drawn  # a single assignment of a tuple is thread-safe
         if drawn[0] != epoch:
             drawn = self._drawn = epoch, self.numbers[self._balance.draw(epoch)]
         return drawn[1]
 
 
 def cut_selection(numbers: np.ndarray, counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) -> Runs:
-    """Cuts an epoch's records into runs of about equal length.
+    """Divides an epoch's records into chunks of about equal size.
 
     Args:
-        numbers: The numbers of the records in the split, int64 [n].
+        numbers: The indices of the records in the split, int64 [n].
         counts, num_bytes: The numbers of records and of bytes of each shard.
-        run_bytes: The length that a run should have, in bytes.
+        run_bytes: The target size of a chunk, in bytes.
     """
     records, sizes = np.asarray(counts, np.int64), np.asarray(num_bytes, np.int64)
     each = sizes // np.maximum(records, 1)

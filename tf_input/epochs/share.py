@@ -1,23 +1,23 @@
-"""The places of an epoch that each host reads in each step."""
+"""The part of each batch that a host reads."""
 
 import dataclasses
 import math
 
 import numpy as np
 
-PADDING = -1  # the row of what only fills up a batch
+PADDING = -1  # the batch slot of padding
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """One host's rows of the batches of an epoch. All hosts' rows of a step are one batch, the same for any number of hosts.
+    """One host's slots in the batches of an epoch. Global batches do not depend on the number of hosts.
 
     Attributes:
         split: The name of the split, for messages.
-        num_examples: The number of records of an epoch, of all hosts together.
-        batch_size: The number of rows of a batch, of all hosts together.
-        drop_remainder: Whether a last batch that is not full is left out.
-        hosts: The (number of hosts, this one's index).
+        num_examples: The number of records in an epoch, of all hosts together.
+        batch_size: The number of examples in a global batch.
+        drop_remainder: Whether to drop a last batch that is not full.
+        hosts: The pair (number of hosts, index of this host). Default: (1, 0).
     """
 
     split: str
@@ -42,23 +42,23 @@ class Share:
 
     @property
     def has_padding(self) -> bool:
-        """Whether hosts have rows in the last batch that only make it as long as the others'."""
+        """Whether some hosts pad the last batch to the length of the others."""
         return not self.drop_remainder and self.num_examples % self.batch_size % self.hosts[0] > 0
 
     @property
     def local_size(self) -> int:
-        """Rows of a full batch that this host has."""
+        """The number of examples of a full batch that this host reads."""
         return local_batch_size(self.batch_size, self.hosts[0])
 
     def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Finds what this host reads of a batch.
+        """Returns the part of a batch that this host reads.
 
         Args:
-            step: The batch of the epoch, from 0.
+            step: The index of the batch in the epoch, from 0.
 
         Returns:
-            int64 [n], its rows of the batch, the last of which may be `PADDING`; and int64 [m], places in the epoch of those that
-            are not.
+            The slots of the batch, int64 [n], of which the last may be `PADDING`; and the indices in the epoch of the
+            others, int64 [m].
         """
         (num_hosts, index), start = self.hosts, step * self.batch_size
         count = min(self.batch_size, self.num_examples - start)
@@ -70,10 +70,10 @@ class Share:
 
 
 def local_batch_size(batch_size: int, num_hosts: int) -> int:
-    """Rows of a full batch that each host has.
+    """Returns the number of examples of a full batch that each host reads.
 
     Raises:
-        ValueError: They can't have equal parts of it.
+        ValueError: The batch size is not a multiple of the number of hosts.
     """
     if batch_size % num_hosts:
         near = batch_size // num_hosts * num_hosts or num_hosts
