@@ -1,5 +1,5 @@
-"""The tf.data ladder: from which records a batch is made of to batches that a training waits for.
+"""The tf.data input pipeline, from the records of a batch to prefetched batches.
 
-What comes in are a plan (which split, in which order, whose part), a reader and a decoder; what goes out is a `tf.data.Dataset` of known
-length. What is read and decoded ahead is bounded in bytes.
+The inputs are a plan (split, order and host share), a reader and a decoder. The output is a `tf.data.Dataset` of known
+length. The memory for records and batches that are read ahead is bounded.
 """

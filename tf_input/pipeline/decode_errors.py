@@ -1,7 +1,8 @@
-"""Examples that do not decode: reported with their key, or left out of their batch.
+"""Reports examples that can't be decoded with their key, or leaves them out of their batch.
 
-TensorFlow has no op that decodes an image or says that it cannot. A batch is therefore decoded by a function that Python calls; if it fails,
-each example of the batch is decoded alone. A call costs nothing that can be measured, since no tensor is copied.
+TensorFlow has no op that decodes an image or reports a failure. Therefore a batch is decoded by a function that Python
+calls. If it fails, each example of the batch is decoded separately. The call has no measurable cost, because no tensor
+is copied.
 """
 
 from typing import Any, Callable, Sequence
@@ -13,29 +14,29 @@ from tf_input.decoding.faults import find_fault
 from tf_input.pipeline.packing import pack, take_apart
 from tf_input.pipeline.plan import Plan
 
-# From a note, a part and a row of its batch to the number of the example in the part's split.
+# A function from a note, the index of a component and a batch slot to the index of the example in its split.
 FindNumber = Callable[[Sequence[int], int, int], int]
 
 
 class DecodeErrors:
-    """Finds the examples of a batch that do not decode.
+    """Finds the examples of a batch that can't be decoded.
 
     Args:
-        parts: The plans of the parts of the batch.
-        find_number: A function that finds the number of an example.
+        parts: The plans of the components of the batch.
+        find_number: A function that returns the index of an example.
     """
 
     def __init__(self, parts: Sequence[Plan], find_number: FindNumber) -> None:
         self._decoders = [part.decoder for part in parts]
         self._readers = [part.reader for part in parts]
         self._find_number = find_number
-        self._bad: set[int] = set()  # hashes of records that were found before
+        self._bad: set[int] = set()  # hashes of undecodable records that were found before
 
     def decode(self, packed: tf.Tensor, function: Callable[[tf.Tensor], Any]) -> Any:
-        """Decodes a packed batch, without the examples that do not decode if these are left out.
+        """Decodes a packed batch. Undecodable examples are left out if `on_error` is "skip".
 
         Raises:
-            ValueError, OSError: An example does not decode and is not left out, or none is left; or an error was packed.
+            ValueError, OSError: An example can't be decoded, or no example is left, or an error was packed.
             tf.errors.InvalidArgumentError: Something else fails.
         """
         for is_good in (self._is_known_good, self._decodes):
@@ -71,10 +72,10 @@ class DecodeErrors:
 
 
 def decode_with_errors(errors: DecodeErrors, decode: Callable[[tf.Tensor], Any]) -> Callable[[tf.Tensor], Any]:
-    """Returns a function like `decode`, from a packed batch to tensors, that reports examples which do not decode."""
+    """Returns a function like `decode`, from a packed batch to tensors, that reports undecodable examples."""
 
     def call(packed: tf.Tensor) -> Any:
-        with tf.device("CPU:0"):  # not where an eager call would put it
+        with tf.device("CPU:0"):  # an eager call might choose another device
             function = tf.function(decode, autograph=False).get_concrete_function(tf.TensorSpec(packed.shape, packed.dtype))
         specs = tf.nest.map_structure(tf.type_spec_from_value, function.structured_outputs)
         leaves = tf.nest.flatten(specs, expand_composites=True)
@@ -83,7 +84,7 @@ def decode_with_errors(errors: DecodeErrors, decode: Callable[[tf.Tensor], Any])
             try:
                 with tf.device("CPU:0"):
                     return ["", *tf.nest.flatten(errors.decode(packed, function), expand_composites=True)]
-            except (tf.errors.OpError, ValueError, OSError) as error:  # which would come with a traceback
+            except (tf.errors.OpError, ValueError, OSError) as error:  # an exception would be shown with a traceback
                 message = error.message if isinstance(error, tf.errors.OpError) else str(error)
                 return [message, *(tf.zeros([size or 0 for size in leaf.shape], leaf.dtype) for leaf in leaves)]
 

@@ -1,4 +1,4 @@
-"""Reading on many machines: each host its own part, or a tf.data service that reads for them; which hosts there are, see `hosts`."""
+"""Distributed reading with a tf.data service, and the division of whole shards among hosts."""
 
 import dataclasses
 import logging
@@ -19,11 +19,11 @@ _logger = logging.getLogger("tf_input")
 
 
 class Part(NamedTuple):
-    """What one host reads of a split.
+    """The part of a split that one host reads.
 
     Attributes:
-        shards: The places of the shards that the host opens.
-        count: The number of records that it reads in an epoch; the same on all hosts.
+        shards: The indices of the shards that the host opens.
+        count: The number of records that it reads in an epoch, the same on all hosts.
     """
 
     shards: range
@@ -31,13 +31,13 @@ class Part(NamedTuple):
 
 
 def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "window") -> Part:
-    """One host's part where only whole shards can be dealt out: disjoint from the others', and as large.
+    """Returns the shards of one host if only whole shards can be distributed. The parts are disjoint.
 
     Args:
         split: The name of the split, for messages.
         counts: The number of records of each shard.
-        hosts: The (number of hosts, this one's index); None: one.
-        kind: The order; see `Plan`.
+        hosts: The pair (number of hosts, index of this host); None: one host.
+        kind: The order of an epoch; see `Plan`.
 
     Raises:
         ValueError: There are fewer records than hosts.
@@ -53,7 +53,7 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
         return part
     total = sum(counts)
     if not part.count:
-        where = f" in {len(counts)} shards" if len(counts) > 1 else ""  # one: in memory
+        where = f" in {len(counts)} shards" if len(counts) > 1 else ""  # one shard: cached in memory
         raise ValueError(f"hosts={hosts}: {split} has {total} examples{where}, too few for {num_hosts} hosts")
     if len(part.shards) < len(counts):
         what = f"shards of its own, {len(part.shards)} of {len(counts)} here"
@@ -62,7 +62,7 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
     left_out = total - num_hosts * part.count
     rest = f"; {left_out} are left out, so that all make as many steps" if left_out else ""
     message = "%s on %d hosts, of which this is number %d: each reads %s, %d of %d examples%s"
-    # Of a fixed order they are the same ones each time, which nobody evaluates.
+    # With a fixed order, the same examples are left out in each epoch.
     level = logging.WARNING if left_out and kind is None else logging.INFO
     _logger.log(level, message, split, num_hosts, index, what, part.count, total, rest)
     return part
@@ -71,30 +71,33 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
 def service_batches(
     split: str, config: ReadConfig, counts: Sequence[int], read_shards: Callable[[ReadConfig, Sequence[int]], tf.data.Dataset]
 ) -> tf.data.Dataset:
-    """`dataset.batches` with a `service`: read, decoded and augmented by the workers of a tf.data service.
+    """Returns the batches of `PreparedDataset.batches` with a `service`, whose workers read, decode and augment.
 
         train = flowers.batches("train", batch_size=128, image_size=224, service="grpc://dispatcher:5050")
 
-    Each pass has every example exactly once, as long as no worker of the service dies: shards are handed to workers one by one;
-    there should be many to a worker. A pass waits for a worker that died until it is back at its address. What it had of its
-    shards and not delivered is left out, and as many examples of a second pass take its place, which may have come before: a
-    pass has all its batches, of the same sizes, as a training would count a step for one that is missing. The order depends on
-    which worker is quicker, not on the seed alone; and every pass draws the same crops and flips, so make a data set with
-    another `start_epoch` for each epoch. It has no `position`: such an epoch can't be gone on with in its middle.
+    Each iteration contains every example exactly once, unless a worker dies. Shards are assigned to workers one by one,
+    so there should be many shards per worker. If a worker dies, the iteration waits until it is back at its address.
+    The undelivered examples of its shards are left out. Examples of a second iteration replace them, so that the number
+    and size of batches stay the same.
 
-    Of `hosts`, each has shards of its own, so there should be many to a host too. `memory_budget` does not apply: nothing is
-    held. `map_example` and `map_batch` run on the workers, `map_batch` before workers' last batches are joined.
+    The order depends on the speed of the workers, not only on the seed. All iterations use the same random crops and
+    flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no `position`: it can't resume
+    in the middle of an epoch.
+
+    With several `hosts`, each host has its own shards, so there should be many shards per host. `memory_budget` has no
+    effect, because nothing is cached. `map_example` and `map_batch` run on the workers. `map_batch` runs before the
+    last batches of the workers are joined.
 
     Args:
-        split: The name of the split, one of the data set's.
-        config: The options, with a `service`.
-        counts: The number of examples of each of its shards.
-        read_shards: A function that makes batches of some of them, as the workers are to do, which read them under the same path or URL as
-            this process.
+        split: The name of the split.
+        config: The options of reading, with a `service`.
+        counts: The number of examples of each shard.
+        read_shards: A function that returns the batches of some shards. The workers run it, and must find the shards
+            under the same path or URL as this process.
 
     Raises:
-        ValueError: As in `batches`; or drop_remainder leaves nothing, or an option can't work there: `start_step`, the order
-            "exact", `on_error="skip"`, Python code in a function.
+        ValueError: The errors of `batches`; or drop_remainder leaves no batch, or an option is not supported:
+            `start_step`, the order "exact" or "key", `on_error="skip"`, Python code in a function.
     """
     _check_service_config(config)
     part = divide_shards(split, counts, config.hosts, config.order(split))
@@ -103,12 +106,12 @@ def service_batches(
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = read_shards(dataclasses.replace(config, seed=seed, drop_remainder=False), part.shards)
     _check_graph(data, config.service)
-    if not config.has_functions:  # whose shapes may be known to their user alone
+    if not config.has_functions:  # only the user may know the shapes of their results
         _check_shapes(data)
     _warn_of_silence(config.service)
     data = data.apply(tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service))
-    # Each worker ends with a batch that is not full; these are joined, so that a pass has as many batches as without them. Of a last
-    # batch no more is asked for than all hosts have, so none begins a second pass to fill it.
+    # Each worker ends with an incomplete batch. These batches are joined, so that an iteration has the usual number of
+    # batches. The last batch is limited to the existing examples, so that no host starts a second iteration to fill it.
     num_full, remainder = divmod(part.count, config.batch_size)
     sizes = [config.batch_size] * num_full + [remainder] if remainder and not config.drop_remainder else config.batch_size
     data = data.repeat().rebatch(sizes, drop_remainder=config.drop_remainder).take(num_batches)
@@ -119,7 +122,7 @@ def service_batches(
 
 
 def _check_shapes(data: tf.data.Dataset) -> None:
-    """Batches that workers end with are joined, which takes one shape for all."""
+    """Checks that all batches have the same shape, so that incomplete batches of workers can be joined."""
     for spec in tf.nest.flatten(data.element_spec):
         if isinstance(spec, tf.TensorSpec) and None in spec.shape[1:]:
             raise ValueError(
@@ -141,7 +144,7 @@ def _check_service_config(config: ReadConfig) -> None:
 
 
 def _warn_of_silence(service: str) -> None:
-    """TensorFlow waits for an hour for who does not answer, and says nothing: it may be the address that is wrong."""
+    """Warns if the service does not answer. TensorFlow would wait for an hour without a message."""
     address = urllib.parse.urlsplit(service if "://" in service else f"grpc://{service}")
     try:
         socket.create_connection((address.hostname, address.port), timeout=_ANSWER_SECONDS).close()
@@ -150,7 +153,7 @@ def _warn_of_silence(service: str) -> None:
 
 
 def _check_graph(data: tf.data.Dataset, service: str) -> None:
-    """Where Python code would fail on the workers, with a message that names nothing that the user wrote."""
+    """Rejects Python code, which would fail on the workers with an unclear message."""
     serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1)
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]

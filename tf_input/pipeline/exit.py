@@ -1,7 +1,7 @@
-"""A program that ends while it holds iterators: these are let go of before the interpreter is taken apart.
+"""Releases tf.data iterators at exit, before the interpreter shuts down.
 
-TensorFlow reads ahead in threads of its own, which ask Python. One that does so while the interpreter takes itself apart waits for ever,
-and whoever lets go of the iterator then, which is the interpreter, waits for it. As long as Python is whole they come to an end.
+TensorFlow prefetches in its own threads, which call Python. During the shutdown of the interpreter, such a call never
+returns, and releasing the iterator waits for it forever. Before the shutdown, these threads can still end.
 """
 
 import atexit
@@ -13,18 +13,18 @@ import tensorflow as tf
 
 @functools.cache
 def let_go_at_exit() -> None:
-    """Has the program let go of all iterators over what `tf.data` reads before it ends: for whoever makes an iterator that asks Python."""
+    """Registers the release of all tf.data iterators at exit. Call it before creating iterators that call Python."""
     atexit.register(_let_go)
 
 
 def _let_go() -> None:
-    gc.unfreeze()  # objects that a program has frozen are not listed else
+    gc.unfreeze()  # `gc.get_objects` does not list frozen objects
     iterators = _with_subclasses(tf.data.Iterator) | _with_subclasses(tf.distribute.DistributedIterator)
     for found in gc.get_objects():
         if type(found) in iterators:
-            vars(found).clear()  # what holds it need not be known, nor does TensorFlow say how to close one
+            vars(found).clear()  # TensorFlow has no public method that closes an iterator
 
 
 def _with_subclasses(kind: type) -> set[type]:
-    """To look each of some hundred thousand objects up in these is faster than to ask what it is an instance of."""
+    """Returns a class and all of its subclasses. A lookup in this set is faster than `isinstance` for many objects."""
     return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))

@@ -1,4 +1,4 @@
-"""What a batch is made of: serialized examples, or the numbers of examples that are held in memory."""
+"""The inputs of a batch: serialized examples, or the indices of examples that are cached in memory."""
 
 import contextlib
 import functools
@@ -18,23 +18,23 @@ from tf_input.storage.window_reader import WindowReader
 _MIN_RUN_BYTES, _MAX_RUN_BYTES = 8 << 20, 64 << 20
 
 
-# What one batch is made of, part by part: serialized examples, bytes as objects [n], or numbers of what is held, int64 [n]; and int64 [n],
-# their rows in the batch of all hosts, `PADDING` for those that only fill it up.
+# The inputs of a batch, for each component: serialized examples, bytes as objects [n], or indices of cached examples,
+# int64 [n]; and their slots in the global batch, int64 [n], which are `PADDING` for padding.
 Batch = list[tuple[np.ndarray, np.ndarray]]
 
 
 class Inputs(Protocol):
-    """What batches are made of, one step after the other, or any of them. As a context manager it lets go of what it holds."""
+    """Reads the inputs of batches, in order or not. As a context manager, it releases its resources."""
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Reads what one batch is made of.
+        """Reads the inputs of a batch.
 
         Args:
-            epoch, step: The epoch, and the batch of it.
+            epoch, step: The epoch, and the index of the batch in it.
 
         Raises:
             OSError: A record could not be read.
-            ValueError: A record is damaged, or all that may be left out are.
+            ValueError: A record is corrupt, or all records of the batch are corrupt and left out.
         """
 
     def __enter__(self) -> "Inputs": ...
@@ -43,43 +43,44 @@ class Inputs(Protocol):
 
 
 class SplitInputs(Inputs, Protocol):
-    """The inputs of one split, at any places of its epochs."""
+    """The inputs of one split, at any indices of its epochs."""
 
     def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
-        """Reads what is at some places of an epoch, int64 [n]; None for what is damaged, if that is left out.
+        """Reads the inputs at some indices of an epoch; None for corrupt records that are left out.
 
         Args:
             epoch: The epoch of the split.
-            places: The places in the epoch, int64 [n], ascending or not.
-            follows: Whether they come after those that were taken before, and others after them: what will be needed is read ahead.
+            places: The indices in the epoch, int64 [n], in any order.
+            follows: Whether the indices continue the previous call, and later calls continue this one. If so, records
+                are read ahead.
         """
 
     def fill(self, count: int) -> np.ndarray:
-        """As many of any, to fill up a batch."""
+        """Returns `count` padding examples."""
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The examples at some places of an epoch, int64 [n], by their numbers in the split. Nothing is read."""
+        """Returns the indices in the split of the examples at some indices of an epoch, int64 [n]. Nothing is read."""
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the examples that one batch is made of. Nothing is read.
+        """Returns the examples of a batch. Nothing is read.
 
         Args:
-            epoch, step: The epoch, and the batch of it.
+            epoch, step: The epoch, and the index of the batch in it.
 
         Returns:
-            The numbers of the examples in the split, int64 [n], whatever was chosen of it; and their rows, as `batch` has them.
+            The indices of the examples in the whole split, int64 [n], and their batch slots, as in `batch`.
         """
 
 
 class HeldInputs:
-    """Numbers of examples that are held in memory.
+    """Indices of examples that are cached in memory.
 
     Args:
         share: The part of each batch that this host reads.
         seed: The seed of the order.
-        shuffles: Whether each epoch has a permutation of its own.
-        numbers: The numbers in the split of the examples that are held, ascending, int64 [n].
-        selection: The selection of the examples that an epoch has; None: each once.
+        shuffles: Whether each epoch has its own permutation.
+        numbers: The indices in the split of the cached examples, ascending, int64 [n].
+        selection: The selection of examples for an epoch; None: each once.
     """
 
     def __init__(self, share: Share, seed: int, shuffles: bool, numbers: np.ndarray, selection: Selection | None = None) -> None:
@@ -92,40 +93,41 @@ class HeldInputs:
         pass
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """The places of a step's examples among those that are held, and the rows of the batch that they fill."""
+        """Returns the indices of a batch's examples in the cache, and their batch slots."""
         numbers, rows = self.numbers(epoch, step)
         return [(np.searchsorted(self._held, numbers), rows)]
 
     def take(self, epoch: int, places: np.ndarray, follows: bool = True) -> np.ndarray:
-        """Places among the examples that are held, int64; see `SplitInputs`."""
+        """Returns indices in the cache, int64; see `SplitInputs`."""
         return np.searchsorted(self._held, self.numbers_at(epoch, places))
 
     def fill(self, count: int) -> np.ndarray:
-        """Zeros, int64: the place of the first example that is held."""
+        """Returns zeros, int64: the index of the first cached example."""
         return np.zeros(count, np.int64)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the examples that one batch is made of, and their rows, as `SplitInputs.numbers` gives them."""
+        """Returns the examples of a batch and their slots; see `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
         return _filled_up(self.numbers_at(epoch, places), rows, int(self._held[0])), rows
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The numbers of the examples at places of an epoch, as `SplitInputs.numbers_at` gives them."""
+        """Returns the examples at indices of an epoch; see `SplitInputs.numbers_at`."""
         places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
         return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
 
 
 class RecordInputs:
-    """Serialized examples of a split that is read.
+    """Serialized examples of a split.
 
     Args:
         share: The part of each batch that this host reads.
         seed: The seed of the order.
-        kind: The order of an epoch: "window", "exact", "key" (that of the reader's selection), or None for the order in which records lie in the shards.
+        kind: The order of an epoch: "window", "exact", "key" (the order of the reader's selection), or None for the
+            order of the shards.
         reader: The reader of the records.
-        read_buffer: The number of bytes that may be held.
-        may_be_empty: Whether damaged records may all be left out of a batch.
-        lanes: A function from an epoch and places of it to their lanes; None: see `WindowOrder`.
+        read_buffer: The memory for records, in bytes.
+        may_be_empty: Whether a batch may be empty because all of its records are corrupt. Default: False.
+        lanes: A function from an epoch and indices in it to virtual shards; None: see `WindowOrder`.
     """
 
     def __init__(
@@ -154,38 +156,38 @@ class RecordInputs:
         self._reader.users.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Reads the records of a step, bytes as objects, with the rows of the batch that they fill.
+        """Reads the records of a batch, bytes as objects, with their batch slots.
 
-        Steps that follow each other are read ahead; any other is read record by record.
+        Consecutive batches are read ahead. Other batches are read record by record.
         """
         rows, places = self._share.rows(step)
         values = self.take(epoch, places, not step or self._next in (None, (epoch, step)))
         self._next = epoch, step + 1
         found = _without_damaged(np.concatenate([values, self.fill(len(rows) - len(places))]), rows)
         if not len(found[1]) and not self._may_be_empty:
-            # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
+            # An empty batch makes the loss NaN, and a missing step would stop other hosts.
             shard, record, offset = self._reader.place(int(self.numbers_at(epoch, places[:1])[0]))
             message = f"all {len(places)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ..."
             raise ValueError(message)
         return [found]
 
     def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
-        """Records, bytes as objects; what follows is read in long runs, and else one by one. See `SplitInputs`."""
+        """Returns records, bytes as objects. Consecutive records are read in long chunks. See `SplitInputs`."""
         if follows and self._kind not in ("exact", "key"):
             return self._windows.read(epoch, places)
         return self._reader.read(self.numbers_at(epoch, places))
 
     def fill(self, count: int) -> np.ndarray:
-        """The first record again and again."""
+        """Returns copies of the first record."""
         return self._reader.read(np.full(count, self._reader.first)) if count else np.empty(0, object)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the examples that one batch is made of, and their rows, as `SplitInputs.numbers` gives them."""
+        """Returns the examples of a batch and their slots; see `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
         return _filled_up(self.numbers_at(epoch, places), rows, self._reader.first), rows
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The numbers of the examples at places of an epoch, as `SplitInputs.numbers_at` gives them."""
+        """Returns the examples at indices of an epoch; see `SplitInputs.numbers_at`."""
         if self._kind == "key":
             return self._reader.selection.of_epoch(epoch)[places]
         if self._kind == "exact":
@@ -200,12 +202,12 @@ class RecordInputs:
 
 
 class MixedInputs:
-    """The inputs that batches of a mix are made of.
+    """The inputs of the batches of a mixture.
 
     Args:
-        order: The order of the mix, which says what examples of what part are where.
-        hosts: The (number of hosts, this one's index).
-        make_parts: Functions that make the inputs of each part.
+        order: The order of the mixture, which defines the examples of each component in each batch.
+        hosts: The pair (number of hosts, index of this host).
+        make_parts: Functions that create the inputs of each component.
     """
 
     def __init__(self, order: MixedOrder, hosts: tuple[int, int], make_parts: Sequence[Callable[[], SplitInputs]]) -> None:
@@ -214,7 +216,7 @@ class MixedInputs:
         with contextlib.ExitStack() as opened:
             for make in make_parts:
                 self._parts.append(opened.enter_context(make()))
-            opened.pop_all()  # all parts are open: `__exit__` closes them
+            opened.pop_all()  # all components are open: `__exit__` closes them
         self._next: tuple[int, int] | None = None
 
     def __enter__(self) -> "MixedInputs":
@@ -225,7 +227,7 @@ class MixedInputs:
             part.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """What each part has of a batch, which may be nothing; the first part fills it up."""
+        """Returns the inputs of each component, which may be empty. The first component provides the padding."""
         follows, self._next = not step or self._next in (None, (epoch, step)), (epoch, step + 1)
         wanted = self._order.rows(step, self._hosts)
         padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(rows) for rows, _ in wanted)
@@ -242,7 +244,7 @@ class MixedInputs:
         return found
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each part, the numbers in its split of the examples that one batch is made of, int64 [n], and their rows. Nothing is read."""
+        """Returns the examples of a batch for each component: indices in its split, int64 [n], and batch slots."""
         found = []
         for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, self._order.rows(step, self._hosts))):
             own_epochs, places = self._order.own_places(part, epoch, numbers)
@@ -254,22 +256,22 @@ class MixedInputs:
 def _without_damaged(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if values.dtype != object:
         return values, rows
-    is_there = [one is not None for one in values.tolist()]  # by what they are: to compare each takes longer
+    is_there = [one is not None for one in values.tolist()]  # identity is faster than comparison
     if all(is_there):
         return values, rows
     return values[is_there], rows[is_there]
 
 
 def _filled_up(numbers: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
-    """With another number in the rows that only fill up a batch, which come last."""
+    """Returns the indices, extended by `number` for the padding slots, which come last."""
     return np.concatenate([numbers, np.full(len(rows) - len(numbers), number)])
 
 
 def run_bytes(read_buffer: int) -> int:
-    """How long runs are, so that a window has some: from 8 to 64 MB, but where the buffer is too small for four of them."""
+    """Returns the size of chunks: 8 to 64 MB, or less if the buffer could not hold four of them."""
     return max(1, min(max(_MIN_RUN_BYTES, min(read_buffer // 16, _MAX_RUN_BYTES)), read_buffer // 4))
 
 
 def window_bytes(read_buffer: int) -> int:
-    """How long windows are, so that the buffer holds two: they end with a run."""
+    """Returns the size of windows, so that the buffer holds two. A window ends with a whole chunk."""
     return max(1, read_buffer // 2 - run_bytes(read_buffer))

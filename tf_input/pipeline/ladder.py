@@ -1,4 +1,4 @@
-"""The steps from inputs to batches; and file by file, where there is no index."""
+"""The input pipeline: from inputs to batches, and from files without an index to batches."""
 
 import functools
 import itertools
@@ -23,31 +23,33 @@ from tf_input.pipeline.plan import Plan
 from tf_input.pipeline.user_functions import allow_state, apply_functions
 from tf_input.read_config import ReadConfig
 
-_NUM_AHEAD = 2  # batches, beside those that are being decoded
-_CYCLE_LENGTH = 16  # files that are read at a time
+_NUM_AHEAD = 2  # batches that are prefetched, in addition to those that are being decoded
+_CYCLE_LENGTH = 16  # files that are read in parallel
 _DEALT_CYCLE_LENGTH = 4
-_BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
+_BLOCK_LENGTH = 32  # consecutive records from a file; tiny records slow down with each switch
 _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
 def read_batches(
     plan: Plan | MixedPlan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True, num_passes: int | None = 1
 ) -> tf.data.Dataset:
-    """Returns the batches of a plan. Each pass begins at the position, and all passes have the same number of batches.
+    """Returns the batches of a plan. Each iteration begins at the position.
+
+    All iterations have the same number of batches.
 
     Args:
-        plan: The plan, which determines the records of each batch.
-        decode_batch: Makes a batch from the arguments of `Plan.decode`: the inputs and rows of each part, and a seed.
-        position: The position at which each pass begins. It moves once a pass counts: see `Position`.
-        prefetch: Whether batches are made before they are requested.
-        num_passes: The number of consecutive passes. The first batches of a pass are made while the last batches of the pass before are
-            still unread. None: no end.
+        plan: The plan, which defines the records of each batch.
+        decode_batch: A function with the arguments of `Plan.decode` that returns a batch.
+        position: The position at which each iteration begins. It moves when an iteration counts; see `Position`.
+        prefetch: Whether batches are prepared ahead. Default: True.
+        num_passes: The number of consecutive epochs. The next epoch is prefetched during the previous one. None:
+            endless. Default: 1.
     """
-    # Everything that the generator mentions is kept until the process ends.
+    # Everything that the generator references stays in memory until the process ends.
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_held = [part.held is not None for part in plan.parts]
     count = share.num_batches - config.start_step
-    epochs: dict[int, int] = {}  # key of an epoch, as int64 -> the epoch
+    epochs: dict[int, int] = {}  # key of an epoch -> epoch
 
     def find_number(note: Sequence[int], part: int, row: int) -> int:
         with make_inputs() as inputs:
@@ -56,7 +58,7 @@ def read_batches(
         return int(numbers[rows.tolist().index(row)])
 
     def generate() -> Iterator[np.ndarray]:
-        """Each batch with a note: (key, step)."""
+        """Yields each batch with a note: (key, step)."""
         keep_freed_memory()
         current = position.take(share.num_batches)
         with make_inputs() as inputs:
@@ -86,54 +88,58 @@ def read_batches(
         return apply_functions(outputs, note, plan.batch_decoder.join_rows(rows), config)
 
     let_go_at_exit()
-    at_once = config.read_buffer >> 8  # 1 MiB, if nothing else is said, beside what is held
+    at_once = config.read_buffer >> 8  # 1 MiB by default
     data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held))
-    data = data.flat_map(_plain(tf.data.Dataset.from_tensor_slices))  # `unbatch` would copy what comes alone too
+    data = data.flat_map(_plain(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
     data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * count))
     num_calls = _num_calls(config.read_buffer, share.local_size * plan.batch_decoder.num_output_bytes)
-    # What is ahead are more calls: to go through a `prefetch` too takes each batch as long as to read twenty tiny records.
+    # Prefetching is done by additional parallel calls, because a `prefetch` would cost as much per batch as reading
+    # twenty tiny records.
     num_ahead = _NUM_AHEAD * prefetch
     batches = data.map(_plain(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
-    # What functions give is known only now, and may be larger.
+    # The output size of user functions is known only here, and may be larger.
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if config.has_functions and num_fewer < num_calls:
         batches = data.map(_plain(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
     data = _count_passes(batches, position, share.num_batches, count, num_passes)
     options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False  # which would hold more and more, whatever `read_buffer` says
+    options.experimental_optimization.inject_prefetch = False  # it would exceed the memory bound of `read_buffer`
     data = data.with_options(options)
     return data if config.map_example is None else allow_state(data)
 
 
 def _num_calls(read_buffer: int, batch_bytes: int) -> int:
-    """How many batches are made at a time: as many as there are cores, from the first one on, where AUTOTUNE takes a while to find that out
-    and counts cores that this process may not use; but no more than the buffer holds beside those that are ahead."""
+    """Returns the number of batches that are decoded in parallel: one per core, as far as the buffer allows.
+
+    AUTOTUNE would need time to find this number, and would count cores that this process may not use.
+    """
     return max(1, min(num_cores(), read_buffer // max(1, batch_bytes) - _NUM_AHEAD))
 
 
 def _bytes_of_one(spec: Any) -> int:
-    """What an example of a batch takes in memory, as far as shapes tell."""
+    """Returns the size of an example in a batch, in bytes, as far as shapes are known."""
     leaves = [one for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank]
     return sum(one.dtype.size * math.prod(size or 1 for size in one.shape[1:]) for one in leaves)
 
 
 def _count_passes(data: tf.data.Dataset, position: Position, num_batches: int, count: int, num_passes: int | None) -> tf.data.Dataset:
-    """Returns the same dataset, which moves the position once a pass counts. It follows everything here that reads ahead.
+    """Returns the same dataset, which moves the position when an iteration counts.
 
-    A number accompanies each batch, and only the number at which a pass counts is computed by Python: a look at each batch would take
-    as long as reading fifty tiny records.
+    It follows all prefetching in this module. Each batch is accompanied by a number. Only the number at which an
+    iteration counts is processed in Python, because a call for each batch would cost as much as reading fifty tiny
+    records.
 
     Args:
-        data: The dataset, with consecutive passes.
-        position: The position at which each pass begins.
+        data: The dataset, with consecutive epochs.
+        position: The position at which each iteration begins.
         num_batches: The number of batches in a whole epoch.
-        count: The number of batches of a pass.
-        num_passes: The number of passes; None: no end.
+        count: The number of batches in an iteration.
+        num_passes: The number of epochs; None: endless.
     """
     counting = min(1, count - 1)
 
     def begin() -> np.ndarray:
-        """The pass that the generator of the same iterator is about to begin; without batches if the pass is to count for nothing."""
+        """Returns the iteration that the generator is about to start; without batches if it must not count."""
         first = position.take(num_batches)
         return np.array(first._replace(count=0) if _is_look_of_keras() else first, np.int64)
 
@@ -142,7 +148,7 @@ def _count_passes(data: tf.data.Dataset, position: Position, num_batches: int, c
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
-        """The numbers that accompany a pass, by its number among the passes of an iterator."""
+        """Returns the numbers that accompany an epoch, given its index in the iterator."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
         counts = counts.map(_plain(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))
@@ -155,15 +161,15 @@ def _count_passes(data: tf.data.Dataset, position: Position, num_batches: int, c
 
     beside = tf.data.Dataset.range(1).flat_map(_plain(all_numbers))
     beside = beside.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
-    # TensorFlow would let a function without effects read ahead, unless told otherwise.
-    if not counting:  # the only batch of a pass counts once it was delivered
+    # `synchronous=True`, because TensorFlow otherwise lets stateless functions read ahead.
+    if not counting:  # a single batch counts when it is delivered
         return tf.data.Dataset.zip((data, beside)).map(_plain(lambda batch, _: batch), synchronous=True)
-    # The number comes first: a `prefetch` behind this would else note the second batch in time or not, by chance.
+    # The number comes first. Otherwise, a later `prefetch` would count the second batch in time or not, by chance.
     return tf.data.Dataset.zip((beside, data)).map(_plain(lambda _, batch: batch), synchronous=True)
 
 
 def _is_look_of_keras() -> bool:
-    """Whether Keras is looking at a batch to build a model, and what it puts behind the dataset may read ahead meanwhile."""
+    """Returns whether Keras is reading a batch to build a model, whose prefetching must not count as an iteration."""
     for frame in sys._current_frames().values():
         while frame is not None:
             if frame.f_code.co_name.endswith("_symbolic_build"):
@@ -183,20 +189,19 @@ def read_files(
     dealt: bool = False,
     times: Sequence[np.ndarray] | None = None,
 ) -> tf.data.Dataset:
-    """Batches of the records in files, of which nobody knows where each lies.
+    """Returns batches of the records in files without an index.
 
     Args:
         paths: The paths of TFRecord files.
-        decode_batch: A function that makes a batch of records, and of a seed if images are augmented.
-        config: The options with which they are read.
-        split: The name of the split: whether it is shuffled may depend on it.
-        shuffle_buffer: The number of records that are dealt out anew while they are read, if they are shuffled.
-        compression, dealt, times: The compression of the files, whether they are dealt out, and how often records come: as `read_records`
-            takes them.
+        decode_batch: A function from records, and from a seed if images are augmented, to a batch.
+        config: The options of reading.
+        split: The name of the split, which may determine whether it is shuffled.
+        shuffle_buffer: The size of the shuffle buffer, in records.
+        compression, dealt, times: The compression, distribution and repetition of records, as in `read_records`.
     """
     data = read_records(paths, config, split, shuffle_buffer, compression=compression, dealt=dealt, times=times)
     data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
-    # Numbers for each batch, other ones in each epoch: all that its augmentation depends on.
+    # Random numbers for the augmentation of each batch, new in each epoch.
     seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
     return _decode(tf.data.Dataset.zip(data, seeds), decode_batch, config)
 
@@ -211,23 +216,25 @@ def read_records(
     dealt: bool = False,
     times: Sequence[np.ndarray] | None = None,
 ) -> tf.data.Dataset:
-    """The records in files, one by one.
+    """Returns the records in files, one by one.
 
     Args:
-        paths, config, split, shuffle_buffer: The files, and how they are read: as `read_files` takes them.
-        compression: The compression of the files: "", "GZIP" or "ZLIB".
-        dealt: Whether many readers are dealt the files one by one: each then opens few, and leaves the others to the rest.
+        paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
+        compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
+        dealt: Whether files are distributed one by one among many readers. Each reader then opens few files at a time.
+            Default: False.
         times: The number of times that each record of each file is read; None: once.
     """
     places, shuffles = list(range(len(paths))), config.order(split) is not None
     if shuffles and dealt:
-        random.Random(config.seed).shuffle(places)  # here, as a shuffle buffer would draw all that are left at once
+        # shuffled here, because a shuffle buffer would take all remaining files at once
+        random.Random(config.seed).shuffle(places)
     files: Any = [paths[place] for place in places]
     if times is not None:
         files = files, tf.ragged.stack([times[place] for place in places])
     data = tf.data.Dataset.from_tensor_slices(files)
     if shuffles and not dealt:
-        data = data.shuffle(len(paths), config.seed)  # anew in each epoch, like the records below
+        data = data.shuffle(len(paths), config.seed)  # reshuffled in each epoch, like the records below
 
     def read(path: tf.Tensor, times: tf.Tensor | None = None) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(path, compression)
@@ -236,7 +243,7 @@ def read_records(
         counted = tf.data.Dataset.zip(records, tf.data.Dataset.from_tensor_slices(times)).filter(lambda _, count: count > 0)
         return counted.flat_map(lambda record, count: tf.data.Dataset.from_tensors(record).repeat(count))
 
-    # AUTOTUNE only sets how many threads read: with any number of them, the order is the same.
+    # AUTOTUNE sets the number of reading threads, which does not affect the order.
     data = data.interleave(
         _plain(read),
         cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
@@ -248,16 +255,16 @@ def read_records(
 
 
 def shuffle_buffer(num_records: int, num_bytes: int) -> int:
-    """How many records to hold in memory, of which so many have so many bytes."""
+    """Returns the size of the shuffle buffer in records, given the number and size of all records."""
     return max(1, min(_SHUFFLE_RECORDS, _SHUFFLE_BYTES * num_records // max(1, num_bytes)))
 
 
 def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any], config: ReadConfig) -> Any:
-    """The shapes and dtypes of the batches; nothing is read for it.
+    """Returns the shapes and dtypes of the batches. Nothing is read.
 
     Args:
-        decode: What becomes of records, of a seed if images are augmented, and of their rows.
-        config: The options with which they are read.
+        decode: A function from records, a seed if images are augmented, and batch slots, to a batch.
+        config: The options of reading.
     """
 
     def decode_batch(records: tf.Tensor, seed: tf.Tensor | None) -> Any:
@@ -268,12 +275,12 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
 
 
 def nothing(spec: Any) -> tf.data.Dataset:
-    """A data set of such elements, for what would become of them: it has none."""
+    """Returns an empty dataset with this element spec, to determine the output specs of transformations."""
     return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
 
 
 def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
-    """Only after batching, so that it is one call and one parse for a whole batch."""
+    """Decodes batches of records, with one call and one parse per batch."""
 
     def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
         outputs = decode_batch(batch, seed if config.augment else None)
@@ -284,5 +291,5 @@ def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: Rea
 
 
 def _plain(function: Callable) -> Callable:
-    """AutoGraph would take longer to look for tensors in conditions, of which there are none, than all else here."""
+    """Disables AutoGraph for a function without tensors in conditions, because the conversion is slow."""
     return tf.autograph.experimental.do_not_convert(function)

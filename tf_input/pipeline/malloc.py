@@ -1,21 +1,24 @@
-"""Memory that was freed is used again, though TensorFlow has it given back.
+"""Makes malloc reuse freed memory, although TensorFlow makes it return memory to the system.
 
-From Python 3.11 on, an iterator over a generator has malloc ask the system for each piece of 128 KiB or more, in the whole process, and
-give it back as it is freed (`ApplyPython311MemoryPatch`, by `mallopt`). So each large record, and whatever it is decoded to, has fresh
-pages, which is a fourth of the time that photographs of 2000 pixels take.
+From Python 3.11 on, an iterator over a generator makes malloc request each block of 128 KiB or more from the system, in
+the whole process, and return it when it is freed (`ApplyPython311MemoryPatch`, with `mallopt`). Therefore each large
+record and each decoded image gets new memory pages, which is a fourth of the time for photos of 2000 pixels.
 """
 
 import ctypes
 import os
 import sys
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of malloc.h
-_NUM_BYTES = 4 << 20  # larger pieces, such as windows, are still given back
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # constants of malloc.h
+_NUM_BYTES = 4 << 20  # larger blocks, such as windows, are still returned
 
 
 def keep_freed_memory() -> None:
-    """Lets malloc keep pieces of less than 4 MiB for the next ones; what the environment says of them holds. To be called once there is an
-    iterator over a generator. Does nothing where there is no `mallopt`: beside Linux, and in some C libraries of that."""
+    """Makes malloc keep freed blocks of less than 4 MiB, unless environment variables set other limits.
+
+    Call it after the first iterator over a generator exists. It has no effect without `mallopt`: outside Linux, and
+    with some C libraries.
+    """
     if mallopt := sys.platform == "linux" and getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_MMAP_THRESHOLD, _given("MALLOC_MMAP_THRESHOLD_", _NUM_BYTES))
         mallopt(_TRIM_THRESHOLD, _given("MALLOC_TRIM_THRESHOLD_", 2 * _NUM_BYTES))

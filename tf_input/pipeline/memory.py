@@ -1,4 +1,4 @@
-"""Splits that are small enough to be held in memory, decoded."""
+"""Caches small splits in memory, decoded."""
 
 import dataclasses
 import math
@@ -15,19 +15,20 @@ from tf_input.epochs.share import Share
 from tf_input.pipeline.inputs import RecordInputs
 from tf_input.storage.record_reader import RecordReader
 
-_CHUNK_BYTES = 16 << 20  # of decoded images that are on their way into memory at a time
-_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # the name with which TensorFlow makes a resource that ends with its last handle
+_CHUNK_BYTES = 16 << 20  # size of decoded chunks that are copied into the cache
+# with this name, TensorFlow creates a resource that is freed with its last handle
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """The examples of a split that are held in memory, decoded.
+    """The decoded examples of a split that are cached in memory.
 
     Attributes:
-        values: The values by name, [num_examples, ...], on the CPU; arrays of numbers as `Numbers`.
-        numbers: The numbers of the examples in the split, ascending, int64 [num_examples].
-        num_bytes: The memory that they take, about, in bytes.
-        selection: The selection of them that an epoch has; None: each once.
+        values: The values by name, [num_examples, ...], on the CPU; numeric arrays as `Numbers`.
+        numbers: The indices of the examples in the split, ascending, int64 [num_examples].
+        num_bytes: The approximate size in bytes.
+        selection: The selection of examples for an epoch; None: each once.
     """
 
     values: Mapping[str, Any]
@@ -37,54 +38,56 @@ class Held:
 
     @property
     def num_examples(self) -> int:
-        """The number of examples of an epoch: fewer than there should be where damaged ones were left out."""
+        """The number of examples in an epoch, without corrupt records that were left out."""
         return len(self.numbers) if self.selection is None else self.selection.num_examples
 
     def select(self, selection: Selection | None) -> "Held":
-        """Returns the same examples for who reads a selection of them; what of it is not there is left out of it."""
+        """Returns the same examples with a selection. Selected examples that are missing are removed from it."""
         if selection is None:
             return self
         is_there = np.isin(selection.numbers, self.numbers)
         return dataclasses.replace(self, selection=selection if is_there.all() else selection.keep(is_there))
 
     def gather(self, places: tf.Tensor) -> dict[str, Any]:
-        """Some of the examples, by their places among those that are held: [batch, ...] by name."""
+        """Returns some of the examples by their indices in the cache: [batch, ...] by name."""
         return {name: _gather(values, places) for name, values in self.values.items()}
 
 
 def decoded_bytes(decoder: ExampleDecoder, num_examples: int, record_bytes: int) -> int | None:
-    """About what examples take, decoded; None if they can't be held: their images differ in size, or none is asked for.
+    """Returns the approximate size of decoded examples in bytes; None if they can't be cached.
+
+    Examples can't be cached if their images differ in size, or if no image is read.
 
     Args:
         decoder: The decoder of the examples.
         num_examples: The number of examples.
-        record_bytes: The size of all of their records, without images and tensors, in bytes: lists and texts are some of it.
+        record_bytes: The size of all records without images and tensors, in bytes, which contains lists and strings.
     """
     num_bytes = decoder.num_held_bytes
     return None if num_bytes is None else num_examples * num_bytes + decoder.growth * record_bytes
 
 
 def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buffer: int) -> Held:
-    """All examples that a reader has, as `ExampleDecoder.decode_stored` gives them.
+    """Reads and decodes all examples of a reader, with `ExampleDecoder.decode_stored`.
 
     Args:
-        reader: The reader of the records, each once an epoch.
+        reader: The reader of the records, each once per epoch.
         decoder: The decoder of the examples.
-        num_bytes: The memory that the images will take, in bytes.
-        read_buffer: The number of bytes of records that may be held meanwhile.
+        num_bytes: The size of the decoded images, in bytes.
+        read_buffer: The memory for records while reading, in bytes.
 
     Returns:
-        The examples that there are. Their arrays are filled while they are read, so nothing is held twice but a few chunks; lists and texts
-        are joined at the end.
+        The existing examples. Arrays are filled during reading, so that only a few chunks exist twice. Lists and
+        strings are concatenated at the end.
 
     Raises:
-        ValueError, OSError: As in `Inputs.batch`.
+        ValueError, OSError: The errors of `Inputs.batch`.
     """
     num_examples = reader.num_examples
     size = max(1, min(num_examples, _CHUNK_BYTES * num_examples // max(1, num_bytes)))
     failures: list[Exception] = []
     places: list[np.ndarray] = []
-    bad: set[int] = set()  # places of examples that do not decode
+    bad: set[int] = set()  # indices of examples that can't be decoded
 
     def read() -> Iterator[np.ndarray]:
         places.clear()
@@ -92,7 +95,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
             for step in range(share.num_batches):
                 try:
                     ((records, rows),) = inputs.batch(0, step)
-                except (OSError, ValueError) as error:  # which TensorFlow would make another of
+                except (OSError, ValueError) as error:  # TensorFlow would replace the error by another one
                     failures.append(error)
                     return
                 found = step * size + rows
@@ -134,9 +137,10 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
 
 
 class Numbers:
-    """Rows of numbers in a variable of TensorFlow's runtime, which are written in place, chunk by chunk.
+    """Rows of numbers in a TensorFlow variable, which are written in place, chunk by chunk.
 
-    A dataset that mentioned a tensor itself would copy it for each iterator, and TensorFlow keeps what it has freed of a concatenation.
+    A dataset that references a tensor copies it for each iterator, and TensorFlow keeps the freed memory of a
+    concatenation.
     """
 
     def __init__(self, num_rows: int, like: tf.Tensor) -> None:
@@ -152,7 +156,7 @@ class Numbers:
             tf.raw_ops.ResourceStridedSliceAssign(ref=self._handle, begin=[begin], end=[self._count], strides=[1], value=values)
 
     def join(self) -> "Numbers":
-        """Returns itself, as all rows are in their places."""
+        """Returns the object itself, because all rows are in place."""
         return self
 
     def gather(self, places: tf.Tensor) -> tf.Tensor:
@@ -162,7 +166,7 @@ class Numbers:
 
 
 class _Chunks:
-    """Rows of other kinds, lists and texts, which are joined at the end."""
+    """Rows of lists and strings, which are concatenated at the end."""
 
     def __init__(self) -> None:
         self._chunks: list[Any] = []
@@ -184,7 +188,7 @@ def _collect(data: tf.data.Dataset, num_rows: int) -> dict[str, Numbers | _Chunk
 
 
 def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_rows: int) -> Numbers | _Chunks:
-    """Returns the collector for rows such as these, at most `num_rows` of them."""
+    """Returns a collector for such rows, at most `num_rows` of them."""
     is_plain = not isinstance(values, tf.RaggedTensor) and values.dtype != tf.string and math.prod(values.shape[1:])
     return Numbers(num_rows, values) if is_plain else _Chunks()
 
@@ -193,7 +197,8 @@ def _gather(values: tf.Tensor | tf.RaggedTensor | Numbers, places: tf.Tensor) ->
     if isinstance(values, Numbers):
         return values.gather(places)
     found = tf.gather(values, places)
-    if isinstance(found, tf.RaggedTensor) and places.shape[0] is not None:  # which tf.gather forgets of ragged tensors
+    # tf.gather loses the static batch size of ragged tensors
+    if isinstance(found, tf.RaggedTensor) and places.shape[0] is not None:
         splits = tf.ensure_shape(found.row_splits, [places.shape[0] + 1])
         found = tf.RaggedTensor.from_row_splits(found.values, splits, validate=False)
     return found

@@ -1,4 +1,4 @@
-"""How a mix is read: which records of which part make up each batch."""
+"""The plan of a mixture: the records of each component in each batch."""
 
 import dataclasses
 import functools
@@ -16,15 +16,15 @@ from tf_input.read_config import ReadConfig
 
 @dataclasses.dataclass(frozen=True)
 class MixedPlan:
-    """A plan of several parts, for who reads a `Plan`.
+    """A plan of several components, with the interface of `Plan`.
 
     Attributes:
-        config: The options with which the mix is read, its `hosts` settled.
-        seed: The seed that all that is drawn depends on.
-        order: The order of the mix, which says what examples of what part are where.
-        share: The rows of the batches that this host reads.
-        parts: The plans of the parts, of which each says how that one is read.
-        batch_decoder: The decoder that makes a batch of what each has.
+        config: The options of reading, with definite `hosts`.
+        seed: The seed of everything random.
+        order: The order of the mixture, which defines the examples of each component in each batch.
+        share: The part of each batch that this host reads.
+        parts: The plan of each component.
+        batch_decoder: The decoder, which joins the components.
     """
 
     config: ReadConfig
@@ -34,8 +34,8 @@ class MixedPlan:
     parts: tuple[Plan, ...]
     batch_decoder: BatchDecoder
 
-    has_all_rows = False  # but some for each part
-    static_size = None  # of what a part has of a batch
+    has_all_rows = False  # a component has only some batch slots
+    static_size = None  # the number of a component's examples in a batch varies
 
     @property
     def num_batches(self) -> int:
@@ -44,13 +44,13 @@ class MixedPlan:
 
     @property
     def make_inputs(self) -> Callable[[], Inputs]:
-        """A function that makes the inputs of the batches, as `Plan.make_inputs` is."""
+        """A function that creates the inputs of the batches, like `Plan.make_inputs`."""
         return functools.partial(MixedInputs, self.order, self.share.hosts, [part.make_inputs for part in self.parts])
 
     def open_inputs(self) -> Inputs:
-        """Opens the inputs of the batches, as `Plan.open_inputs` does."""
+        """Opens the inputs of the batches, like `Plan.open_inputs`."""
         return self.make_inputs()
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
-        """Decodes a batch, as `Plan.decode` does."""
+        """Decodes a batch, like `Plan.decode`."""
         return self.batch_decoder([part.look_up(one) for part, one in zip(self.parts, inputs)], seed, rows)

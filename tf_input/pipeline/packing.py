@@ -1,4 +1,4 @@
-"""What a batch is made of, in one tensor: each more that a generator gives takes TensorFlow a while."""
+"""Packs the inputs of a batch into one tensor, because each further tensor from a generator costs time."""
 
 import itertools
 from typing import Iterable, Iterator, Sequence
@@ -8,17 +8,19 @@ import tensorflow as tf
 
 from tf_input.pipeline.inputs import Batch
 
-NUM_NOTED = 2  # numbers that go with a batch
+NUM_NOTED = 2  # length of the note of a batch
 _NUM_TOGETHER = 8  # batches
-_ALIGNED = 8  # strings: rows of a multiple of these begin where TensorFlow takes them as they lie, and copies those of any other length
+_ALIGNED = 8  # TensorFlow copies rows of strings whose length is not a multiple of this
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
-    """Records, and behind them, at the end of a row of a multiple of 8, all numbers as bytes; or numbers alone, int64, of no records.
+    """Packs the inputs of a batch: records, followed by all numbers as bytes; or only numbers, int64, without records.
+
+    Rows of records are padded to a multiple of 8.
 
     Args:
-        note: The numbers that go with the batch, NUM_NOTED of them.
-        batch: The inputs that the batch is made of.
+        note: The note of the batch, NUM_NOTED numbers.
+        batch: The inputs of the batch.
     """
     records = [values for values, _ in batch if values.dtype == object]
     held = [values for values, _ in batch if values.dtype != object]
@@ -26,11 +28,12 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
     if not records:
         return numbers
     padding = -(sum(map(len, records)) + 1) % _ALIGNED
-    return np.concatenate([*records, np.array([b""] * padding + [numbers.tobytes()], object)])  # what comes first can stay where it is
+    # records come first, so that they need not be copied
+    return np.concatenate([*records, np.array([b""] * padding + [numbers.tobytes()], object)])
 
 
 def take_apart(packed: np.ndarray, are_held: Sequence[bool]) -> tuple[list[int], Batch]:
-    """Returns the note and the batch that were packed; at least one part is not held in memory."""
+    """Unpacks the note and the batch. At least one component must not be cached in memory."""
     numbers, num_parts = np.frombuffer(packed[-1], np.int64), len(are_held)
     sizes = numbers[NUM_NOTED : NUM_NOTED + num_parts].tolist()
     rest, batch = iter(np.split(numbers[NUM_NOTED + num_parts :], np.cumsum([*sizes, *itertools.compress(sizes, are_held)]))), []
@@ -43,19 +46,20 @@ def take_apart(packed: np.ndarray, are_held: Sequence[bool]) -> tuple[list[int],
 
 
 def pack_error(error: Exception) -> np.ndarray:
-    """In the place of a batch with records: an exception would come with a traceback."""
+    """Packs an error in place of a batch with records, because an exception would be shown with a traceback."""
     return np.array([str(error).encode(), b""], object)
 
 
 def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarray]:
-    """Batches, some at a time: to ask Python once takes TensorFlow as long as to read a hundred tiny records.
+    """Stacks consecutive batches, because a call of Python costs TensorFlow as much as a hundred tiny records.
 
     Args:
-        batches: The batches, as `pack` and `pack_error` give them.
-        num_bytes: With the batch in which they have so many, no other goes together.
+        batches: The batches, from `pack` and `pack_error`.
+        num_bytes: The size at which a stack is complete, in bytes.
 
     Returns:
-        [num_batches, length], of those that follow each other and have one length; the first is alone, as somebody waits for it.
+        Stacks [num_batches, length] of consecutive batches with the same length. The first batch is alone, because the
+        model waits for it.
     """
     waiting, left = [], 0
     try:
@@ -68,7 +72,7 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
             if left <= 0 or len(waiting) == _NUM_TOGETHER:
                 yield np.stack(waiting)
                 waiting, left = [], num_bytes
-    except Exception:  # what came before it comes before it
+    except Exception:  # earlier batches are delivered before the error
         if waiting:
             yield np.stack(waiting)
         raise
@@ -77,24 +81,25 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
 
 
 def packed_spec(are_held: Sequence[bool]) -> tf.TensorSpec:
-    """The spec of what `together` gives, of parts that are held in memory or not."""
+    """Returns the spec of the stacks, for components that are cached in memory or not."""
     return tf.TensorSpec([None, None], tf.int64 if all(are_held) else tf.string)
 
 
 def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-    """Takes apart what was packed.
+    """Unpacks a batch in a TensorFlow graph.
 
     Args:
-        packed: The tensor, as `pack` or `pack_error` gives it.
-        are_held: Whether each part is held in memory.
+        packed: The tensor, from `pack` or `pack_error`.
+        are_held: Whether each component is cached in memory.
 
     Returns:
-        The note, int64 [NUM_NOTED], and for each part its inputs, string or int64 [n], and their rows, int64 [n].
+        The note, int64 [NUM_NOTED], and for each component its inputs, string or int64 [n], and their batch slots,
+        int64 [n].
 
     Raises:
-        tf.errors.InvalidArgumentError: It is an error. Raised when the tensors are computed.
+        tf.errors.InvalidArgumentError: An error was packed. Raised when the tensors are computed.
     """
-    # By their places: a mask, of what is known here, would make up a fourth of the graph of a batch.
+    # Static indices, because a mask would make up a fourth of the graph of a batch.
     of_records, of_held = ([part for part, is_held in enumerate(are_held) if is_held is wanted] for wanted in (False, True))
     numbers, num_parts, records = packed, len(are_held), []
     if of_records:
@@ -102,7 +107,7 @@ def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(last, ""), [packed[0]])]):
             numbers = tf.io.decode_raw(last, tf.int64)
     note, sizes = numbers[:NUM_NOTED], numbers[NUM_NOTED : NUM_NOTED + num_parts]
-    if num_parts == len(of_records) == 1:  # has all that is left
+    if num_parts == len(of_records) == 1:  # all remaining numbers are its slots
         return note, [packed[: sizes[0]]], [numbers[NUM_NOTED + num_parts :]]
     if of_records:
         of_pieces = tf.gather(sizes, of_records)

@@ -1,4 +1,4 @@
-"""How a split is read: which records make up each batch, who reads them and who decodes them."""
+"""The plan of a split: the records of each batch, their reader and their decoder."""
 
 import dataclasses
 import functools
@@ -23,16 +23,17 @@ _logger = logging.getLogger("tf_input")
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A batch is a function of the seed, the epoch and the step alone, whoever asks for it, on any number of hosts.
+    """The plan of a split. A batch depends only on the seed, the epoch and the step, for any number of hosts.
 
     Attributes:
-        config: The options with which the split is read, its `hosts` settled.
-        kind: The order of an epoch: "window", "exact", or None for that in which records lie in the shards.
-        share: The rows of the batches that this host reads.
-        decoder: The decoder that makes a batch of them.
-        reader: The reader of the records; None if all examples are in memory.
-        held: The examples in memory, as `memory.load` gives them; None if they are read.
-        lanes: A function from an epoch and places of it to their lanes, of a part of a mix: see `RecordInputs`.
+        config: The options of reading, with definite `hosts`.
+        kind: The order of an epoch: "window", "exact", "key", or None for the order of the shards.
+        share: The part of each batch that this host reads.
+        decoder: The decoder of examples.
+        reader: The reader of the records; None if all examples are cached in memory.
+        held: The cached examples, from `memory.load`; None if records are read.
+        lanes: A function from an epoch and indices in it to virtual shards, for a component of a mixture; see
+            `RecordInputs`.
     """
 
     config: ReadConfig
@@ -53,10 +54,11 @@ class Plan:
         reader: RecordReader | None = None,
         held: memory.Held | None = None,
     ) -> "Plan":
-        """The plan of a reader, or of what is held in memory.
+        """Returns the plan for a reader, or for cached examples.
 
         Raises:
-            ValueError: There is no batch, or fewer than `start_step`, or hosts can't have equal parts of them.
+            ValueError: There is no batch, or `start_step` is too large, or the batch size is not a multiple of the
+                number of hosts.
         """
         num_examples = held.num_examples if reader is None else reader.num_examples
         share = make_share(split, num_examples, config, bool(decoder.targets))
@@ -65,7 +67,7 @@ class Plan:
 
     @property
     def selection(self) -> Selection | None:
-        """The selection of the records that an epoch has; None: each once."""
+        """The selection of records for an epoch; None: each once."""
         return self.held.selection if self.reader is None else self.reader.selection
 
     @property
@@ -75,65 +77,65 @@ class Plan:
 
     @functools.cached_property
     def seed(self) -> int:
-        """All that is drawn depends on it: the one that was given, or else any."""
+        """The seed of everything random: the given seed, or a random one."""
         return draw_seed() if self.config.seed is None else self.config.seed
 
     @property
     def parts(self) -> tuple["Plan", ...]:
-        """Itself: a split has no other parts, as a mix has."""
+        """The plan itself, as the only component."""
         return (self,)
 
     @property
     def has_all_rows(self) -> bool:
-        """Whether each batch has all rows that there are, in their order."""
+        """Whether each batch has all batch slots in order."""
         return self.share.hosts[0] == 1 and self.config.on_error == "raise"
 
     @property
     def static_size(self) -> int | None:
-        """Rows that each batch has here; None: that differs."""
+        """The number of examples in each batch on this host; None if it varies."""
         return self.share.local_size if self.config.drop_remainder else None
 
     @property
     def batch_decoder(self) -> BatchDecoder:
-        """What `decode` decodes with."""
+        """The decoder that `decode` uses."""
         return BatchDecoder((self.decoder,))
 
     def open_inputs(self) -> SplitInputs:
-        """What batches are made of, for who makes them one after the other."""
+        """Opens the inputs of batches."""
         return self.make_inputs()
 
     @property
     def make_inputs(self) -> Callable[[], SplitInputs]:
-        """`open_inputs` as a function that holds nothing large: TensorFlow never lets go of what a generator calls."""
+        """A function like `open_inputs` with small references only: TensorFlow never releases generator functions."""
         if self.reader is None:
             return functools.partial(HeldInputs, self.share, self.seed, self.kind in ("window", "exact"), self.held.numbers, self.held.selection)
         read_buffer = self.config.read_buffer
         return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, read_buffer, lanes=self.lanes)
 
     def look_up(self, inputs: tf.Tensor) -> tf.Tensor | dict[str, Any]:
-        """Features of what is held, by its numbers, int64 [batch]; serialized examples, string [batch], as they are."""
+        """Returns the features of cached examples, given indices int64 [batch]. Serialized examples are unchanged."""
         return inputs if self.held is None else self.held.gather(inputs)
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
-        """Makes a batch of its inputs: `x`, `(x, y)` or `(x, y, weight)`.
+        """Decodes the inputs of a batch to `x`, `(x, y)` or `(x, y, weight)`.
 
         Args:
-            inputs: For each part, string [n], serialized examples, or int64 [n], numbers of what is held.
-            seed, rows: The seed, and the rows of the batch, as `BatchDecoder` takes them.
+            inputs: For each component, serialized examples, string [n], or indices of cached examples, int64 [n].
+            seed, rows: The seed and the batch slots, as in `BatchDecoder`.
         """
         return self.batch_decoder([self.look_up(one) for one in inputs], seed, rows)
 
 
 def draw_seed() -> int:
-    """Draws a seed at random, for who gives none."""
+    """Returns a random seed, if none is given."""
     return random.SystemRandom().randrange(1 << 63)
 
 
 def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: bool) -> Share:
-    """The rows of an epoch's batches that this host reads; where some only fill up, and nothing tells which, that is logged.
+    """Returns the part of each batch that this host reads. Padding that weights can't mark is logged.
 
     Raises:
-        ValueError: As `Plan.of`.
+        ValueError: The errors of `Plan.of`.
     """
     share = Share(split, num_examples, config.batch_size, config.drop_remainder, config.hosts or (1, 0))
     if config.start_step >= share.num_batches:

@@ -1,4 +1,4 @@
-"""The user's own functions on the way to a model: of one example, or of a batch, as `tf.data.Dataset.map` would call them."""
+"""Applies the user functions `map_example` and `map_batch`, called as by `tf.data.Dataset.map`."""
 
 import functools
 import inspect
@@ -8,34 +8,35 @@ import tensorflow as tf
 
 from tf_input.read_config import ReadConfig
 
-# Folded into a batch's seed, so that the functions draw other numbers than the augmentation does, and than each other.
+# Folded into a batch's seed, so that the functions and the augmentation have independent random numbers.
 _OF_EXAMPLES, _OF_BATCHES = 2, 3
-_NUM_PARALLEL = 4  # examples of one batch at a time; batches are parallel as well
+_NUM_PARALLEL = 4  # examples of one batch in parallel; batches are parallel as well
 _ARGUMENTS = ("x", "y", "weight")
 
 
 def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: ReadConfig) -> Any:
-    """Passes the examples of a batch, then the batch, through the functions of a config: to be called where a batch is made, in its graph.
+    """Applies `map_example` to the examples of a batch, then `map_batch` to the batch, in the graph of the batch.
 
-    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced with AutoGraph, not called for each:
-    what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
-    random numbers. That of an example depends on the batch's seed and on its place in the batch of all hosts; that of a batch on the
-    batch's seed and on the host, which has rows of its own: those of the first one are drawn as if it were alone, and no other repeats them.
+    The functions may change structure, shapes and dtypes, but not the number and order of examples. They are traced
+    with AutoGraph, so Python code belongs into a `tf.numpy_function`. A parameter `seed` receives an int64 [2] tensor
+    for stateless random numbers. The seed of an example depends on the batch's seed and the example's slot in the
+    global batch. The seed of a batch depends on the batch's seed and the host. The first host has the same seed as
+    without other hosts.
 
     Args:
-        outputs: `x`, `(x, y)` or `(x, y, weight)`, batched; with `keys`, a pair of that and keys, which stay with it.
+        outputs: A batch `x`, `(x, y)` or `(x, y, weight)`; with `keys`, a pair of that and the keys, which are not
+            changed.
         seed: The seed of the batch, int64 [2].
-        rows: int64 [batch], the examples' places in the batch.
-        config: With `map_example`, a function of one example, or `map_batch`, one of a batch after that, or both. What an example becomes
-            has one shape in all of a batch; where the data set has features of any length, which are batched as ragged tensors, others
-            may be so too.
+        rows: The slots of the examples in the global batch, int64 [batch].
+        config: The options of reading with one or both functions. The results of `map_example` must have one shape
+            within a batch, unless the batch contains ragged tensors.
 
     Returns:
-        What they return, of as many examples.
+        The results of the functions, for the same number of examples.
 
     Raises:
         TypeError: A function can't be called with these arguments.
-        ValueError: A function returns nothing.
+        ValueError: A function returns None.
     """
     if config.map_example is not None:
         call_example = _caller("map_example", config.map_example, outputs, config.keys)
@@ -49,9 +50,9 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
 
 
 def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the same dataset, in which functions of `apply_functions` may have state: tables, variables, layers.
+    """Returns the same dataset, in which user functions may have state: tables, variables, layers.
 
-    TensorFlow would join the `map` and the `batch` of each batch's examples, and fails at that if the function has state.
+    TensorFlow would fuse the `map` and the `batch` of each batch's examples, which fails if the function has state.
     """
     options = tf.data.Options()
     options.experimental_optimization.map_and_batch_fusion = False
@@ -59,13 +60,13 @@ def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: bool = False) -> Callable[[Any, tf.Tensor], Any]:
-    """From a user's function to one of outputs and a seed.
+    """Returns a function of outputs and a seed that calls a user function.
 
     Args:
-        name: The name of the function in errors.
-        function: The function of the user's.
-        example: Outputs of the structure that it will be given.
-        has_keys: Whether outputs are a pair of what the function is given, and keys.
+        name: The name of the option, for errors.
+        function: The user function.
+        example: Outputs with the structure of the arguments.
+        has_keys: Whether outputs are a pair of the arguments and keys. Default: False.
     """
     if has_keys:
         call_without = _caller(name, function, example[0])
@@ -80,7 +81,7 @@ def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: boo
         except TypeError as error:
             expected = f"a function of ({names}), not of {signature}"
             raise TypeError(f"{name}={function!r}: expected {expected}: {error}") from None
-    converted = tf.function(function)  # with AutoGraph, for it alone
+    converted = tf.function(function)  # AutoGraph for the user function only
 
     def call(outputs: Any, seed: tf.Tensor) -> Any:
         arguments = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -95,7 +96,7 @@ def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: boo
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
-    except (TypeError, ValueError):  # some that are not written in Python do not say
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return None
 
 
@@ -110,9 +111,9 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
 def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> Any:
     """Calls a function with each example of a batch, and batches the results.
 
-    The examples of the batch are a dataset within the dataset, so structures, lists and unknown shapes are as in any `Dataset.map`;
-    `tf.map_fn` has other rules for them. Unbatching the whole dataset would lose its number of batches, and would complete a batch
-    that corrupt records left short with examples of the next batch.
+    The examples of the batch are a dataset within the dataset, so that structures, lists and unknown shapes work as in
+    `Dataset.map`, unlike in `tf.map_fn`. Unbatching the whole dataset would lose its cardinality. It would also fill
+    batches that lack corrupt records with examples of the next batch.
     """
     leaves = tf.nest.flatten(outputs)
     examples = tf.data.Dataset.from_tensor_slices((rows, outputs))
@@ -123,12 +124,12 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
         return batch(leaves[0].shape[0], drop_remainder=True).get_single_element()
     results = batch(tf.maximum(tf.shape(leaves[0], tf.int64)[0], 1))
     nothing = tf.data.Dataset.from_tensors(tf.nest.map_structure(_no_examples, results.element_spec))
-    # Nothing where all records of a batch were damaged.
+    # Empty if all records of a batch are corrupt.
     return results.concatenate(nothing).take(1).get_single_element()
 
 
 def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.RaggedTensor:
-    """A batch of none; a dimension that is not known is 0."""
+    """Returns an empty batch. Unknown dimensions are 0."""
     shape = [0] if spec.shape.rank is None else [0, *(size or 0 for size in spec.shape[1:])]
     if isinstance(spec, tf.RaggedTensorSpec):
         inner_shape = tuple(shape[spec.ragged_rank + 1 :])
@@ -137,5 +138,5 @@ def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.Ra
 
 
 def _plain(function: Callable) -> Callable:
-    """AutoGraph would take longer to look through this module than to convert what it is for."""
+    """Disables AutoGraph, which would take longer for this module than for the user function."""
     return tf.autograph.experimental.do_not_convert(function)
