@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
             in_place = interrupts.find_in_place()
-            interrupts.tell(f"interrupted; {in_place or 'nothing was written'}", in_place)
+            interrupts.tell(f"Interrupted. {in_place or 'Nothing was written.'}", in_place)
             return interrupts.exit_code()
         if isinstance(error, ImportError):
             error = missing_package(error) or error
@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
                 error.add_note(f"recordmill: {in_place}")
             log.write_error(error_json, error, f"{type(error).__name__}: {error}", 1, in_place)
             raise
-        separator = "\n" if "\n" in str(error) else "; "
+        separator = "\n" if "\n" in str(error) else " " if str(error).endswith(".") else ". "
         told = f"{error}{in_place and f'{separator}{in_place}'}"
         log.say(told, "error", kind=error.kind, path=error.path)
         log.write_error(error_json, error, told, error.exit_code, in_place)

@@ -204,25 +204,25 @@ def describe_estimate(estimate: Estimate, start_seconds: float | None) -> str:
 
 def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[str, str]]:
     dead_letters = estimate.num_dead_letters
-    refused = f", {dead_letters:,} inputs refused already" if dead_letters else ""
+    refused = f", {dead_letters:,} inputs rejected by the listing" if dead_letters else ""
     classes = f" in {estimate.num_classes:,} classes" if estimate.num_classes else ""
     yield "images" if estimate.has_images else "examples", f"{estimate.num_all:,}{classes}{refused}"
-    assumed = "" if estimate.has_sizes else f", {format_size(ASSUMED_BYTES)} an image assumed: the listing has no sizes"
-    twice = ", twice: once to find duplicates" if estimate.num_reads == 2 else ""
-    yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source{twice}{assumed}"
+    assumed = "" if estimate.has_sizes else f", if an image has {format_size(ASSUMED_BYTES)} (the listing has no sizes)"
+    twice = ", twice because of --duplicates" if estimate.num_reads == 2 else ""
+    yield "read", f"{format_size(sum(estimate.num_bytes.values()))} from the source{twice}{assumed}"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
     at_most = "" if estimate.is_kept else "at most "  # the size of converted images is unknown
     yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
-    yield "planned", f"{format_size(estimate.plan_bytes)} of references, beside the output until the end"
-    where = "in all" if start_seconds is None else "a worker process"
+    yield "plan", f"{format_size(estimate.plan_bytes)} of temporary files beside the output"
+    where = "in total" if start_seconds is None else "per worker process"
     yield "memory", f"{format_size(estimate.memory)} {where}"
     if start_seconds is None:
         yield "time", f"about {_duration(3 + estimate.core_seconds / num_cores())} on the {num_cores()} cores of this machine"
         return
     workers = estimate.num_workers
     seconds = start_seconds + estimate.core_seconds / CORES_PER_WORKER / workers
-    yield "workers", f"{workers:,} of {CORES_PER_WORKER} cores, one worker process a core"
-    yield "time", f"about {_duration(seconds)} with these, {_duration(start_seconds)} of it to start them"
+    yield "workers", f"{workers:,} with {CORES_PER_WORKER} cores each, one worker process per core"
+    yield "time", f"about {_duration(seconds)} with these workers, including {_duration(start_seconds)} to start them"
 
 
 def _duration(seconds: float) -> str:

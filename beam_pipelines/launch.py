@@ -81,10 +81,10 @@ def run_prepare(
         left = find_left(job)
         if not left and not overwrite and is_done(job):
             remove_leftovers(job)
-            say("--resume: the data set is there, whole; nothing was left to do")
+            say("--resume: the dataset is complete, so there is nothing to do")
             return None
         if not left:
-            say("--resume: no run has left a whole plan there; this one begins anew")
+            say("--resume: no run to resume, so this run starts from the beginning")
             on_left = OnLeft.REFUSE
     job = _name_run(job, left)
     engine.set_defaults(job.name, output=job.output, run_id=job.run_id)
@@ -178,7 +178,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
     try:
         return read_class_tables(output)
     except (ValueError, UserError) as error:  # --overwrite may replace a corrupt dataset or another format version
-        say(f"whether classes keep their numbers is not known: {error}", "warning")
+        say(f"Cannot check that classes keep their numbers: {error}", "warning")
         return {}
 
 
@@ -203,7 +203,7 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
         if source.kind != DEFAULT_SOURCE:  # the default is not logged
-            say(f"--source={source.kind}, by the names in {printable(config.input)}")
+            say(f"--source={source.kind}, detected from the names in {printable(config.input)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
     if config.splits_from is not None:
@@ -214,11 +214,11 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     if source.has_images and source.can.may_lack_images and not opened.has_images:
         config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
         if not source.can.is_of_values:
-            say(f"--image=none, as {printable(config.input)} has nothing named like an image")
+            say(f"--image=none, because {printable(config.input)} has no images")
         opened = open_source(config)
     is_open = source.can.has_class_folders and opened.targets and source.class_folder_depth is None
     if is_open and (reading := opened.choose_class_folders()):
-        say(f"--class_folder_depth={reading.depth}, as {reading.why}")
+        say(f"--class_folder_depth={reading.depth}, because {reading.why}")
         config = dataclasses.replace(config, source=dataclasses.replace(config.source, class_folder_depth=reading.depth))
     if found := getattr(opened, "found", ""):  # only for TFRecord sources
         say(found)

@@ -69,7 +69,7 @@ def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
     for field in [*new, *(field for field in old if field not in new)]:
         if old.get(field) != new.get(field):
             option = _option(field, here)
-            found.append(f"{_show(option, new.get(field), 'is not given')}: the run that is there has {_show(option, old.get(field), '')}")
+            found.append(f"{_show(option, new.get(field), 'is not given')}, but the earlier run has {_show(option, old.get(field), '')}")
     return found
 
 

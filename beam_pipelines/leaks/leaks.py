@@ -49,7 +49,7 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         ]
     for directory, table in zip(config.data_sets, tables):
         if not len(table.keys):
-            raise UserError(f"{printable(directory)}: no image in it; expected some")
+            raise UserError(f"{printable(directory)}: no images found. Give a dataset with images.")
     if len(tables) > 1:
         tables = [_name_data_set(printable(directory), table) for directory, table in zip(config.data_sets, tables)]
     table = join_tables(tables)
@@ -183,23 +183,23 @@ def describe_leaks(found: dict[str, Any]) -> str:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{part} {num:,}" for part, num in found["parts"].items()) + " images"
     if found["num_by_bytes"]:
-        yield f"{_count(found['num_by_bytes'], 'image')} compared by bytes alone: of one colour, damaged, or of no known format"
-    at_random = f"splits at random would tear about {found['num_pairs_apart_at_random']:,.1f} apart"
+        yield f"{_count(found['num_by_bytes'], 'image')} compared only by their bytes: of one color, corrupt, or in an unknown format"
+    at_random = f"random splits would separate about {found['num_pairs_apart_at_random']:,.1f}"
     at_least = "" if found["counts_all_pairs"] else "at least "  # See `Edges.are_all`.
-    yield f"{at_least}{_count(found['num_pairs'], 'pair')} alike, {found['num_pairs_apart']:,} of them apart ({at_random})"
+    yield f"{at_least}{_count(found['num_pairs'], 'near-duplicate pair')}, {found['num_pairs_apart']:,} of them in different splits ({at_random})"
     for one in found["apart"]:
         (first, second), images = one["parts"], one["num_images"]
-        yield f"  {_count(one['num_pairs'], 'pair')}: {_count(images[0], 'image')} of {first} and {images[1]:,} of {second}, such as"
+        yield f"  {_count(one['num_pairs'], 'pair')}: {_count(images[0], 'image')} in {first} and {images[1]:,} in {second}, for example"
         yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in one["first"])
     groups, labels = found["groups"], found["labels"]
     if groups["num"]:
-        apart = f"{groups['num_apart']:,} of them apart" + (
-            f", such as {', '.join(map(printable, groups['first']))}" if groups["first"] else ""
+        apart = f"{groups['num_apart']:,} of them in different splits" + (
+            f", for example {', '.join(map(printable, groups['first']))}" if groups["first"] else ""
         )
         yield f"{_count(groups['num'], 'group')}, {apart}"
     if labels["num_conflicts"]:
         of = ", ".join(f"{num:,} of {printable(name)}" for name, num in labels["num_conflicts_of"].items() if num)
-        yield f"{_count(labels['num_conflicts'], 'cluster')} of images that are alike with different labels ({of}), such as"
+        yield f"{_count(labels['num_conflicts'], 'near-duplicate cluster')} with different labels ({of}), for example"
         for one in labels["conflicts"]:
             images = ", ".join(f"{printable(image['key'])}: {printable(show_label(image['label']))}" for image in one["images"])
             yield f"    {printable(one['feature'])}: {images}"
@@ -216,6 +216,6 @@ def failure(config: LeaksConfig, found: dict[str, Any]) -> FoundError | None:
         return None
     shown = ", ".join(map(printable, config.data_sets))
     return FoundError(
-        f"{shown}: {_count(found['num_pairs_apart'], 'pair')} of images that are alike and "
-        f"{_count(found['groups']['num_apart'], 'group')} lie apart"
+        f"{shown}: {_count(found['num_pairs_apart'], 'near-duplicate pair')} and "
+        f"{_count(found['groups']['num_apart'], 'group')} are in different splits"
     )

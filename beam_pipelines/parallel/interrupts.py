@@ -167,15 +167,15 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
         if not select.select([reader], [], [], 0.1)[0] or reader.recv(1)[0] not in (signal.SIGINT, signal.SIGTERM):
             continue
         if time.monotonic() > came + _SAME_SECONDS:
-            job = "the job may go on, and " if _num_unhurried else ""
-            told, in_place = f"interrupted twice; {job}what is in place was not looked at", ""
+            job = " The job may continue." if _num_unhurried else ""
+            told, in_place = f"Interrupted twice. The state of the output is unknown.{job}", ""
             break
     else:
         found: list[str] = []
         _join(lambda: found.append(find_in_place()))
-        in_place = found[0] if found else "what is in place could not be found out in time; --resume goes on from it"
-        nothing = "nothing was written" if _find_in_place is str else "no shard is finished, and what was begun was left there"
-        told = f"interrupted; {in_place or nothing}"
+        in_place = found[0] if found else "The state of the output is unknown. Rerun with --resume to continue."
+        nothing = "Nothing was written." if _find_in_place is str else "No shard is complete; temporary files remain."
+        told = f"Interrupted. {in_place or nothing}"
     _join(lambda: tell(told, in_place))
     end(128 + first)
 

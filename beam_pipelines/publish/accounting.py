@@ -33,7 +33,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
         dropped = f", and {listing.num_dropped} were left out as duplicates" if listing.num_dropped else ""
         raise RunError(
             f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
-            f"{dead_letters.num} dead letters were written{dropped}: the runner lost or repeated some"
+            f"{dead_letters.num} dead letters were written{dropped}: the runner lost or repeated some. Run the same command again."
         )
     described = dead_letters.describe(listing.image_root(config.source))
     if not images.num_examples:
@@ -60,7 +60,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             names = ", ".join(printable(repr(name)) for name in emptied[:NUM_NAMES_SHOWN])
             more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
             classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
-            lines.append(f"{feature.name}: {classes} a number and no example, since no input of theirs came through: {names}{more}")
+            lines.append(f"{feature.name}: {classes} no example, because all of their inputs were rejected: {names}{more}")
     if num := images.num_turns_guessed:
         found = "1 image with boxes or a mask is" if num == 1 else f"{num:,} images with boxes or masks are"
         lines.append(
@@ -70,8 +70,8 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
         )
     if (num := images.num_black_white_masks) > images.num_class_masks:
         lines.append(
-            f"{_count(num, 'mask has', 'masks have')} the values 0 and 255 alone, which batches give as classes 0 and 255. If 255 is the "
-            "foreground, make it class 1: train.map(lambda x, y: (x, y // 255)); a loss with ignore_class=255 would leave it out"
+            f"{_count(num, 'mask has', 'masks have')} only the values 0 and 255, which become classes 0 and 255 in batches. If 255 is the "
+            "foreground, map it to class 1: train.map(lambda x, y: (x, y // 255)). A loss with ignore_class=255 would ignore it."
         )
     lines += [*_image_warnings(images, listing), *listing.warnings]
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
@@ -82,13 +82,13 @@ def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
     are_kept = any(feature.kind == "image" and feature.dtype == "uint16" for feature in listing.schema)
     if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
         yield (
-            f"{_count(num, 'image has', 'images have')} 16 bits a channel; batches have 8. To read all 16 bits, prepare with --keep_depth, "
-            "without --image_size, --image_format or --image_encoding"
+            f"{_count(num, 'image has', 'images have')} 16 bits per channel, but batches have 8. To read all 16 bits, pass --keep_depth, "
+            "without --image_size, --image_format or --image_encoding."
         )
     if num := sum(facts.num_odd for facts in images.images.values()):
         yield (
-            f"{_count(num, 'JPEG has', 'JPEGs have')} bytes that decoders skip with a warning, such as padding or a camera's trailer; no "
-            "pixel is missing"
+            f"{_count(num, 'JPEG has', 'JPEGs have')} bytes that decoders skip with a warning, such as padding or a camera trailer. No "
+            "pixel is missing."
         )
 
 

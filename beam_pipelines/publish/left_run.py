@@ -25,6 +25,9 @@ from beam_pipelines.storage.marked_directory import MARKER
 from beam_pipelines.storage.pinned_files import check_versions
 from tf_input.dataset_format import MANIFEST, RUN
 
+RESUME = "Rerun with --resume to continue."
+_RESTART = "Rerun with --restart to start over."
+
 
 class OnLeft(enum.Enum):
     """The policy for the output of an interrupted run."""
@@ -82,16 +85,16 @@ def describe_left(config: OutputPaths) -> str:
     if not config.can_resume:
         return ""
     if is_whole(config):
-        return "all shards are there: --resume goes on"
+        return f"All shards are complete. {RESUME}"
     try:
         plan = read_plan(config)
     except ValueError:
-        return "what a run has left there is damaged, or another version's: --resume cannot go on"
+        return "The plan of an interrupted run is corrupt or from another version, so --resume cannot continue it."
     if plan is None:
         return ""
     if plan.version != own_version():
-        return f"a run of {plan.version} has left its work there: --resume cannot go on with {own_version()}"
-    return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are there: --resume goes on"
+        return f"The interrupted run is from {plan.version}, and --resume cannot continue it with {own_version()}."
+    return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
 
 
 def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
@@ -110,9 +113,10 @@ def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
     config = of_left_run(config)
     if not config.can_resume and is_planned(config):
         shown = printable(config.scratch_directory)
-        raise UserError(f"{whose}: a run of `recordmill prepare` has left its work in {shown}; expected another path, or remove it")
+        raise UserError(f"{whose}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them.")
     if told := describe_left(config):
-        raise UserError(f"{whose}: {told}, --restart begins anew")
+        with_restart = f"{RESUME[:-1]}, or with --restart to start over."
+        raise UserError(f"{whose}: {told.replace(RESUME, with_restart) if RESUME in told else f'{told} {_RESTART}'}")
 
 
 def find_left(config: PrepareJob) -> LeftRun | None:
@@ -133,13 +137,12 @@ def find_left(config: PrepareJob) -> LeftRun | None:
     try:
         plan = read_plan(config)
     except ValueError:
-        told = "the plan that is there is damaged, or another version's"
-        raise UserError(f"{whose}: {told}; expected --restart, which begins anew") from None
+        raise UserError(f"{whose}: the plan of the interrupted run is corrupt or from another version. {_RESTART}") from None
     if plan is None:
         return None
     if plan.version != own_version():
-        told = f"the run that is there is of {plan.version}, and this is {own_version()}"
-        raise UserError(f"{whose}: {told}; expected --restart, which begins anew")
+        told = f"the interrupted run is from {plan.version}, but this is {own_version()}"
+        raise UserError(f"{whose}: {told}. {_RESTART}")
     _check_options(whose, plain_options(plan.config), config)
     _check_place(whose, plan, config)
     check_versions(plan.listing.versions)
@@ -155,23 +158,23 @@ def is_done(config: PrepareJob) -> bool:
     store, whose = files_at(config.output), f"{config.output_option}={printable(config.output)}"
     if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
         return False
-    there = _written_options(config.output, whose, "--overwrite, which replaces it")
+    there = _written_options(config.output, whose, "Rerun with --overwrite to replace the dataset.")
     if differences := find_differences(there, plain_options(config)):
-        raise UserError(f"{whose} exists, and {'; '.join(differences)}; expected a new path, or --overwrite")
+        raise UserError(f"{whose} exists with other options: {'; '.join(differences)}. Choose a new path, or pass --overwrite.")
     return True
 
 
-def _written_options(directory: str, whose: str, expected: str = "--restart, which begins anew") -> Mapping[str, Any]:
+def _written_options(directory: str, whose: str, advice: str = _RESTART) -> Mapping[str, Any]:
     """Reads the options of a run from its `run.json`, because its plan may already be removed."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; expected {expected}") from None
+        raise UserError(f"{whose}: {RUN} is corrupt. {advice}") from None
 
 
 def _check_options(whose: str, there: Mapping[str, Any], config: PrepareJob) -> None:
     if differences := find_differences(there, plain_options(config)):
-        raise UserError(f"{'; '.join(differences)} (--resume of {whose}); expected the same options, or --restart, which begins anew")
+        raise UserError(f"--resume of {whose}: {'; '.join(differences)}. Use the same options, or rerun with --restart to start over.")
 
 
 def _check_place(whose: str, plan: Plan, config: PrepareJob) -> None:
@@ -180,4 +183,4 @@ def _check_place(whose: str, plan: Plan, config: PrepareJob) -> None:
         return
     store = files_at(config.output)
     if store.exists(f"{config.output}/{MANIFEST}") and not store.exists(f"{config.output}/{MARKER}"):
-        raise UserError(f"{whose}: a data set has come there since the run that is there began; expected --restart, which replaces it")
+        raise UserError(f"{whose}: another dataset was written after the interrupted run started. Rerun with --restart to replace it.")

@@ -20,7 +20,7 @@ from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import end_running_tasks
-from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
+from beam_pipelines.publish.left_run import RESUME, OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
 from beam_pipelines.storage.files import Files, files_at, is_remote, make_folder, write_file
 from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, hold_on_disk, make_lease, read_lease, wait_for_lease
 from beam_pipelines.storage.marked_directory import (
@@ -34,7 +34,7 @@ from beam_pipelines.storage.marked_directory import (
 from tf_input.dataset_format import MANIFEST
 
 _MAGIC = re.compile(r"[*?\[{]")
-_BUSY = "another run is writing to it (`recordmill status` tells of it)"
+_BUSY = "another run is writing to it (see `recordmill status`)"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
@@ -76,7 +76,7 @@ def check_output(
     shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
     if _is_within(output, folder) or _is_within(folder, output):
-        raise UserError(f"{shown}: expected a path outside the input {printable(source)}, and not around it")
+        raise UserError(f"{shown}: the output and the input {printable(source)} contain each other. Choose a path outside the input.")
     _check_above(output, shown)
     _check_beside(output, shown, on_left)
     if not _exists(output):
@@ -86,10 +86,10 @@ def check_output(
     if is_half or (may_stay and not overwrite and _has(output, last_file)):
         return
     if not overwrite:
-        raise UserError(f"{shown} exists; expected a new path, or --overwrite")
+        raise UserError(f"{shown} exists. Choose a new path, or pass --overwrite to replace it.")
     if not _has(output, last_file) and not _is_empty_folder(output):
-        what = "a data set" if last_file == MANIFEST else f"an export, which has {last_file}"
-        raise UserError(f"{shown} is not {what}; expected one, as --overwrite replaces nothing else")
+        what = "dataset" if last_file == MANIFEST else "export"
+        raise UserError(f"{shown} is not a {what}: it has no {last_file}. --overwrite replaces only a {what}: choose a new path.")
 
 
 def _check_above(output: str, whose: str) -> None:
@@ -98,7 +98,7 @@ def _check_above(output: str, whose: str) -> None:
         return
     above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))
     if not above.is_dir():
-        raise UserError(f"{whose}: {printable(str(above))} is not a folder; expected a path in one")
+        raise UserError(f"{whose}: {printable(str(above))} is not a folder. Choose a path in a folder.")
 
 
 def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
@@ -111,19 +111,17 @@ def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
         return
     old = f"{output}{REPLACED}"
     if os.path.lexists(old) and not os.path.lexists(output):
-        shown = f"mv {printable(old)} {printable(output)}"
-        told = f"a run that was killed may have left the old data set as {printable(old)}"
-        raise UserError(f"{whose}: {told}; expected it back (`{shown}`), or removed")
+        advice = f"Restore it (`mv {printable(old)} {printable(output)}`), or remove it"
+        raise UserError(f"{whose}: an interrupted run moved the old dataset to {printable(old)}. {advice}.")
     if os.path.lexists(old):
-        raise UserError(f"{whose}: {printable(old)} exists, where an old data set steps aside; expected it moved away, or removed")
+        raise UserError(f"{whose}: {printable(old)} exists, but --overwrite needs this path for the old dataset. Move or remove it.")
     check_is_ours(f"{output}{SCRATCH}", whose)
 
 
 def _check_prefix(prefix: str, whose: str) -> None:
     """Raises UserError if a prefix has objects but neither the marker nor the lease of a run."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
-        told = f"{prefix}/, where the run would work, holds what no run has put there"
-        raise UserError(f"{whose}: {told}; expected it moved away, or removed")
+        raise UserError(f"{whose}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
@@ -150,12 +148,12 @@ def check_input(path: str) -> None:
         _check_access("--input", folder if is_pattern else path)
         store = files_at(path)
         if not (any(store.top_level(folder if is_pattern else path)) or store.exists(path)):
-            raise UserError(f"--input={printable(path)}: nothing lies there; expected a folder of images, or another source's file")
+            raise UserError(f"--input={printable(path)}: does not exist. Give a folder of images, or a file of another source.")
         return
     if os.path.isdir(path):
         if not os.listdir(path):
             raise UserError(
-                f"--input={printable(path)}: the folder is empty; expected class folders with images, or another source's files"
+                f"--input={printable(path)}: the folder is empty. Give a folder with class folders, or with files of another source."
             )
     elif is_pattern:
         if not os.path.isdir(folder or "."):
@@ -171,7 +169,7 @@ def check_input(path: str) -> None:
             )
     elif not os.path.isfile(path):
         found = "is neither a folder nor a file" if os.path.exists(path) else "does not exist"
-        raise UserError(f"--input={printable(path)}: {found}; expected a folder of images, or another source's file")
+        raise UserError(f"--input={printable(path)}: {found}. Give a folder of images, or a file of another source.")
 
 
 def _resolve(path: str) -> str:
@@ -311,7 +309,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
                     _remove_objects(store, directory, config.last_file)
             yield held.detach
         except StillRunningError:
-            interrupts.note(lambda: f"the same command with --resume goes on from {scratch}")
+            interrupts.note(lambda: f"Rerun with --resume to continue from {scratch}.")
             held.detach()
             raise
         except BaseException as error:
@@ -324,7 +322,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
 
 def _tell_lost() -> None:
     """Ends this command with SIGTERM, because another command has taken over its output."""
-    say("another run has taken over the output; this one ends")
+    say("another run has taken over the output, so this run stops")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -332,15 +330,15 @@ def _describe_objects(config: OutputPaths) -> str:
     """Returns a message about the output objects: a complete dataset, or the amount of resumable work."""
     try:
         if is_in_place(config):
-            return f"{config.output} is written, whole"
+            return f"{config.output} is complete."
         told = describe_left(config)
         if told and not config.is_output_new and _has(config.output, MARKER):  # The old dataset was already removed.
-            return f"{config.output} was being replaced, and is not whole; {told}"
+            return f"{config.output} was being replaced and is incomplete: {told}"
         return told
     except SilentStoreError:  # The failure was reported before, or will be when a run resumes.
-        return f"what is in {config.output} could not be found out; --resume goes on from it"
+        return f"The state of {config.output} is unknown, because the store does not respond. {RESUME}"
     except OSError as error:
-        return f"whether {config.output} is written could not be found out: {error.strerror or error}"
+        return f"The state of {config.output} is unknown: {error.strerror or error}."
 
 
 def _remove_objects(store: Files, directory: str, last_file: str = MANIFEST) -> None:
@@ -375,14 +373,14 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
             hold_on_disk(scratch, lease),
         ):
             make_folder(config.run_directory)
-            find_whole = lambda: f"{printable(output)} is written, whole" if is_in_place(config) else ""
+            find_whole = lambda: f"{printable(output)} is complete." if is_in_place(config) else ""
             interrupts.note(lambda: find_whole() or describe_left(config))
             remove_temporary_files(scratch)
             shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # The counts of a killed run.
             try:
                 yield lambda: None
             except StillRunningError:
-                interrupts.note(lambda: find_whole() or f"the same command with --resume goes on from {printable(scratch)}")
+                interrupts.note(lambda: find_whole() or f"Rerun with --resume to continue from {printable(scratch)}.")
                 raise
             except BaseException:
                 end_running_tasks()  # Running tasks could write to the files that are removed next.
@@ -397,4 +395,4 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
 def _check_still_left(config: OutputPaths, whose: str) -> None:
     """Raises BusyError if the interrupted run is gone. Another command may have resumed it before this lock was set."""
     if not is_left(config):
-        raise BusyError(f"{whose}: another run has gone on from what was there meanwhile")
+        raise BusyError(f"{whose}: another run has resumed the interrupted run meanwhile. See `recordmill status`.")

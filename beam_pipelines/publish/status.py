@@ -34,7 +34,7 @@ def find_status(output: str) -> dict[str, Any]:
     lease, data_set = read_lease(paths.scratch_directory), _data_set(output)
     if not (lease or data_set):
         raise UserError(
-            f"{printable(output)}: no data set is there, and no run has left anything; expected what `recordmill prepare` writes to"
+            f"{printable(output)}: no dataset and no run found. Give the --output of `recordmill prepare`."
         )
     return {
         "output": output,
@@ -93,7 +93,7 @@ def _analysis(output: str) -> dict[str, Any] | None:
         fields = json.loads(files.read(path))
         return {"splits": [*map(str, fields["splits"])], "examples": int(fields["num_examples"])}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise UserError(f"{printable(path)} is damaged; expected what `recordmill analyze` wrote") from None
+        raise UserError(f"{printable(path)} is corrupt. Run `recordmill analyze --overwrite` to replace it.") from None
 
 
 def _analysis_run(output: str) -> dict[str, Any] | None:
@@ -145,11 +145,11 @@ def describe_status(status: Mapping[str, Any]) -> str:
     lines = [f"output:   {printable(status['output'])}"]
     if data_set:
         splits = ", ".join(f"{num:,} in {split}" for split, num in data_set["examples"].items())
-        lines.append(f"data set: whole; {splits}")
+        lines.append(f"dataset:  complete; {splits}")
     else:
-        lines.append("data set: not there yet")
+        lines.append("dataset:  none yet")
     if analysis := status["analysis"]:
-        lines.append(f"analysis: whole; of {analysis['examples']:,} examples in {printable(', '.join(analysis['splits']))}")
+        lines.append(f"analysis: complete; {analysis['examples']:,} examples of {printable(', '.join(analysis['splits']))}")
     lines += _describe_run(run) if run else ["run:      none"]
     if found := status["analysis_run"]:
         lines += _describe_analysis_run(found)
@@ -158,28 +158,30 @@ def describe_status(status: Mapping[str, Any]) -> str:
 
 def _describe_run(run: Mapping[str, Any]) -> Iterator[str]:
     yield from _describe_holder(run)
-    shards = f"; {run['shards_done']:,} of {run['shards']:,} shards are there" if run["shards"] else ""
+    shards = f"; {run['shards_done']:,} of {run['shards']:,} shards complete" if run["shards"] else ""
     yield f"stage:    {run['stage']}{shards}"
     counted = [f"{run[name]:,} {name.replace('_', ' ')}" for name in ("listed", "written", "dead_letters") if run[name]]
     if counted:
         yield f"counted:  {', '.join(counted)}"
     if run["state"] == "ended":
-        ways = [("--resume goes on", run["can_resume"]), ("--restart begins anew", run["is_in_the_way"])]
-        yield f"next:     {', '.join(way for way, is_open in ways if is_open) or 'the same command begins anew'}"
+        ways = [("--resume to continue", run["can_resume"]), ("--restart to start over", run["is_in_the_way"])]
+        advice = " or ".join(f"with {way}" for way, is_open in ways if is_open)
+        yield f"next:     run the same command {advice or 'again to start over'}"
 
 
 def _describe_analysis_run(run: Mapping[str, Any]) -> Iterator[str]:
     yield from _describe_holder(run)
-    read = f"; {run['analyzed']:,} examples read, in all passes" if run["analyzed"] else ""
+    read = f"; {run['analyzed']:,} examples read" if run["analyzed"] else ""
     yield f"stage:    {run['stage']}{read}"
     if run["state"] == "ended":
-        aside = ", and first brings the earlier analysis back to its place" if run["earlier_is_aside"] else ""
-        yield f"next:     the same command begins anew{aside}"
+        aside = "; it first restores the earlier analysis" if run["earlier_is_aside"] else ""
+        yield f"next:     run the same command again to start over{aside}"
 
 
 def _describe_holder(run: Mapping[str, Any]) -> Iterator[str]:
     where = f"process {run['process']} on {run['host']}, since {run['started']}"
     title = "run" if run["command"] == "prepare" else run["command"]
-    yield f"{title + ':':<9} {run['run_id']}: {run['state']} ({where})"
+    state = {"at work": "running"}.get(run["state"], run["state"])
+    yield f"{title + ':':<9} {run['run_id']}: {state} ({where})"
     if run["job"]:
         yield f"job:      {run['job']} on {run['engine']}"

@@ -15,7 +15,7 @@ _MAX_CLASSES = 12
 _NUMBER, _MAX_DIGITS = re.compile("[0-9]+"), 20
 _RUNS = {  # Title -> statistic of runs, which are consecutive examples of the same class.
     "mean same-{} run": "mean_run_length",
-    "  of a perfect shuffle": "expected_mean_run_length",
+    "  perfect shuffle": "expected_mean_run_length",
     "  sorted by class": "sorted_mean_run_length",
 }
 
@@ -38,8 +38,8 @@ def read_warnings(directory: str, *, has_report: bool) -> list[str]:
     found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):
         found.append(
-            f"it has no {dataset_format.REPORT}; all else is there, and `recordmill report {printable(directory)}` makes it, or says why "
-            "it cannot",
+            f"{dataset_format.REPORT} is missing; the rest of the dataset is complete. "
+            f"Run `recordmill report {printable(directory)}` to write it.",
         )
     return found
 
@@ -58,7 +58,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield from _table(["", *splits], rows)
     for split in splits:
         if vain := [name for name, one in _shuffle(statistics, split).items() if proves_nothing(one)]:
-            yield f"{split}: runs of {', '.join(vain)} prove nothing: they are as short where examples are sorted by class"
+            yield f"{split}: runs of {', '.join(vain)} are not informative: they are as short if the examples are sorted by class"
     yield ""
     for feature in manifest.schema:
         if feature.kind == "class_label":
@@ -71,16 +71,16 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         yield from _duplicates(leaks, directory)
     image = manifest.features.get(dataset_format.IMAGE)
     if image is not None and image.kind == "image" and dataset_format.default_channels(statistics) == 1:
-        yield "channels:     1 in batches, as all images are grey (batches(channels=3) repeats it)"
+        yield "channels:     1 in batches, because all images are grayscale (batches(channels=3) repeats the channel)"
     formats = statistics.get("images", {}).get("formats") or {}
     if num_arrays := sum(formats.get(name, 0) for name in ("npy", "raw")):
         yield (
-            f"images:       {num_arrays:,} of {sum(map(manifest.num_examples, splits)):,} came as arrays of numbers, "
-            "which are no image files"
+            f"images:       {num_arrays:,} of {sum(map(manifest.num_examples, splits)):,} came as arrays, "
+            "not as image files"
         )
     if "boxes" in statistics and any(statistics["boxes"].values()):
         boxes = statistics["boxes"]
-        yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"
+        yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside their image removed"
     if left_out := statistics.get("left_out_fields"):
         more = f" and {len(left_out) - _MAX_CLASSES} more" if len(left_out) > _MAX_CLASSES else ""
         yield f"not used:     the columns or fields {', '.join(left_out[:_MAX_CLASSES])}{more}"
@@ -88,13 +88,13 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )
     if statistics["num_ignored_files"]:
-        kinds = "hidden, of the system, README and the like, --ignore, of no use to the source"
-        yield f"left out:     {statistics['num_ignored_files']:,} files and folders that are no inputs ({kinds})"
+        kinds = "hidden or system files, README and similar files, --ignore, files that the source does not use"
+        yield f"ignored:      {statistics['num_ignored_files']:,} files and folders that are not inputs ({kinds})"
     if statistics["warnings"]:
         yield f"warnings:     {len(statistics['warnings']):,} (see {directory}/{dataset_format.STATISTICS})"
-    yield f"data set:     {directory}"
+    yield f"dataset:      {directory}"
     yield ""
-    yield "next, in Python:"
+    yield "To read it in Python:"
     yield "  import tf_input"
     yield f"  train = tf_input.open({directory!r}).{batches_call(manifest, statistics, splits[0])}"
 
@@ -119,37 +119,37 @@ def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Map
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
     """Yields lines that compare the split sizes with the requested shares."""
-    told = [f"{division['num_kept']:,} inputs kept the split that they had"] if division["num_kept"] else []
+    told = [f"{division['num_kept']:,} inputs kept their split"] if division["num_kept"] else []
     if "reached" in division:
-        how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of each group"
+        how = f"stratified by {', '.join(by)}" if (by := division["stratified_by"]) else "by a hash of the group"
         asked = division["shares"]
-        shares = ", ".join(f"{split} {reached:.2%} (asked: {asked[split]:.4g})" for split, reached in division["reached"].items())
+        shares = ", ".join(f"{split} {reached:.2%} (requested: {asked[split]:.4g})" for split, reached in division["reached"].items())
         told = [f"{how}: {shares}", *told]
-        told += [f"{division['num_groups']:,} groups kept whole"] if division["num_groups"] else []
+        told += [f"{division['num_groups']:,} groups kept together"] if division["num_groups"] else []
     if told:
         yield f"splits:       {'; '.join(told)}"
     if excess := division.get("largest_excess"):
         of = f" of {excess['stratum']!r}" if excess["stratum"] else ""
-        why = f"group {excess['group']!r} has {excess['num_group']:,} of them" if excess["group"] else "they were there before"
-        yield f"  {excess['split']} has {excess['num_inputs']:,} inputs{of}, where its share is {excess['target']:,.1f}: {why}"
+        why = f"group {excess['group']!r} has {excess['num_group']:,} of them" if excess["group"] else "they kept their earlier split"
+        yield f"  {excess['split']} has {excess['num_inputs']:,} inputs{of}, but its share is {excess['target']:,.1f}: {why}"
 
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     """Yields lines about the near-duplicates: their number, their treatment, and the pairs that span splits."""
     found, now = leaks["found"], leaks["now"]
-    became = {"keep": "kept", "group": "each cluster in one group", "drop": f"{found['num_dropped']:,} left out"}[found["duplicates"]]
+    became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{found['num_dropped']:,} dropped"}[found["duplicates"]]
     images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
     at_least = "" if found["counts_all_pairs"] else "at least "
-    yield f"duplicates:   {at_least}{_count(found['num_pairs'], 'pair')} alike, {images}: {became}" + (
+    yield f"duplicates:   {at_least}{_count(found['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
         f" (see {directory}/{dataset_format.TWINS})" if found["num_images"] else ""
     )
     if found["num_moved"]:
-        yield f"  {found['num_moved']:,} moved to another split than the inputs name"
+        yield f"  {found['num_moved']:,} moved to another split than in the source"
     if found["num_joined"]:
-        yield f"  {_count(found['num_joined'], 'group')} became part of others, since images of theirs are alike"
-    at_random = f"splits at random would tear about {now['num_pairs_apart_at_random']:,.1f} apart"
+        yield f"  {_count(found['num_joined'], 'group')} merged with others, because they have near-duplicate images"
+    at_random = f"random splits would separate about {now['num_pairs_apart_at_random']:,.1f}"
     groups = f"{now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
-    yield f"apart now:    {_count(now['num_pairs_apart'], 'pair')} ({at_random}) and {groups} (see {directory}/{dataset_format.LEAKS})"
+    yield f"leaks:        {_count(now['num_pairs_apart'], 'pair')} ({at_random}) and {groups} in several splits (see {directory}/{dataset_format.LEAKS})"
     yield from describe_shares(leaks["classes"], list(now["parts"]))
 
 
@@ -189,7 +189,7 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
         shown = [f"{name[:_MAX_DIGITS]} -> {label}" for label, name in enumerate(names)]
         if len(shown) > _MAX_CLASSES:
             shown[_MAX_CLASSES - 1 : -1] = ["…"]
-        yield f"labels:       class names are numbers, labels are their positions: {', '.join(shown)}"
+        yield f"labels:       class names are numbers, labels are their indices: {', '.join(shown)}"
 
 
 def _images(manifest: dataset_format.Manifest) -> dict[str, str]:

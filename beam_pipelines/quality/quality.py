@@ -84,7 +84,7 @@ def find_quality(path: str, label: str | None) -> PathQuality:
     read = read_ours if is_ours(path) else read_foreign
     splits = tuple(SplitQuality(labels, assess(labels.order)) for labels in read(path, label))
     if not splits:
-        raise UserError(f"{printable(path)}: it has no example; expected some")
+        raise UserError(f"{printable(path)}: no examples found.")
     return PathQuality(path, splits)
 
 
@@ -92,7 +92,7 @@ def failure(found: Sequence[PathQuality]) -> FoundError | None:
     """Returns the error for paths that are not shuffled, or None if all are shuffled or cannot be tested."""
     bad = [one for one in found if one.verdict in (UNSHUFFLED, PARTLY)]
     told = "; ".join(f"{printable(one.path)}: {one.verdict}" for one in bad)
-    return FoundError(f"{told}; `recordmill prepare` shuffles such records globally", bad[0].path) if bad else None
+    return FoundError(f"{told}; run `recordmill prepare` to shuffle the records globally", bad[0].path) if bad else None
 
 
 def _describe(path: str, found: SplitQuality) -> Iterator[str]:
@@ -118,19 +118,19 @@ def _row(one: Measure) -> tuple[str, ...]:
     return (
         title,
         *(_number(value) for value in (one.found, one.chance, one.sorted)),
-        f"{one.p_value:.2g}" if one.counts else "proves nothing",
+        f"{one.p_value:.2g}" if one.counts else "not informative",
     )
 
 
 def _reason(quality: Quality) -> str:
     if quality.p_value is None:
-        return "even sorted records would look like chance"
+        return "even sorted records would look random"
     worst = max((one for one in quality.measures if one.counts), key=lambda one: one.share)
-    chance = f"p = {quality.p_value:.2g} of all together, by {quality.num_permutations:,} permutations"
+    chance = f"p = {quality.p_value:.2g} for all measures together, from {quality.num_permutations:,} permutations"
     if quality.verdict != SHUFFLED:
-        return f"{worst.share:.0%} of the way from chance to sorted; {chance}"
+        return f"{worst.share:.0%} of the way from random to sorted; {chance}"
     return (
-        chance if quality.p_value > SIGNIFICANCE else f"{chance}, and yet no more than {worst.share:.1%} of the way from chance to sorted"
+        chance if quality.p_value > SIGNIFICANCE else f"{chance}, but only {worst.share:.1%} of the way from random to sorted"
     )
 
 

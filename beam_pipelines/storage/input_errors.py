@@ -62,7 +62,7 @@ def _trouble(error: OSError, path: str) -> StorageError:
     if isinstance(error, SilentStoreError):  # a new object, because `error` becomes its cause
         return SilentStoreError(str(error), error.path)
     reason = " ".join(str(error.strerror or error).split())
-    return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out", path)
+    return StorageError(f"{printable(path)} could not be read: {reason}. Run again when it is readable, or leave it out.", path)
 
 
 def size_on_disk(path: str) -> int | None:

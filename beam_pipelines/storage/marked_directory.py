@@ -52,7 +52,7 @@ def check_is_ours(directory: str, whose: str) -> None:
             return
     except OSError as error:
         raise UserError(f"{whose}: {shown}: {error.strerror}") from None
-    raise UserError(f"{whose}: {shown}, where the run would work, holds what no run has put there; expected it moved away, or removed")
+    raise UserError(f"{whose}: {shown}, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def make_marked(directory: str) -> None:

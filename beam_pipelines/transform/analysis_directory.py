@@ -198,7 +198,7 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
     source, target = moves[-1]
     new, shown = os.stat(source), printable(target)
     in_place = lambda: os.path.exists(target) and os.path.samestat(new, os.stat(target))
-    interrupts.note(lambda: f"{shown} is written, whole" if in_place() else "")
+    interrupts.note(lambda: f"{shown} is complete." if in_place() else "")
     try:
         for path, new_path in moves:
             # The new files must exist. A missing new file is an error.

@@ -70,16 +70,16 @@ class Report:
             return "\n".join(damage.describe() for damage in self.damages)
         examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
         looked = (
-            "sizes and metadata are as they were written; no record was read" if self.num_verified is None else "all is as it was written"
+            "metadata and file sizes are intact (records were not read)" if self.num_verified is None else "intact"
         )
         return f"{examples}: {looked}"
 
     def failure(self) -> FoundError:
         """Returns the error with which the command ends if files are corrupt."""
         files = len({damage.file for damage in self.damages})
-        told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} damaged"
+        told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} corrupt"
         if any(damage.can_repair for damage in self.damages) and not is_remote(self.directory):
-            told += f"; `recordmill repair {printable(self.directory)}` makes shards, indexes and catalogs again"
+            told += f". Run `recordmill repair {printable(self.directory)}` to rebuild shards, indexes and catalogs."
         return FoundError(told, self.directory)
 
 
@@ -126,7 +126,7 @@ def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str
         wait=True,
     )
     if not engine.runs_here and not config.report:
-        raise UserError(f"--runner={engine.name}: its workers tell what they find in a file; expected --report=FILE, where they can write")
+        raise UserError(f"--runner={engine.name}: its workers write their findings to a file. Give --report=FILE with a path that they can write.")
     engine.set_defaults(manifest.name)
     with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
         progress = f"{scratch}/progress" if engine.runs_here else ""

@@ -55,7 +55,7 @@ def test_the_command_in_the_readme(folder):
 @pytest.mark.slow(11)
 def test_what_the_summary_says_to_type_next_runs(folder, capsys):
     assert prepare("--input", "flowers", "--output", "out") == 0
-    code = capsys.readouterr().out.split("next, in Python:\n")[1].replace("\n  ", "\n").strip()
+    code = capsys.readouterr().out.split("To read it in Python:\n")[1].replace("\n  ", "\n").strip()
     code += "\nimages, labels = next(iter(train))\nprint(images.shape[1:], images.dtype.name)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     typed = forked_python.run("-c", code, env=environment)
@@ -69,7 +69,7 @@ def test_help_is_there(arguments):
 
 
 def test_help_has_an_example_and_names_every_option_and_its_default():
-    text = recordmill("prepare", "--help").stdout
+    text = " ".join(recordmill("prepare", "--help").stdout.split())
     assert "recordmill prepare --input flowers/" in text
     for option in ("name seed splits split_folders num_shards shard_size check max_bad_fraction ignore overwrite").split():
         assert f"--{option}" in text, option
@@ -107,12 +107,12 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "a pattern in no folder": (["--input=nowhere/*.csv", *given[2:]], "--input=nowhere/*.csv: folder 'nowhere'"),
         "a pattern of folders in no folder": (["--input=nowhere/*/a.csv", *given[2:]], "--input=nowhere/*/a.csv: folder 'nowhere'"),
         "a pattern that matches folders": (["--input=flowers/*", *given[2:]], "--input=flowers, or"),
-        "a place that is taken": ([*given[:3], "twins", "--overwrite"], "twins.replaced exists, where an old data set steps aside"),
+        "a place that is taken": ([*given[:3], "twins", "--overwrite"], "twins.replaced exists"),
         "a split of bad images": (["--input=spoilt", *given[2:], "--max_bad_fraction=0.5"], "split 'test' would come out empty"),
         "output exists": (["--input", "flowers", "--output", "taken"], "--output=taken exists"),
-        "overwriting no data set": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a data set"),
-        "output in the input": ([*given[:3], "flowers/out"], "expected a path outside the input"),
-        "input in the output": ([*given[:3], "."], "expected a path outside the input"),
+        "overwriting no data set": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a dataset"),
+        "output in the input": ([*given[:3], "flowers/out"], "contain each other"),
+        "input in the output": ([*given[:3], "."], "contain each other"),
         "an unknown store": ([*given[:3], "ftp://host/out"], "--output=ftp://host/out: "),
         "shares under 1": ([*given, "--splits", "train=0.5,test=0.4"], "add up to 0.9; expected 1"),
         "shares over 1": ([*given, "--splits", "train=0.9,test=0.2"], "add up to 1.1; expected 1"),
@@ -135,12 +135,12 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "long split": ([*given, "--splits", "a" * 81 + "=1"], "…: 81 characters; expected at most 80"),
         "no input": (["--input=", *given[2:]], "--input=: does not exist"),
         "no output": ([*given[:2], "--output="], "--output=: expected a path"),
-        "a line in a path": (["--input", "a\nb", *given[2:]], "does not exist; expected a folder"),
+        "a line in a path": (["--input", "a\nb", *given[2:]], "does not exist"),
         "ignoring nothing": ([*given, "--ignore="], "--ignore=: expected a pattern of names"),
         "less than no workers": ([*given, "--direct_num_workers=-2"], "--direct_num_workers=-2: expected 1 or more, or 0 for"),
         "wrong name": ([*given, "--name", "a/b"], "--name=a/b: expected"),
         "no such class, in a new folder": (["--input", "gap", "--output", "new/er/out"], "no image of class 'tulip' in 'tulip/'"),
-        "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt is not a folder; expected a path in one"),
+        "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt is not a folder"),
         "unknown option": ([*given, "--shards", "2"], "unknown option --shards"),
         "unknown word": ([*given, "more"], "unknown option more"),
         "no setup file": ([*given, "--setup_file=no.py"], "/no.py does not exist; expected the path of a setup.py"),
@@ -305,7 +305,7 @@ def test_ignored_files_are_counted_and_said(folder, capsys):
     (folder / "flowers/.DS_Store").write_text("system")
     (folder / "flowers/README.md").write_text("about flowers")
     assert prepare("--input", "flowers", "--output", "out", "--ignore", "*.txt") == 0
-    assert "left out:     3 files and folders that are no inputs (hidden, of the system, README" in capsys.readouterr().out
+    assert "ignored:      3 files and folders" in capsys.readouterr().out
     assert json.loads((folder / "out/statistics.json").read_text())["num_ignored_files"] == 3
 
 
@@ -320,7 +320,7 @@ def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num
     told = capsys.readouterr()
     classes = "1 class has" if num_classes == 1 else "13 classes have"
     more = "" if num_classes == 1 else ", 'gone01', 'gone02', 'gone03', 'gone04', 'gone05', 'gone06', 'gone07', 'gone08', 'gone09' and 3 more"
-    expected = f"label: {classes} a number and no example, since no input of theirs came through: 'gone00'{more}"
+    expected = f"label: {classes} no example, because all of their inputs were rejected: 'gone00'{more}"
     assert f"recordmill: warning: {expected}\n" in told.err and "warnings:     1 (see " in told.out
     assert json.loads((folder / "out/statistics.json").read_text())["warnings"] == [expected]
     names = dataset_format.read_manifest("out").features["label"].label_names
@@ -390,8 +390,8 @@ def test_an_interrupt_says_what_is_in_place(folder, number, is_written, replaces
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     arguments = ["-c", INTERRUPTED, f"{place}:{number}", *given, "--overwrite"]
     run = forked_python.run(*arguments, env=environment, preloaded=forked_python.BEAM)
-    told = f"{folder / 'out'} is written, whole" if is_written else "nothing was written"
-    assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"recordmill: interrupted; {told}\n")
+    told = f"{folder / 'out'} is complete." if is_written else "Nothing was written."
+    assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"recordmill: Interrupted. {told}\n")
     assert sorted(os.listdir()) == (["flowers", "out"] if is_written or replaces else ["flowers"])
     if is_written or replaces:
         assert dataset_format.read_manifest("out").seed == (0 if is_written else 5)

@@ -68,9 +68,9 @@ def snapshot(folder: pathlib.Path) -> dict[str, bytes | None]:
 
 
 FOREIGN = {
-    "notes": ("out.incomplete", {"notes.txt": b"mine"}, "out.incomplete, where the run would work, holds what no run has put there"),
-    "another's mark": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "holds what no run has put there"),
-    "part of a mark": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "holds what no run has put there"),
+    "notes": ("out.incomplete", {"notes.txt": b"mine"}, "out.incomplete, which the run needs"),
+    "another's mark": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "has files from elsewhere"),
+    "part of a mark": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "has files from elsewhere"),
     "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "expected it back (`mv "),
     "notes beside": ("out.replaced", {"notes.txt": b"mine"}, "out.replaced"),
 }
@@ -98,7 +98,7 @@ def test_what_no_run_has_put_there_is_refused_in_one_line_and_stays(tmp_path, ca
 def test_a_link_to_a_folder_is_not_taken_for_what_a_run_left(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "out.incomplete").symlink_to(tmp_path / "mine")
-    with pytest.raises(UserError, match="holds what no run has put there"), working_directory(make_config(tmp_path / "out")):
+    with pytest.raises(UserError, match="has files from elsewhere"), working_directory(make_config(tmp_path / "out")):
         pass
     assert names(tmp_path) == ["mine", "out.incomplete"]
 
@@ -156,11 +156,11 @@ def test_two_runs_do_not_write_to_one_output(tmp_path, capsys):
         assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
         assert main(["status", str(tmp_path / "out")]) == 0
         told = capsys.readouterr().out
-        assert "run:      run: at work (process " in told and "next:" not in told, told
+        assert "run:      run: running (process " in told and "next:" not in told, told
 
 
 def test_who_goes_on_where_another_has_come_to_the_end_is_told_so(tmp_path):
-    gone_on = pytest.raises(BusyError, match="--output=.*out: another run has gone on from what was there meanwhile")
+    gone_on = pytest.raises(BusyError, match="--output=.*out: another run has resumed")
     with gone_on, working_directory(make_config(tmp_path / "out"), OnLeft.RESUME):
         pass
     with working_directory(make_config(tmp_path / "out")):  # which nothing is in the way of

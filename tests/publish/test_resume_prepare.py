@@ -36,8 +36,8 @@ pytestmark = pytest.mark.slow
 
 NUM_SHARDS = 12
 FEW_SHARDS = 4  # where there are many runs, or a store: servers answer some hundred requests a second, and each shard is a dozen
-KEPT = rf"\d+ of {NUM_SHARDS} shards are there: --resume goes on"
-BEGUN_ANEW = "recordmill: --resume: no run has left a whole plan there; this one begins anew\n"
+KEPT = rf"\d+ of {NUM_SHARDS} shards are complete\. .*--resume.*"
+BEGUN_ANEW = "recordmill: --resume: no run to resume, so this run starts from the beginning\n"
 
 
 def call(source: pathlib.Path | str, output: pathlib.Path | str, *options: str, num_shards: int = NUM_SHARDS) -> list[str]:
@@ -179,7 +179,7 @@ def wait_until(run: ForkedRun, output: pathlib.Path, seconds: float | None, num_
         time.sleep(0.001)
 
 
-DONE = "recordmill: --resume: the data set is there, whole; nothing was left to do\n"
+DONE = "recordmill: --resume: the dataset is complete, so there is nothing to do\n"
 
 # Where a run is killed -> what another one says that is to go on.
 KILLED_AT = {
@@ -206,7 +206,7 @@ def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroke
     if not told_at_last:
         assert main(call(source, output)) == 2
         told = capsys.readouterr().err
-        assert re.fullmatch(rf"recordmill: --output={output}: .* shards are there: --resume goes on, --restart begins anew\n", told), told
+        assert re.fullmatch(rf"recordmill: --output={output}: .* shards are complete\. .*--resume .*--restart .*\n", told), told
     assert main(call(source, output, "--resume")) == 0
     assert capsys.readouterr().err == told_at_last
     check_resumed(output, unbroken, kept)
@@ -219,7 +219,7 @@ def test_the_same_command_says_what_is_there_and_changes_nothing(source, left, c
     before = finished_files(left)
     for options in ((), ("--overwrite",), ("--seed=5",)):
         assert main(call(source, left, *options)) == 2
-        told = f"3 of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew"
+        told = f"3 of {NUM_SHARDS} shards are complete. "
         assert capsys.readouterr().err == f"recordmill: --output={left}: {told}\n", options
     assert finished_files(left) == before and len(before) == 9
     assert not left.exists()
@@ -301,15 +301,15 @@ def test_with_resume_the_same_command_again_is_always_right(source, left, capsys
     assert capsys.readouterr().err == DONE
     assert os.path.samestat(os.stat(left / "manifest.json"), before)
     assert main(call(source, left, "--resume", "--seed=5")) == 2
-    told = f"--output={left} exists, and --seed=5: the run that is there has --seed=0; expected a new path, or --overwrite"
+    told = f"--output={left} exists with other options: --seed=5, but the earlier run has --seed=0. "
     assert capsys.readouterr().err == f"recordmill: {told}\n"
     assert main(call(source, left)) == 2
-    assert capsys.readouterr().err == f"recordmill: --output={left} exists; expected a new path, or --overwrite\n"
+    assert capsys.readouterr().err.startswith(f"recordmill: --output={left} exists. ")
     assert main(call(source, left, "--resume", "--restart")) == 2
     assert "--restart: not allowed with argument --resume" in capsys.readouterr().err
     (left / "run.json").write_text("{")
     assert main(call(source, left, "--resume")) == 2
-    assert f"--output={left}: the run.json that a run has left there is damaged" in capsys.readouterr().err
+    assert f"--output={left}: run.json is corrupt" in capsys.readouterr().err
     assert main(call(source, left, "--overwrite")) == 0
     assert os.listdir(left.parent) == ["out"] and main(call(source, left, "--resume")) == 0
 
@@ -329,7 +329,7 @@ def test_another_command_does_not_empty_it(left, tmp_path_factory, capsys):
     before = finished_files(left)
     assert main(["transform", str(whole), str(left)]) == 2
     assert capsys.readouterr().err == (
-        f"recordmill: OUT2={left}: a run of `recordmill prepare` has left its work in {left}.incomplete; expected another path, or remove it\n"
+        f"recordmill: OUT2={left}: an interrupted run of `recordmill prepare` left files in {left}.incomplete. "
     )
     assert finished_files(left) == before
 
@@ -337,23 +337,23 @@ def test_another_command_does_not_empty_it(left, tmp_path_factory, capsys):
 # options of a run -> those of them that are not given with --resume, others that are, and how the refusal begins
 OTHER_OPTIONS = {
     (): {
-        "another value": ((), ("--seed=5",), "--seed=5: the run that is there has --seed=0 ("),
-        "two": ((), ("--seed=5", "--ignore=*.x"), "--seed=5: the run that is there has --seed=0; --ignore=*.x: the run that is there has no --ignore ("),
-        "folders": ((), ("--split_folders=no",), "--split_folders=no: the run that is there has no --split_folders ("),
+        "another value": ((), ("--seed=5",), "--seed=5, but the earlier run has --seed=0"),
+        "two": ((), ("--seed=5", "--ignore=*.x"), "--seed=5, but the earlier run has --seed=0; --ignore=*.x, but the earlier run has no --ignore"),
+        "folders": ((), ("--split_folders=no",), "--split_folders=no, but the earlier run has no --split_folders"),
     },
     ("--check=none", "--splits=train=1"): {
-        "one that is not given": (("--check=none",), (), "--check=strict: the run that is there has --check=none ("),
-        "splits": (("--splits=train=1",), (), "--splits is not given: the run that is there has --splits=train=1 ("),
+        "one that is not given": (("--check=none",), (), "--check=strict, but the earlier run has --check=none"),
+        "splits": (("--splits=train=1",), (), "--splits is not given, but the earlier run has --splits=train=1"),
     },
     ("--image_size=short=8", "--image_format=jpeg:90", "--splits=a=1/2,b=1/2"): {
         "by its own name": (
-            ("--image_size=short=8",), ("--image_size=exact=8x9",), "--image_size=exact=8x9: the run that is there has --image_size=short=8 ("
+            ("--image_size=short=8",), ("--image_size=exact=8x9",), "--image_size=exact=8x9, but the earlier run has --image_size=short=8"
         ),
         "a format": (
-            ("--image_format=jpeg:90",), ("--image_format=jpeg:91",), "--image_format=jpeg:91: the run that is there has --image_format=jpeg:90 ("
+            ("--image_format=jpeg:90",), ("--image_format=jpeg:91",), "--image_format=jpeg:91, but the earlier run has --image_format=jpeg:90"
         ),
         "their order": (
-            ("--splits=a=1/2,b=1/2",), ("--splits=b=1/2,a=1/2",), "--splits=b=1/2,a=1/2: the run that is there has --splits=a=1/2,b=1/2 ("
+            ("--splits=a=1/2,b=1/2",), ("--splits=b=1/2,a=1/2",), "--splits=b=1/2,a=1/2, but the earlier run has --splits=a=1/2,b=1/2"
         ),
     },
 }  # fmt: skip
@@ -400,24 +400,24 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
     whole = plan.read_bytes()
     version = re.search(rb'"version": "(recordmill .*?, format \d+)"', whole)[1]
     cases = {
-        "another version": (sealed(unsealed(whole).replace(version, b"recordmill 0.0.1, format 1")), "the run that is there is of recordmill 0.0.1, format 1, and this is "),
-        "a field more": (sealed(unsealed(whole).replace(b'"version"', b'"another": 1, "version"')), "the plan that is there is damaged, or another version's"),
-        "another figure": (re.sub(rb'"num_inputs": (\d)', rb'"num_inputs": 1\1', whole), "the plan that is there is damaged, or another version's"),
-        "half of it": (whole[: len(whole) // 2], "the plan that is there is damaged, or another version's"),
+        "another version": (sealed(unsealed(whole).replace(version, b"recordmill 0.0.1, format 1")), "the interrupted run is from recordmill 0.0.1, format 1, but this is "),
+        "a field more": (sealed(unsealed(whole).replace(b'"version"', b'"another": 1, "version"')), "the plan of the interrupted run is corrupt"),
+        "another figure": (re.sub(rb'"num_inputs": (\d)', rb'"num_inputs": 1\1', whole), "the plan of the interrupted run is corrupt"),
+        "half of it": (whole[: len(whole) // 2], "the plan of the interrupted run is corrupt"),
     }  # fmt: skip
     for case, (data, told) in cases.items():
         plan.write_bytes(data)
         before = finished_files(left)
         assert main(call(source, left, "--resume")) == 2, case
         error = capsys.readouterr().err
-        assert error.startswith(f"recordmill: --output={left}: {told}") and error.endswith("; expected --restart, which begins anew\n"), error
+        assert error.startswith(f"recordmill: --output={left}: {told}") and "--restart" in error, error
         assert main(call(source, left)) == 2, case
         error = capsys.readouterr().err
-        assert "--resume cannot go on" in error and error.endswith(", --restart begins anew\n"), error
+        assert "--resume" in error and "--restart" in error, error
         assert finished_files(left) == before, case
         assert main(["status", str(left)]) == 0
         told = capsys.readouterr().out
-        assert told.endswith("next:     --restart begins anew\n"), told
+        assert "next:" in told and "--restart" in told and "--resume" not in told, told
     assert main(call(source, left, "--restart")) == 0
 
 
@@ -428,10 +428,10 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
 def test_an_interrupt_leaves_nothing_before_the_plan_and_all_that_is_finished_after_it(source, unbroken, tmp_path, number):
     output = tmp_path / "out"
     run = ForkedRun(*call(source, output), signalled=f"{number.value}:beam_pipelines.shuffle.global_shuffle:write_plan:1")
-    assert (run.wait(), run.told()) == (128 + number, "recordmill: interrupted; nothing was written\n")
+    assert (run.wait(), run.told()) == (128 + number, "recordmill: Interrupted. Nothing was written.\n")
     assert os.listdir(tmp_path) == []
     run = ForkedRun(*call(source, output), signalled=f"{number.value}:beam_pipelines.shards.shard_files:write_done:4")
-    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
+    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: Interrupted\. {KEPT}\n", run.told()), run.told()
     assert not [*tmp_path.rglob(".*.tmp")]
     kept = finished_files(output)
     assert main(call(source, output, "--resume")) == 0
@@ -445,7 +445,7 @@ def test_too_many_dead_letters_leave_what_a_larger_fraction_goes_on_from(source,
     assert main(call(tmp_path / "in", output)) == 2
     error = capsys.readouterr().err
     assert "3 of 200 inputs are dead letters, more than --max_bad_fraction=0.01 allows (with --resume another one may be given)" in error
-    assert error.endswith(f"\n{NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on\n"), error
+    assert f"\n{NUM_SHARDS} of {NUM_SHARDS} shards are complete. " in error, error
     kept = finished_files(output)
     assert main(call(tmp_path / "in", output, "--resume", "--max_bad_fraction=0.02")) == 0
     assert main(call(tmp_path / "in", tmp_path / "whole", "--max_bad_fraction=0.02")) == 0
@@ -510,7 +510,7 @@ def test_in_an_object_store_too(source, unbroken_few, old, server, capsys, repla
         write_objects(server, out, old)
     kill_at(call_few(source, out, *options), "beam_pipelines.shards.shard_files:write_done:3")
     assert main(call_few(source, out, *options)) == 2
-    told = f"2 of {FEW_SHARDS} shards are there: --resume goes on, --restart begins anew"
+    told = f"2 of {FEW_SHARDS} shards are complete. "
     assert capsys.readouterr().err == f"recordmill: --output={out}: {told}\n"
     name, data = next((name, data) for name, data in objects(server, f"{out}.incomplete").items() if "/done/" in name)
     working = f"{out}.incomplete/{name.partition('/')[0]}/data_set" if replaces else out

@@ -80,7 +80,7 @@ def test_sorted_and_buffer_shuffled_records_are_told_from_shuffled_ones(tmp_path
         folder = write_labels(tmp_path / name, labels, "GZIP" if name == "buffered" else "")
         code, (found,), err = quality(capfd, folder)
         assert (code, found["verdict"]) == (exit_code, verdict), name
-        assert (f"{folder}: not shuffled; `recordmill prepare` shuffles" in err) == bool(code)
+        assert (f"{folder}: not shuffled; " in err) == bool(code)
         (split,) = found["splits"].values()
         assert (split["records"], split["shards"], split["labels"]) == (NUM, NUM_SHARDS, "image/class/label")
         qualities = ShuffleQualities()
@@ -283,8 +283,8 @@ def test_the_reason_of_a_verdict_is_told(
     tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
     for labels, code, reason in (
-        (np.repeat([0, 1], 60), 1, "100% of the way from chance to sorted; p = 0.001 of all together"),
-        (np.zeros(8, int), 0, "even sorted records would look like chance"),
+        (np.repeat([0, 1], 60), 1, "100% of the way from random to sorted; p = 0.001 "),
+        (np.zeros(8, int), 0, "even sorted records would look random"),
     ):
         path = write_labels(tmp_path / f"{len(labels)}", labels)
         assert main(["quality", str(path)]) == code and reason in capfd.readouterr().out

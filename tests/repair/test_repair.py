@@ -613,7 +613,7 @@ def test_an_interrupted_repair_leaves_nothing(held):
     before = contents(output)
     running.send_signal(signal.SIGINT)
     _, told = running.communicate()
-    assert (running.returncode, told) == (130, "recordmill: interrupted; nothing was written\n")
+    assert (running.returncode, told) == (130, "recordmill: Interrupted. Nothing was written.\n")
     assert contents(output) == before and [path.name for path in output.parent.iterdir()] == ["out"]
 
 
@@ -659,7 +659,7 @@ def test_what_is_not_ours_is_not_emptied(made, tmp_path, capsys):
     working = tmp_path / "out.repair.incomplete"
     write_files(working, {"notes.txt": b"mine"})
     assert main(["repair", str(output)]) == 2
-    assert "holds what no run has put there" in capsys.readouterr().err
+    assert "has files from elsewhere" in capsys.readouterr().err
     assert [path.name for path in working.iterdir()] == ["notes.txt"]
 
 

@@ -335,7 +335,7 @@ def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(cloud
 def test_with_wait_the_command_ends_with_the_job(in_process, prepared, capsys):
     in_process.dataflow.work = lambda job: execute(in_process, job)
     assert main(no_auth(in_process, "waited", "--wait")) == 0
-    assert f"data set:     {in_process.bucket}/waited" in capsys.readouterr().out
+    assert f"dataset:      {in_process.bucket}/waited" in capsys.readouterr().out
     assert in_process.digest("waited") == prepared
 
 

@@ -99,7 +99,7 @@ def test_more_images_are_no_more_requests(proxied, kind, capsys):
         num_bytes = sum(len(jpeg(index)) for index in range(num))
         printed = capsys.readouterr().out
         assert f"images:    {num}" in printed and "assumed" not in printed, printed
-        assert f"read:      {format_size(num_bytes)} at the source" in printed, printed
+        assert f"read:      {format_size(num_bytes)} " in printed, printed
     assert len(requests[30]) == len(requests[10]) < 25, requests
 
 

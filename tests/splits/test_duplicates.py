@@ -117,7 +117,7 @@ def test_twins_come_into_one_group_and_one_split(grouped, capfd):
     assert (letter["path"], letter["stage"], letter["reason"]) == ("ant/cut.jpg", "check", "bad_image")
     assert main(["verify", str(grouped)]) == 0 and main(["leaks", str(grouped)]) == 0
     told = capfd.readouterr().out
-    assert "6 pairs alike, 0 of them apart" in told and "3 images compared by bytes alone" in told
+    assert "6 near-duplicate pairs, 0 of them" in told and "3 images compared only by" in told
 
 
 def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
@@ -145,7 +145,7 @@ def test_all_but_the_first_are_dropped_and_the_sums_agree(source, plain, tmp_pat
     capfd.readouterr()
     output = prepare(source, tmp_path / "out", "--duplicates=drop")
     told = capfd.readouterr()
-    assert "6 pairs alike, 9 images in 4 clusters: 5 left out" in told.out and "apart now:    0 pairs (splits at random would tear about " in told.out
+    assert "6 near-duplicate pairs, 9 images in 4 clusters: 5 dropped" in told.out and "leaks:        0 pairs (" in told.out
     assert "1 cluster of images that are alike has different labels" in told.err and "class shares of label: train " in told.out
     rows, dropped = rows_of(output), {line["key"] for line in lines_of(output) if line["dropped"]}
     assert dropped == {key for cluster in TWINS for key in cluster - {min(cluster)}} and not dropped & set(rows)
@@ -270,7 +270,7 @@ def test_twins_that_were_placed_apart_are_refused_or_moved(source, plain, tmp_pa
     assert main([*call, "--move_to=test"]) == 0
     moved = {key for cluster in apart for key in cluster if first[key]["split"] == "train"}
     told = capfd.readouterr().out
-    assert f"{len(moved)} moved to another split" in told and f"{len(first) - len(moved)} inputs kept the split that they had" in told
+    assert f"{len(moved)} moved to another split" in told and f"{len(first) - len(moved)} inputs kept their split" in told
     rows = rows_of(tmp_path / "out")
     assert {key for key, row in rows.items() if row["split"] != first[key]["split"]} == moved
     assert all(rows[key]["split"] == "test" for key in moved)
@@ -356,7 +356,7 @@ def test_shards_of_others_are_splits_by_their_names_without_the_number(tmp_path,
     images = [{"key": "single.tfrecord:0", "label": "2"}, {"key": "test/train.tfrecord-00000-of-00002:0", "label": "5"}]
     assert found["labels"] == {"num_conflicts": 1, "num_conflicts_of": {"label": 1}, "conflicts": [{"feature": "label", "images": images}]}
     assert main(["leaks", str(tmp_path / "in" / "train-*-of-00002")]) == 0
-    assert capfd.readouterr().out.startswith("train 4 images\n2 pairs alike, 0 of them apart")
+    assert capfd.readouterr().out.startswith("train 4 images\n2 near-duplicate pairs, 0 of them")
     assert main(["leaks", str(write_records(tmp_path / "empty.tfrecord", []))]) == 2
     told = capfd.readouterr().err
     assert "empty.tfrecord: no image in it; expected some" in told and told.count("\n") == 1
@@ -438,7 +438,7 @@ def test_labels_of_every_kind_that_disagree_are_told_with_their_features(source,
     assert "class shares of tags: train " in told.out and "share of weather rain" in (output / dataset_format.REPORT).read_text()
     assert main(["leaks", str(output)]) == 0
     told = capfd.readouterr().out
-    assert "2 clusters of images that are alike with different labels (1 of tags, 1 of weather), such as\n    weather: ant/01.jpg: sun, bee/01_small.png: rain\n" in told
+    assert "2 near-duplicate clusters with different labels (1 of tags, 1 of weather), for example\n    weather: ant/01.jpg: sun, bee/01_small.png: rain\n" in told
     assert "    tags: ant/02.jpg: a, ant/02_mirror.jpg: none\n" in told and "class shares of ground: train " in told
     for catalog in (output / "catalog").iterdir():
         catalog.unlink()

@@ -95,7 +95,7 @@ def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, 
             told = told_by(run)
     assert run.returncode == 1
     reason = rf"{bucket}/\S+: {re.escape(server.url)} has answered nothing useful for 2 s \(--store_timeout\), at last: .*"
-    in_place = f"what is in {bucket}/out could not be found out; --resume goes on from it"
+    in_place = f"The state of {bucket}/out is unknown, because the store does not respond. Rerun with --resume to continue."
     assert re.fullmatch(rf"recordmill: (.*: )?{reason}; {in_place}\n", told), told
     assert "manifest.json" not in objects(server, f"{bucket}/out")
     check_resumed(server, bucket, unbroken)
@@ -114,7 +114,7 @@ def test_a_store_that_is_killed_too(scheme, source, tmp_path):
             told = told_by(run)
     assert run.returncode == 1
     assert f"{server.url} has answered nothing useful for 2 s (--store_timeout), at last: {server.url} cannot be reached" in told, told
-    assert re.search(rf"; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n$", told), told
+    assert re.search(rf"\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume", told), told
 
 
 @pytest.mark.slow(5)
@@ -129,7 +129,7 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unb
             run.send_signal(sent)
             told = told_by(run)
     assert (run.returncode, told.partition(";")[0]) == (code, "recordmill: interrupted")
-    assert "could not be found out" in told and "--resume goes on" in told, told
+    assert "is unknown" in told and "--resume" in told, told
     check_resumed(server, bucket, unbroken)
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_is_told_to_end_says_what_is_on_the_disk(server, bucket, unbr
             run.send_signal(sent)
             told = told_by(run)
     assert run.returncode == code
-    assert re.fullmatch(rf"recordmill: interrupted; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n", told), told
+    assert re.fullmatch(rf"recordmill: Interrupted\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume.*\n", told), told
     error = json.loads((tmp_path / "error.json").read_text())
     assert (error["kind"], error["exit_code"], f"recordmill: {error['message']}\n") == ("interrupted", code, told)
     assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
@@ -163,7 +163,7 @@ def test_a_run_whose_processes_do_not_answer_ends_with_them(source, unbroken, tm
         told = told_by(run)
         assert children
     assert run.returncode == code
-    assert re.fullmatch(rf"recordmill: interrupted; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n", told), told
+    assert re.fullmatch(rf"recordmill: Interrupted\. \d+ of {NUM_SHARDS} shards are complete\. .*--resume.*\n", told), told
     assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
     assert digest(tmp_path / "out") == unbroken
 
@@ -178,7 +178,7 @@ def test_a_second_signal_ends_a_run_at_once(server, bucket, tmp_path):
             time.sleep(1)  # it has not ended
             run.send_signal(signal.SIGINT)
             told = told_by(run)
-    assert (run.returncode, told) == (130, "recordmill: interrupted twice; what is in place was not looked at\n")
+    assert (run.returncode, told) == (130, "recordmill: Interrupted twice. The state of the output is unknown.\n")
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "soon"])

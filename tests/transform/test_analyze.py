@@ -124,7 +124,7 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
     (working / "whole/half").write_text("")
     assert analyze(mixed, "--overwrite") == 2
     told = capsys.readouterr().err
-    assert "holds what no run has put there" in told and told.count("\n") == 1 and (working / "whole/half").exists(), told
+    assert "has files from elsewhere" in told and told.count("\n") == 1 and (working / "whole/half").exists(), told
     (working / MARKER).write_bytes(MARKER_TEXT)
     descriptor = os.open(working, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)  # by a run that goes on
@@ -395,7 +395,7 @@ def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replac
         for number, handler in handlers.items():
             signal.signal(number, handler)
         interrupts.forget()
-    assert capfd.readouterr() == ("", "recordmill: interrupted; nothing was written\n")
+    assert capfd.readouterr() == ("", "recordmill: Interrupted. Nothing was written.\n")
     assert {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()} == before
     assert not (mixed / ".transform_fn.incomplete").exists()
 
@@ -415,7 +415,7 @@ def test_an_interrupt_after_the_analysis_is_in_place_says_so(mixed, tmp_path, ca
         for number, handler in handlers.items():
             signal.signal(number, handler)
         interrupts.forget()
-    assert capfd.readouterr() == ("", f"recordmill: interrupted; {mixed}/transform_fn is written, whole\n")
+    assert capfd.readouterr() == ("", f"recordmill: Interrupted. {mixed}/transform_fn is complete.\n")
     assert (mixed / TRANSFORM).exists() and not (mixed / ".transform_fn.incomplete").exists()
 
 
@@ -566,22 +566,22 @@ def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_pa
 
     found, told = status()
     assert found["analysis"] == {"splits": list(info.splits), "examples": info.num_examples} and found["analysis_run"] is None
-    assert "analysis: whole; of 1,039 examples in train, validation\nrun:      none" in told
+    assert "analysis: complete; 1,039 examples of train, validation\nrun:      none" in told
     with analysis_directory(str(out), True, "mine", Engine()) as working:
         assert status()[0]["analysis_run"]["stage"] == "start"
         progress.count(f"{working}/progress", analyzed=1234)
         found, told = status()
         run = found["analysis_run"]
         assert (run["state"], run["stage"], run["process"], run["job"]) == ("at work", "analyze", os.getpid(), "recordmill-made")
-        assert "analyze:  mine: at work" in told and "job:      recordmill-made on FlinkRunner" in told and "1,234 examples read" in told
+        assert "analyze:  mine: running" in told and "job:      recordmill-made on FlinkRunner" in told and "1,234 examples read" in told
     assert status()[0]["analysis_run"] is None
     kill_publishing(out, 2)
     found, told = status()
     assert (found["analysis"], found["analysis_run"]["state"], found["analysis_run"]["stage"]) == (None, "ended", "publish")
-    assert "analysis: " not in told and "next:     the same command begins anew, and first brings the earlier analysis back" in told
+    assert "analysis: " not in told and "next:     run the same command again to start over; it first restores the earlier analysis" in told
     (out / TRANSFORM).parent.mkdir()
     (out / TRANSFORM).write_text('{"splits": [1], "num_examples": 1e999}')
-    assert main(["status", str(out)]) == 2 and "transform.json is damaged" in capsys.readouterr().err
+    assert main(["status", str(out)]) == 2 and "transform.json is corrupt" in capsys.readouterr().err
 
 
 @pytest.fixture

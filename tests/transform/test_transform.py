@@ -348,7 +348,7 @@ def test_it_is_replaced_only_when_asked(analyzed, transformed, tmp_path, capsys)
     output = pathlib.Path(shutil.copytree(transformed, tmp_path / "transformed"))
     (output / "label.labels.txt").write_text("")
     assert main(["transform", str(analyzed), str(output)]) == 2
-    assert f"OUT2={output} exists; expected a new path, or --overwrite" in capsys.readouterr().err
+    assert f"OUT2={output} exists. " in capsys.readouterr().err
     transform(analyzed, output, "--overwrite", "--progress=json")
     (stage,) = json.loads(capsys.readouterr().err.splitlines()[-1])["stages"]
     assert (stage["name"], stage["total"]) == ("written", sum(map(read_manifest(analyzed).num_examples, SPLITS)))
@@ -367,9 +367,9 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
         "no data set": ([tmp_path, out], f"{tmp_path} is not a data set"),
         "no transform": ([prepared, out], f"has no transform; expected `recordmill analyze {prepared}` first"),
         "another version": ([other, out], "made from another version of the data set"),
-        "within": ([copied, copied / "out"], "expected a path outside the input"),
-        "around": ([copied, tmp_path], "expected a path outside the input"),
-        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "is not a data set; expected one, as --overwrite replaces nothing else"),
+        "within": ([copied, copied / "out"], "contain each other"),
+        "around": ([copied, tmp_path], "contain each other"),
+        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "is not a dataset"),
         "URL": (["gs://bucket/set", out], "`recordmill transform` works on a mounted directory"),
         "URL out": ([copied, "gs://bucket/out"], "`recordmill transform` writes to a mounted directory"),
         "name": ([copied, out, "--name=1st"], "--name=1st: expected letters"),
@@ -491,5 +491,5 @@ def test_an_interrupt_after_the_data_set_is_in_place_says_so_and_two_workers_wri
         for number, handler in handlers.items():
             signal.signal(number, handler)
         interrupts.forget()
-    assert capfd.readouterr() == ("", f"recordmill: interrupted; {tmp_path}/transformed is written, whole\n")
+    assert capfd.readouterr() == ("", f"recordmill: Interrupted. {tmp_path}/transformed is complete.\n")
     assert files(tmp_path / "transformed") == files(transformed)

@@ -93,7 +93,7 @@ class Findings:
         size = self.config.height_and_width
         pixels = f"{size[0]} x {size[1]} pixels, " if size else ""
         augment = "augmented" if self.config.augment else "not augmented"
-        order = {None: "in the order of the shards"}.get(self.order, f'in the order "{self.order}"')
+        order = {None: "in the order of the shards"}.get(self.order, f'shuffle="{self.order}"')
         return (
             f"{self.split}: {self.num_examples:,} {'images' if self.image_kind else 'examples'}, {self.num_bytes / 1e6:,.1f} MB in {self.num_shards} shards; batches of "
             f"{self.config.batch_size}, {pixels}{augment}, {order}; {num_cores()} cores"
@@ -114,35 +114,35 @@ class Findings:
         if bottleneck == "read":
             yield from self._faster_reading(read)
         if not self.is_held and (reason := self.why_not_held()):
-            yield f"{self.split} is not held in memory: {reason}"
+            yield f"{self.split} is not cached in memory: {reason}"
         if self.image_kind == "image" and self.stored_side and self.stored_side >= _LARGE * side and not self.is_held:
             yield from self._smaller_images(side)
         if not self.is_held and self.decoded_bytes is not None and self.stored_size is not None:
             yield from self._small_images(self.decoded_bytes, "exact={}x{}".format(*self.stored_size))
         elif self.image_kind == "image" and self.formats.get("png", 0) * 2 > sum(self.formats.values()) and bottleneck == "decode":
             command = self._prepare("jpeg", "--image_format", "jpeg:90")
-            yield f"most images are PNG, which takes longer to decode than JPEG:\n  {command}"
+            yield f"most images are PNG, which is slower to decode than JPEG:\n  {command}"
         if bottleneck == "augment":
-            yield "tf_input.augmentation_layer flips, and changes colours, on the accelerator"
+            yield "use tf_input.augmentation_layer to flip images and change colors on the accelerator"
         if busy < _IDLE and bottleneck != "read":
-            yield "the cores have time left that this did not get: other processes have it, or nobody could use it"
+            yield "some cores are idle, or are used by other processes"
         elif bottleneck != "read":
-            yield "the cores are busy: twice as many would give about twice as many images"
+            yield "the cores are busy: twice as many cores would read about twice as many images per second"
             if not self.is_held:  # a service does not cache
-                shards = f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy: more with --num_shards"
-                yield f'so would other machines: service="grpc://..." reads there{shards * (self.num_shards < _MANY_SHARDS)}'
+                shards = f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy (see --num_shards)"
+                yield f'service="grpc://..." reads on other machines{shards * (self.num_shards < _MANY_SHARDS)}'
 
     def _faster_reading(self, read: Stage) -> Iterator[str]:
         megabytes = read.images_per_second * self.num_bytes / max(1, self.num_examples) / 1e6
         if self.is_remote:
             yield (
-                f"{megabytes:,.0f} MB/s come from the object store; a copy on a local disk is read in every epoch but the first: "
+                f"{megabytes:,.0f} MB/s come from the object store; with a local cache, only the first epoch reads from the store: "
                 f'tf_input.open("{self.directory}", cache_directory="...")'
             )
         elif read.images_per_second * read.cpu_seconds < _IDLE:
-            yield f"the disk gives {megabytes:,.0f} MB/s, and is waited for: a copy on a faster one would help"
+            yield f"the disk gives {megabytes:,.0f} MB/s and limits the speed: copy the dataset to a faster disk"
         if self.order == "exact":
-            yield 'shuffle="exact" reads records one by one; "window" reads them in long runs, and mixes well enough'
+            yield 'shuffle="exact" reads single records; shuffle="window" reads large chunks, and still mixes well'
 
     def why_not_held(self) -> str:
         """Returns the reason why the split is not cached in memory; "" if it is unknown."""
@@ -150,7 +150,7 @@ class Findings:
         if not budget:
             return "memory_budget is 0"
         if self.decoded_bytes is not None and self.decoded_bytes > budget:
-            return f"decoded, it takes {self.decoded_bytes / 1e6:,.0f} MB, and memory_budget is {budget / 1e6:,.0f} MB"
+            return f"it takes {self.decoded_bytes / 1e6:,.0f} MB decoded, and memory_budget is {budget / 1e6:,.0f} MB"
         if self.decoded_bytes is None and self.image_kind and self.stored_size is None:
             return "its images differ in size"
         return ""
@@ -161,12 +161,12 @@ class Findings:
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
         height, width = (math.ceil(one * margin) for one in self.config.height_and_width)
         num_bytes = self.num_examples * height * width * self.channels
-        found = f"images are {self.stored_side:,.0f} pixels on the short side, and {side} are used"
+        found = f"images are {self.stored_side:,.0f} pixels on the short side, but only {side} are used"
         if num_bytes <= self.config.memory_budget:
             command = self._prepare(f"{height}x{width}", "--image_size", f"exact={height}x{width}")
             yield (
-                f"{found}; stored in one size (other proportions are stretched), the split takes {num_bytes / 1e6:,.1f} MB and is held in "
-                f"memory, decoded:\n  {command}"
+                f"{found}; stored in one size (other aspect ratios are stretched), the split takes {num_bytes / 1e6:,.1f} MB "
+                f"decoded and is cached in memory:\n  {command}"
             )
             return
         stored = math.ceil(side * _MARGIN)
@@ -178,7 +178,7 @@ class Findings:
     def _small_images(self, decoded_bytes: int, size: str) -> Iterator[str]:
         if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.memory_budget:
             megabytes = decoded_bytes / 1e6
-            yield f"decoded, the split takes {megabytes:,.0f} MB: with memory_budget={decoded_bytes} it is held in memory"
+            yield f"decoded, the split takes {megabytes:,.0f} MB: memory_budget={decoded_bytes} caches it in memory"
         if self.image_kind == "image" and decoded_bytes <= _MAX_RAW_BYTES * self.num_examples:
             yield (
                 f"stored as pixels, images need no decoding; {self.num_bytes / 1e6:,.0f} MB become about "

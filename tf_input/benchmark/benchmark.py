@@ -51,7 +51,7 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
         started = time.perf_counter()
         plan = data_set.split_reader(split).plan(config)
         if plan.held is not None:
-            print(f"{split} was read into memory in {time.perf_counter() - started:.1f} s")
+            print(f"Read {split} into memory in {time.perf_counter() - started:.1f} s")
         findings = Findings.of(data_set, split, plan)
         with _interrupts() as interrupted:
             print(findings.describe(), flush=True)

@@ -81,11 +81,11 @@ class Contents:
                 rows.append(
                     (
                         printable(name),
-                        printable(formats) or "not looked into",
+                        printable(formats) or "not checked",
                         *(_range(found.get(side)) for side in ("height", "width", "bytes")),
                     )
                 )
-        return Table(("images", "formats of the sources", "height", "width", "bytes as stored"), rows, 2)
+        return Table(("images", "formats of the sources", "height", "width", "stored bytes"), rows, 2)
 
     def _tensors(self) -> Table:
         rows = []
@@ -97,7 +97,7 @@ class Contents:
                 rows.append(
                     (printable(name), shape, printable(split), f"{found['num_examples']:,}", *shown, f"{found['num_not_finite']:,}")
                 )
-        return Table(("tensors", "", "split", "examples looked at", "min", "max", "mean", "std", "not finite"), rows, 3)
+        return Table(("tensors", "", "split", "examples", "min", "max", "mean", "std", "not finite"), rows, 3)
 
     def _shards(self) -> Table:
         shards = [(split, shard) for split, some in self._manifest.splits.items() for shard in some]

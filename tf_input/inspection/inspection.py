@@ -77,7 +77,7 @@ def _print_matches(where: str, catalogs: dict[str, Catalog], as_json: bool) -> N
             shown = [[_cell(row[name]) for name in names] for row in rows[:_NUM_SHOWN]]
             print("\n".join(overview.lines(Table([*map(printable, names)], shown, len(names)))))
         if len(rows) > _NUM_SHOWN:
-            print(f"and {len(rows) - _NUM_SHOWN:,} more, which --json has")
+            print(f"and {len(rows) - _NUM_SHOWN:,} more (--json prints all)")
 
 
 def _print_example(directory: str, wanted: str, as_json: bool) -> None:

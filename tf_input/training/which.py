@@ -74,7 +74,7 @@ def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
     if path.is_dir():
         backups = find_backups(path)
         if not backups:
-            raise ValueError(f"--backup={path}: no backup is there; one that is done deletes its own, unless delete_checkpoint=False")
+            raise ValueError(f"--backup={path}: no checkpoint found. A finished training deletes its checkpoints, unless delete_checkpoint=False.")
         path = backups[-1]
     identity = read_backup(path, with_arrays=False)[0]["identity"]
     if isinstance(identity.get("split"), dict):

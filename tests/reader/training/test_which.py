@@ -212,7 +212,7 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
         "argument --balance: 'x': expected a share above 0, at most 1": [*place, "--balance=ant=x", "--batch_size=8"],
         "unrecognized arguments: --mirror": [*place, "--batch_size=8", "--seed=0", "--mirror"],
         "argument --image_size: 'big': expected PIXELS": [*place, "--batch_size=8", "--seed=0", "--image_size=big"],
-        f"--backup={tmp_path}/none: no backup is there": [*place, "--backup", tmp_path / "none"],
+        f"--backup={tmp_path}/none: no checkpoint found": [*place, "--backup", tmp_path / "none"],
         f"{tmp_path}/text.npz: a damaged backup: File is not a zip file": [*place, "--backup", tmp_path / "text.npz"],
         f"{tmp_path}/others.npz: it does not say how its training read a split: 'split'": [*place, "--backup", tmp_path / "others.npz"],
         "No such file or directory": [*place, "--backup", tmp_path / "gone.npz"],
