@@ -299,22 +299,23 @@ class PreparedDataset(Mapping[str, Examples]):
               different sizes, but share the number of channels.
             - `pixels`: uint8 [batch, height, width, channels], with the stored channels unless `channels` is set.
             - `tensor`: [batch, *shape], with its own dtype and exact values. A tensor [height, width, channels] is the
-              image, or a dense target, which is cropped like its image. Resized or flipped values are interpolated in
-              float32, and rounded for integer dtypes. Dense targets of varying size are resized to the size of the
-              images. A tensor with a varying number of rows is a variable-length list; see `ragged`.
+              image, or a dense target, which is cropped and flipped like its image. Resized or flipped values are
+              interpolated in float32, and rounded for integer dtypes. Dense targets of varying size are resized to the
+              size of the images. A tensor with a varying number of rows is a variable-length list; see `ragged`.
             - `class_label`: int64 [batch], or float32 [batch, num_classes] with `one_hot`. Features with any number of
               classes are multi-hot, float32 [batch, num_classes].
-            - `mask`: uint8 [batch, height, width, 1], or int32 if values exceed 255. It is cropped like its image.
-            - `float`: float32 [batch, *shape]. A three-dimensional feature is a dense target, which is cropped like its
-              image. A two-dimensional feature requires whole images (`fit="stretch"`, no augmentation). An image from
-              `recordmill transform` is a dense target with the requested size.
-            - `integer`: int64 [batch, *shape]. With the shape of the image and one channel, it is cropped like the
-              image.
+            - `mask`: uint8 [batch, height, width, 1], or int32 if values exceed 255. It is cropped, flipped and resized
+              like its image.
+            - `float`: float32 [batch, *shape]. A three-dimensional feature is a dense target, which is cropped and
+              flipped like its image. A two-dimensional feature requires whole images (`fit="stretch"`, no
+              augmentation). An image from `recordmill transform` is a dense target with the requested size.
+            - `integer`: int64 [batch, *shape]. With the shape of such an image and one channel, it is cropped and
+              flipped like it.
             - `text`: string [batch, *shape].
             - `float`, `integer` and `text` of variable length: [batch, n], padded with 0 or "" to the longest list or
               to `max_length`; see `ragged`.
             - `objects`: a dictionary of `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) as fractions of the
-              visible part of the image; `label`, int64 [batch, n]; `valid`, bool [batch, n]; and further features of
+              returned image's sides; `label`, int64 [batch, n]; `valid`, bool [batch, n]; and further features of
               objects. Padding objects have boxes of 0, label -1 and `valid` False. Objects whose center is not visible
               are dropped.
 

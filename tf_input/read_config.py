@@ -77,8 +77,7 @@ class Augmentation:
 @named_options()
 @dataclasses.dataclass(frozen=True)
 class ReadConfig:
-    """Options for reading a split. `batches` and related methods take them as keyword arguments, or as one object,
-    `config`.
+    """Options for reading a split, which `batches` and related methods take as keyword arguments or as `config`.
 
     Attributes:
         batch_size: The number of examples in a global batch, which all hosts share. Required.

@@ -140,7 +140,8 @@ def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, t
         views: The crops of the images.
 
     Returns:
-        The boxes in 0..1 of the visible part, clipped to it; and whether a box's center is visible, bool [batch, None].
+        The boxes in 0..1 of the returned image, clipped to it; and whether a box's center is visible, bool [batch,
+        None].
     """
     images = value_rows(boxes)
     frames = tf.gather(views.frames(), images)  # [num_boxes, 4]

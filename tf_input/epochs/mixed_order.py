@@ -1,10 +1,10 @@
 """The order of an epoch of a mixture: the component at each index, and the index of its example.
 
-Everything is computed for single indices. The components are halved recursively, and each half gets its proportion of
-the examples, rounded. So among the first examples of an epoch, the number of a component's examples differs from its
-exact proportion by at most a half for each halving: a half for two components, one for three or four. Within a batch,
-the examples of each component are spread over the slots, so each host, and each replica with a range of slots, gets the
-same proportions.
+The component at an index is computed without the rest of the epoch. The components are halved recursively, and each
+half gets its proportion of the examples, rounded. So among the first examples of an epoch, the number of a component's
+examples differs from its exact proportion by at most a half for each halving: a half for two components, one for three
+or four. Within a batch, the examples of each component are spread over the slots, so each host, and each replica with a
+range of slots, gets the same proportions.
 """
 
 import dataclasses
@@ -156,9 +156,9 @@ def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int,
     """Returns the slots in a batch of examples that are ordered by component.
 
     Consecutive examples are a stride apart, which is coprime to the batch size. So any n consecutive examples are on
-    all of n hosts if n divides the batch. Ranges of slots have almost exact proportions, because the points of a
-    lattice are spread evenly if the continued fraction of the stride has small quotients, like the golden section. See
-    Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
+    all of n hosts if n divides the batch. Ranges of slots have almost exact proportions. The reason is that the points
+    of a lattice are spread evenly if the continued fraction of the stride has small quotients, as that of the golden
+    section has. See Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
     https://doi.org/10.1137/1.9781611970081.
     """
     return (ranks * strides + steps) % sizes

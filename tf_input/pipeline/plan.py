@@ -132,7 +132,7 @@ def draw_seed() -> int:
 
 
 def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: bool) -> Share:
-    """Returns the part of each batch that this host reads. Padding that weights can't mark is logged.
+    """Returns the part of each batch that this host reads. Logs padding if no weights can mark it.
 
     Raises:
         ValueError: The errors of `Plan.of`.
