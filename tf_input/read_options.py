@@ -31,7 +31,7 @@ class ReadOptions(TypedDict, total=False):
     one_hot: bool | str | Sequence[str]
     keys: bool
     where: str | Callable[[Mapping[str, Any]], Any] | None
-    fold: tuple[int, int | Collection[int]] | None
+    fold: tuple[int, Collection[int]] | None
     subset: float | None
     take: int | None
     balance: Balancing | Mapping[str, float] | None

@@ -143,12 +143,13 @@ def test_threads_read_at_the_same_time(datasets):
 def test_a_damaged_record_is_refused_by_shard_record_and_offset(datasets, tmp_path):
     dataset = datasets["table"]
     copy = pathlib.Path(shutil.copytree(dataset.directory, tmp_path / "copy"))
-    train, shard = tf_input.open(copy)["train"], copy / dataset.manifest.splits["train"][1].name
+    shard = copy / dataset.manifest.splits["train"][1].name
     first = dataset.manifest.splits["train"][0].num_examples
     data = bytearray(shard.read_bytes())
     second = 16 + int.from_bytes(data[:8], "little")  # where the record after the first one begins
     data[second + 100] ^= 1
     shard.write_bytes(data)
+    train = tf_input.open(copy)["train"]
     with pytest.raises(ValueError, match=f"{shard.name}: record 1, at byte {second}: "):
         train[first + 1]
     for index in (first, first + 2):

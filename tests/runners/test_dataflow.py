@@ -29,7 +29,7 @@ from beam_pipelines.runners.dataflow import Dataflow
 from beam_pipelines.runners.engine import job_name
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import encode, noise, write_class_folders
-from tf_input.dataset_format import REPORT, RUN
+from tf_input.dataset_format import MANIFEST, REPORT, RUN
 
 pytest.importorskip("apache_beam.runners.dataflow.internal.apiclient", reason="Beam's gcp extra is not installed")
 pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
@@ -728,4 +728,4 @@ def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, prepar
     assert (job["name"], job["labels"]) == (launch["jobName"], {"goog-made": "flex"})
     assert worker_pool(job)["workerHarnessContainerImage"] == IMAGE
     assert execute(cloud, job) == "JOB_STATE_DONE"
-    assert cloud.digest("launched") == {**prepared, REPORT: mock.ANY}  # which shows that the shares were given
+    assert cloud.digest("launched") == {**prepared, REPORT: mock.ANY, MANIFEST: mock.ANY}  # the report shows the options, and the manifest its checksum
