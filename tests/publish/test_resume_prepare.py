@@ -528,7 +528,8 @@ def test_in_an_object_store_too(source, unbroken_few, old, server, capsys, repla
 def test_in_an_object_store_a_run_that_was_killed_as_it_published_is_gone_on_from(source, unbroken_few, old, server, replaces):
     out = f"{server.make_bucket()}/out"
     options = [*server.flags, *(["--overwrite"] if replaces else [])]
-    for place in ("publish:1", "write_file:2") if replaces else ("write_file:2",):  # the second writes the manifest, or the mark on the old one
+    # The first call of write_file writes the manifest, the second the marker on the dataset that is replaced.
+    for place in ("publish:1", "write_file:2") if replaces else ("write_file:1",):
         if replaces:
             write_objects(server, out, old)
         kill_at(call_few(source, out, *options, "--overwrite"), f"beam_pipelines.publish.publishing:{place}")
