@@ -11,6 +11,7 @@ from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
 from tf_input.mapped_batches import note_function
 from tf_input.pipeline import ladder
+from tf_input.pipeline.divided_batches import divided
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
@@ -44,32 +45,32 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
         epochs, or None for endless reading, to the batches of these epochs.
     """
     position = Position(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
-    # Each host already reads only its own part, so `tf.distribute` must not shard the dataset again.
-    sharding = tf.data.Options()
-    sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
 
     def read_passes(number: int | None) -> tf.data.Dataset:
-        return ladder.read_batches(plan, plan.decode, position, num_passes=number).with_options(sharding)
+        return ladder.read_batches(plan, plan.decode, position, num_passes=number)
 
     data = read_passes(1)
     data.position, data.read_passes = position, read_passes
     return data
 
 
-def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dataset:
+def as_batches(data: tf.data.Dataset, name: str, batch_size: int, hosts: tuple[int, int] | None = None) -> tf.data.Dataset:
     """Returns the same dataset with a descriptive `repr` and a check for forked processes, as a `Batches` object.
 
     Args:
         data: A dataset whose elements are batches.
         name: The name of the source, for `repr`.
         batch_size: The number of examples in a batch.
+        hosts: The (number of hosts, index of this host) among which the batches are divided; None: they are not.
     """
     data.__class__ = _batches_type(type(data))  # a wrapper dataset would lack attributes such as `position`
+    if hosts is not None and hosts[0] > 1:
+        data = divided(data, hosts)
     count = tf.get_static_value(data.cardinality())
     unknown = {None: "an unknown number of", tf.data.UNKNOWN_CARDINALITY: "an unknown number of", tf.data.INFINITE_CARDINALITY: "endless"}
     # Computed now, because TensorFlow can't run after a fork.
     data.title = f"{name}: {unknown.get(count) or format(count, ',')} {'batch' if count == 1 else 'batches'} of {batch_size}"
-    data.as_batches = functools.partial(as_batches, name=name, batch_size=batch_size)
+    data.as_batches = functools.partial(as_batches, name=name, batch_size=batch_size, hosts=hosts)
     return data
 
 

@@ -342,7 +342,7 @@ class PreparedDataset(Mapping[str, Examples]):
             name = "map_batch" if config.map_batch is not None else "map_example"
             note_function(name, getattr(config, name), data)
         chosen = f" ({num_examples:,} examples, chosen from {self.num_examples(split):,})" if config.selects else ""
-        return as_batches(data, f"{self.manifest.name}, {split}{chosen}", config.batch_size)
+        return as_batches(data, f"{self.manifest.name}, {split}{chosen}", config.batch_size, config.hosts)
 
     @named_options(ReadConfig)
     def as_numpy(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:

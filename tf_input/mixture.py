@@ -186,7 +186,7 @@ class Mixture:
         plan = self.plan(config)
         data = read_plan(plan, self.identify(config, plan))
         data.reading, data.class_names = Reading(self, None, config), self.class_names
-        return as_batches(data, f"mix of {', '.join(self._parts)}", config.batch_size)
+        return as_batches(data, f"mix of {', '.join(self._parts)}", config.batch_size, config.hosts)
 
     @named_options(ReadConfig, without=("service",))
     def as_numpy(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:

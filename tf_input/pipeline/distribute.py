@@ -117,7 +117,8 @@ def service_batches(
     data = data.repeat().rebatch(sizes, drop_remainder=config.drop_remainder).take(num_batches)
     data = data.apply(tf.data.experimental.assert_cardinality(num_batches))
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # What the service deals out differs from worker to worker, so even the batches of a single host can't be divided afterwards.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
     return data.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 

@@ -13,8 +13,9 @@ import tensorflow as tf
 from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
-from tf_input.epochs.share import local_batch_size
+from tf_input.epochs.share import Share, local_batch_size
 from tf_input.pipeline.decode_errors import DecodeErrors, decode_with_errors
+from tf_input.pipeline.divided_batches import sharding_policy, source_name
 from tf_input.pipeline.exit import let_go_at_exit
 from tf_input.pipeline.malloc import keep_freed_memory
 from tf_input.pipeline.mixed_plan import MixedPlan
@@ -88,8 +89,9 @@ def read_batches(
         return apply_functions(outputs, note, plan.batch_decoder.join_rows(rows), config)
 
     let_go_at_exit()
+    name = source_name(share.hosts)
     at_once = config.read_buffer >> 8  # 1 MiB by default
-    data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held))
+    data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held), name=name)
     data = data.flat_map(_plain(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
     data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * count))
     num_calls = _num_calls(config.read_buffer, share.local_size * plan.batch_decoder.num_output_bytes)
@@ -101,9 +103,10 @@ def read_batches(
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if config.has_functions and num_fewer < num_calls:
         batches = data.map(_plain(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
-    data = _count_passes(batches, position, share.num_batches, count, num_passes)
+    data = _count_passes(batches, position, share, count, num_passes)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # it would exceed the memory bound of `read_buffer`
+    options.experimental_distribute.auto_shard_policy = sharding_policy(share.hosts[0])
     data = data.with_options(options)
     return data if config.map_example is None else allow_state(data)
 
@@ -122,7 +125,7 @@ def _bytes_of_one(spec: Any) -> int:
     return sum(one.dtype.size * math.prod(size or 1 for size in one.shape[1:]) for one in leaves)
 
 
-def _count_passes(data: tf.data.Dataset, position: Position, num_batches: int, count: int, num_passes: int | None) -> tf.data.Dataset:
+def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count: int, num_passes: int | None) -> tf.data.Dataset:
     """Returns the same dataset, which moves the position when an iteration counts.
 
     It follows all prefetching in this module. Each batch is accompanied by a number. Only the number at which an
@@ -132,10 +135,11 @@ def _count_passes(data: tf.data.Dataset, position: Position, num_batches: int, c
     Args:
         data: The dataset, with consecutive epochs.
         position: The position at which each iteration begins.
-        num_batches: The number of batches in a whole epoch.
+        share: The part of each batch that this host reads.
         count: The number of batches in an iteration.
         num_passes: The number of epochs; None: endless.
     """
+    num_batches, name = share.num_batches, source_name(share.hosts)
     counting = min(1, count - 1)
 
     def begin() -> np.ndarray:
@@ -159,7 +163,7 @@ def _count_passes(data: tf.data.Dataset, position: Position, num_batches: int, c
             return numbers(first, 0)
         return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(_plain(functools.partial(numbers, first)))
 
-    beside = tf.data.Dataset.range(1).flat_map(_plain(all_numbers))
+    beside = tf.data.Dataset.range(1, name=name).flat_map(_plain(all_numbers))
     beside = beside.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
     # `synchronous=True`, because TensorFlow otherwise lets stateless functions read ahead.
     if not counting:  # a single batch counts when it is delivered

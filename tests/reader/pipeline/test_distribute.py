@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tensorflow.python.distribute.input_ops import auto_shard_dataset
+
 import tf_input
 from beam_pipelines.runners.job_servers import reserve_port
 from forked_python import ForkedPython
@@ -120,6 +122,26 @@ def test_hosts_have_to_have_equal_parts(dataset):
     for memory_budget in (0, BUDGET):
         with pytest.raises(ValueError, match="batch_size=8: expected a multiple of the 3 hosts, .* such as 6"):
             dataset.batches("train", batch_size=8, hosts=(3, 1), memory_budget=memory_budget)
+
+
+@pytest.mark.slow(2)
+def test_batches_of_one_of_several_hosts_are_not_divided_again(dataset):
+    """`shard` and TensorFlow's automatic sharding, as `experimental_distribute_dataset` applies it, with datasets derived from the batches too."""
+    derivations = [lambda data: data, lambda data: data.map(lambda *batch: batch).prefetch(2), lambda data: data.repeat(2).unbatch().batch(4)]
+    for derive in derivations:
+
+        def make(hosts: tuple[int, int] = (1, 0)) -> tf.data.Dataset:
+            return derive(dataset.batches("train", batch_size=12, memory_budget=0, seed=0, hosts=hosts))
+
+        part, everything = make((2, 1)), Counter(names_of(make()))
+        with pytest.raises(ValueError, match=r"hosts=\(2, 1\)"):
+            part.shard(2, 1)
+        with pytest.raises(tf.errors.NotFoundError, match="hosts_1_0"):
+            auto_shard_dataset(part, 2, 1, 2)
+        assert auto_shard_dataset(part, 1, 0, 1).cardinality() == part.cardinality(), "a strategy of this host alone"
+        for divide in (lambda index: auto_shard_dataset(make(), 2, index, 2), lambda index: make().shard(2, index)):
+            parts = [Counter(names_of(divide(index))) for index in range(2)]
+            assert all(parts) and parts[0] + parts[1] == everything
 
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
@@ -311,6 +333,45 @@ def test_hosts_are_found_where_nobody_says_which_there_are(dataset):
     for index, (_, stderr) in enumerate(said):
         for split in ("train", "validation"):
             assert f"{split}: found 2 hosts by TF_CONFIG; this is number {index}, and reads its own part. hosts=(1, 0)" in stderr
+
+
+MULTI_WORKER = """
+import json
+import tensorflow as tf
+import tf_input
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+dataset, told = tf_input.open(sys.argv[1]), {"error": ""}
+
+
+def read(distributed):
+    batches = [[strategy.experimental_local_results(values)[0].numpy() for values in batch] for batch in distributed]
+    kept = [batch[0] if len(batch) == 2 else batch[0][batch[2] > 0] for batch in batches]
+    return [len(images) for images in kept], [int(image.sum()) for images in kept for image in images]
+
+
+with strategy.scope():
+    batches = lambda **options: dataset.batches("train", batch_size=8, seed=0, **options)
+    try:
+        strategy.experimental_distribute_dataset(batches())
+    except tf.errors.NotFoundError as error:
+        told["error"] = str(error)
+    told["by_strategy"] = read(strategy.experimental_distribute_dataset(batches(hosts=(1, 0))))
+    told["by_function"] = read(strategy.distribute_datasets_from_function(lambda _: batches()))
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.slow(30)
+def test_multi_worker_strategy_reads_each_example_once_in_batches_of_the_requested_size(dataset):
+    cluster = {"worker": [f"localhost:{reserve_port()}" for _ in range(2)]}
+    said = finish(*(start(MULTI_WORKER, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)))
+    everything = Counter(int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images)
+    assert all("hosts_1_0" in one["error"] for one in said)
+    for how in ("by_strategy", "by_function"):
+        sizes = [one[how][0] for one in said]
+        assert [sum(of_step) for of_step in zip(*sizes, strict=True)][:-1] == [8] * (dataset.num_examples("train") // 8), how
+        assert Counter(said[0][how][1] + said[1][how][1]) == everything, how
 
 
 def test_who_reads_beside_a_training_is_told_apart(dataset, monkeypatch):

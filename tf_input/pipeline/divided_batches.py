@@ -1,0 +1,66 @@
+"""Batches that several hosts share: each host has its own rows of every batch, so nothing may divide them again."""
+
+import functools
+from typing import Any, Callable
+
+import tensorflow as tf
+
+_AutoShardPolicy = tf.data.experimental.AutoShardPolicy
+_DERIVED = (  # methods of a dataset whose results contain the same examples
+    *("apply", "batch", "cache", "enumerate", "filter", "ignore_errors", "map", "padded_batch", "prefetch", "rebatch", "repeat"),
+    *("shuffle", "skip", "take", "unbatch", "with_options"),
+)
+
+
+def sharding_policy(num_hosts: int) -> _AutoShardPolicy:
+    """Returns how `experimental_distribute_dataset` of a strategy with several workers divides batches among the workers.
+
+    Undivided batches are read by each worker, which keeps its part of every batch. Batches of one of several hosts are rejected: the
+    policy FILE divides files only, and fails with the name of the first dataset that does not read files. See `source_name`.
+    """
+    return _AutoShardPolicy.FILE if num_hosts > 1 else _AutoShardPolicy.DATA
+
+
+def source_name(hosts: tuple[int, int]) -> str | None:
+    """Returns the name for datasets that read no files, which TensorFlow's error shows if it is to divide the batches of one of several hosts.
+
+    TensorFlow allows only identifiers as names of datasets.
+    """
+    return None if hosts[0] == 1 else f"batches_are_divided_already_by_hosts_{hosts[0]}_{hosts[1]}__pass_hosts_1_0_to_batches"
+
+
+def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
+    """Returns the same batches of one host. Their method `shard` fails, and that of datasets that are derived from them."""
+    data.__class__ = _divided_type(type(data))
+    data.hosts = hosts
+    return data
+
+
+@functools.cache
+def _divided_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
+    class Divided(plain):
+        def shard(self, num_shards: Any, index: Any, name: str | None = None) -> tf.data.Dataset:
+            """Fails, as each host would read a part of its part.
+
+            Raises:
+                ValueError: Always.
+            """
+            raise ValueError(
+                f"shard({num_shards}, {index}): these batches have only the rows of one host already, hosts={self.hosts}. Remove `.shard`; "
+                "batch_size is that of all hosts together"
+            )
+
+    for name in _DERIVED:
+        if (method := getattr(plain, name, None)) is not None:
+            setattr(Divided, name, _keep_divided(method))
+    Divided.__name__, Divided.__doc__ = plain.__name__, plain.__doc__
+    return Divided
+
+
+def _keep_divided(method: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
+    @functools.wraps(method)
+    def derive(self: tf.data.Dataset, *arguments: Any, **options: Any) -> tf.data.Dataset:
+        data = method(self, *arguments, **options)
+        return data if hasattr(data, "hosts") else divided(data, self.hosts)
+
+    return derive
