@@ -1,4 +1,4 @@
-"""The errors that a run shows to its user, as one clear line each. Anything else is a bug and keeps its traceback."""
+"""The errors that commands report to the user in a single line. Other exceptions are bugs and keep their traceback."""
 
 import difflib
 import errno
@@ -7,15 +7,15 @@ import os
 import re
 from typing import Iterable, Iterator
 
-# What would break a line: control characters, and Unicode's line and paragraph separators.
+# Characters that would break a line: control characters, and Unicode's line and paragraph separators.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-# Halves of surrogate pairs that stand for no byte of a file name: JSON can spell them.
+# Surrogates that do not represent a byte of a file name. JSON texts can contain them.
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def printable(path: str) -> str:
-    """Writes a path as a message shows it: on one line, whatever bytes it is of."""
+    """Returns a path in a printable form for messages, with control characters and invalid bytes escaped."""
     path = _NO_BYTES.sub(lambda match: match[0].encode("unicode_escape").decode(), path)
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
@@ -27,20 +27,25 @@ def escaped(text: str) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A text to add to a message of a name that is not there: the nearest of those that are; empty where none is near."""
+    """Returns "; did you mean ...?" with the most similar of the valid names, or "" if no name is similar.
+
+    Args:
+        name: The unknown name.
+        names: The valid names.
+    """
     by_lower = {one.lower(): one for one in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {printable(by_lower[near[0]])!r}?" if near else ""
 
 
 class _Told(Exception):
-    """An error that ends a command, and is told in one line.
+    """An error that ends a command and is reported in a single line.
 
     Attributes:
-        exit_code: The exit code of the command: 2 where the same command would fail again; 1 where it may not.
-        is_retryable: Whether the same command may succeed at another time.
-        kind: The kind of the error for programs, as `--error_json` has it.
-        path: The path of the file or directory that the error is about; None: it is about none.
+        exit_code: The exit code of the command. It is 2 if the same command would fail again, and 1 if it may succeed.
+        is_retryable: Whether the same command may succeed later.
+        kind: The kind of the error in the file of `--error_json`.
+        path: The path of the affected file or directory, or None.
     """
 
     exit_code, is_retryable, kind = 1, True, "run"
@@ -51,9 +56,9 @@ class _Told(Exception):
 
 
 class UserError(_Told):
-    """The command or its input is not fit to run: nothing is written.
+    """The command or its input is invalid. Nothing is written.
 
-    It is no ValueError, so that handlers of values that cannot be read do not catch it, and it does not pass for one of them.
+    It is not a `ValueError`, so that handlers for unreadable values do not catch it.
     """
 
     exit_code, is_retryable, kind = 2, False, "usage"
@@ -72,83 +77,84 @@ class Refusal(Exception):
 
 
 def require(condition: object, option: str, value: object, expected: str) -> None:
-    """Raises UserError unless an option's value is what is expected of it."""
+    """Raises `UserError` with the option, its value and the expected value unless `condition` is true."""
     if not condition:
         raise UserError(f"{option}={value}: expected {expected}")
 
 
 class RunError(_Told, RuntimeError):
-    """A run came to no end: what it wrote is removed, unless another one can go on from it."""
+    """A run failed. The files that it wrote are removed, unless another run can resume from them."""
 
 
 class DataError(RunError):
-    """A run ended because of its inputs, and would end so again."""
+    """A run failed because of its inputs, and would fail again."""
 
     exit_code, is_retryable, kind = 2, False, "data"
 
 
 class FoundError(RunError):
-    """A command that looks for something came to its end, and has found it: damage, say.
+    """A command that searches for problems is complete and has found some, such as corrupt files.
 
-    As with `grep`, its exit code tells that apart.
+    The exit code differs from the exit code of a command that has found no problems.
     """
 
     is_retryable, kind = False, "found"
 
 
 class StorageError(RunError):
-    """A run ended because a disk or a store did not give or take what it should."""
+    """A run failed because a disk or an object store failed."""
 
     kind = "storage"
 
 
 def reading_error(error: OSError, more: str = "") -> UserError | StorageError:
-    """The error that a command ends with that could not read a data set.
+    """Returns the error to raise if a dataset cannot be read.
 
-    A file that is not there, or that we may not read, is a mistake of the user's; all else may be mended by another time.
+    If a file is missing or not readable, the error is a `UserError`. Other problems may be temporary, so the error is a
+    `StorageError`.
 
     Args:
-        error: The error that reading has raised.
-        more: A text to add to the message where the mistake is the user's.
+        error: The original error.
+        more: A text to add to the message of a `UserError`.
     """
     message = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
     is_of_the_place = isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError))
-    is_of_the_place = is_of_the_place or error.errno in (errno.ENODEV, errno.ENXIO, errno.EFBIG)  # no regular file, or a huge one
+    is_of_the_place = is_of_the_place or error.errno in (errno.ENODEV, errno.ENXIO, errno.EFBIG)  # irregular or huge
     return UserError(printable(message) + more) if is_of_the_place else StorageError(printable(message))
 
 
 class SilentStoreError(StorageError, OSError):
-    """A store has answered nothing useful for so long that it is not waited for any more; also for who expects an OSError."""
+    """An object store has not responded successfully for longer than `--store_timeout`. It is also an `OSError`."""
 
     errno = errno.ETIMEDOUT
 
 
 class EngineError(RunError):
-    """A run ended because its engine cannot be reached, or ended the job for no reason of ours."""
+    """A run failed because its engine is not reachable, or because the engine ended the job."""
 
     kind = "engine"
 
 
 class BusyError(RunError):
-    """Another run is at work on the same output."""
+    """Another run is writing to the same output."""
 
     kind = "busy"
 
 
 class StillRunningError(RunError):
-    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay, also after Ctrl-C."""
+    """The command stops waiting for a job that it could not stop. The files of the job must not be removed."""
 
     kind = "engine"
 
 
-# The extra of this distribution that installs a package, by the name that Python imports.
+# The extra of this distribution that installs each package, by the import name of the package.
 _EXTRAS = dict.fromkeys(
     "PIL apache_beam defusedxml ijson jinja2 pyarrow pycocotools rich simplejpeg tensorflow_metadata zstandard".split(), "beam"
 ) | {"tensorflow_transform": "transform", "tfx_bsl": "transform", "array_record": "export", "obstore": "remote", "fsspec": "remote"}
 
 
 def missing_package(error: ImportError) -> UserError | None:
-    """Returns the error to show if an import failed because an extra is not installed; None for any other failed import."""
+    """Returns the error to show if an import failed because an extra is not installed. Otherwise, returns None."""
     package = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(package)
     if not (extra and isinstance(error, ModuleNotFoundError)):
@@ -158,11 +164,14 @@ def missing_package(error: ImportError) -> UserError | None:
 
 _CLASSES = {cls.__name__: cls for cls in (UserError, RunError, DataError, StorageError, SilentStoreError, EngineError, BusyError)}
 
-_STEP = " [while running "  # Beam appends this to a message, and the step's name
+_STEP = " [while running "  # Beam appends this and the name of the step to messages
 
 
 def find_user_facing(error: BaseException) -> UserError | RunError | None:
-    """Returns the user-facing error behind whatever a runner raised, without the runner's additions; None if there is none."""
+    """Returns the error for the user that caused a runner's exception, without the runner's additions to the message.
+
+    Returns None if the cause is not an error for the user.
+    """
     for cause in _chain(error):
         found = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
         if found:
@@ -175,11 +184,11 @@ _FULL_TEXT = re.compile(rf"\[Errno \d+\] ({'|'.join(map(re.escape, _FULL))})(?::
 
 
 def find_full_disk(error: BaseException) -> StorageError | None:
-    """Returns the error to show if a full disk, or one without free inodes, is behind an error; None otherwise."""
+    """Returns the error to show if a full disk or a lack of inodes caused an exception. Otherwise, returns None."""
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno in _FULL.values():
             reason, path = os.strerror(cause.errno), cause.filename
-        elif found := _FULL_TEXT.search(str(cause)):  # of a worker process, which hands over its traceback
+        elif found := _FULL_TEXT.search(str(cause)):  # the traceback of a worker process
             reason, path = found.groups()
         else:
             continue
@@ -189,22 +198,22 @@ def find_full_disk(error: BaseException) -> StorageError | None:
 
 
 def _find_in_text(text: str) -> UserError | RunError | None:
-    """The first error of ours in a traceback: a runner with worker processes hands over no more than its text.
+    """Returns the first error for the user in the text of a traceback. Worker processes pass on only this text.
 
-    There its line begins with the class's name, behind that of this module; the items of a list follow on lines of their own.
+    The error's line begins with the names of this module and of the class. Items of a list are on the following lines.
     """
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         name, _, message = line.partition(": ")
         if cls := _CLASSES.get(name.removeprefix(f"{__name__}.")):
-            path, is_of_path, _ = message.partition(" could not be ")  # as `storage` has it
+            path, is_of_path, _ = message.partition(" could not be ")  # the form of messages in `storage`
             items = itertools.takewhile(lambda item: item.startswith("  - "), lines[number:])
             return cls("\n".join([message, *items]), path if is_of_path else None)
     return None
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C is behind an error: Beam wraps even that into a RuntimeError."""
+    """Returns whether Ctrl-C caused an exception, because Beam wraps `KeyboardInterrupt` into a `RuntimeError`."""
     return any(isinstance(cause, KeyboardInterrupt) for cause in _chain(error)) or str(error).startswith(
         "KeyboardInterrupt"
     )
@@ -212,7 +221,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # Python lets an error be its own cause
+    while error is not None and id(error) not in seen:  # an exception can be its own cause
         seen.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
