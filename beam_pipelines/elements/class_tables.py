@@ -1,5 +1,6 @@
 """Makes the class table of a feature: its class names in order. A label is an index into the table."""
 
+import decimal
 import re
 from typing import Collection, Iterable, Mapping, Sequence
 
@@ -11,7 +12,7 @@ from tf_input.dataset_format import LABEL, MANIFEST, decode_manifest
 
 INTEGER = re.compile("0|[1-9][0-9]*")
 _FRACTION = re.compile(r"[0-9]+\.[0-9]+")
-_NUMBER = re.compile("[0-9]+")
+_NUMBER = re.compile("-?[0-9]+")
 
 # A table of integers with gaps has at most this many names, or this multiple of the number of labels in use.
 _MAX_SPARSE_NAMES = 10_000
@@ -57,11 +58,16 @@ def make_class_table(
 
 
 def sort_class_names(names: Iterable[str]) -> list[str]:
-    """Sorts class names. Names of digits only are sorted by value ("2" before "10", "01" before "1")."""
+    """Sorts class names. If all are integers, they are sorted by value ("-2" before "2" before "10", "01" before "1")."""
     names = list(names)
-    if not all(map(_NUMBER.fullmatch, names)):
+    if not are_integers(names):
         return sorted(names)
-    return sorted(names, key=lambda name: (len(digits := name.lstrip("0")), digits, name))
+    return sorted(names, key=lambda name: (decimal.Decimal(name), name))  # int() rejects very long texts
+
+
+def are_integers(names: Iterable[str]) -> bool:
+    """Returns whether all class names are integers, with a minus sign or leading zeros too."""
+    return all(map(_NUMBER.fullmatch, names))
 
 
 def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:

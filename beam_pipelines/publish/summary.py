@@ -2,17 +2,17 @@
 
 import json
 import os
-import re
 from typing import Any, Iterator, Mapping, Sequence
 
 from beam_pipelines.elements.quality import proves_nothing
+from beam_pipelines.elements.class_tables import are_integers
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.metadata_files import read_object
 from tf_input import dataset_format
 
 _MAX_CLASSES = 12
-_NUMBER, _MAX_DIGITS = re.compile("[0-9]+"), 20
+_MAX_DIGITS = 20
 _RUNS = {  # Title -> statistic of runs, which are consecutive examples of the same class.
     "mean same-{} run": "mean_run_length",
     "  perfect shuffle": "expected_mean_run_length",
@@ -83,7 +83,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside their image removed"
     if left_out := statistics.get("left_out_fields"):
         more = f" and {len(left_out) - _MAX_CLASSES} more" if len(left_out) > _MAX_CLASSES else ""
-        yield f"not used:     the columns or fields {', '.join(left_out[:_MAX_CLASSES])}{more}"
+        names = ", ".join(name or "(without a name)" for name in left_out[:_MAX_CLASSES])
+        yield f"not used:     the columns or fields {names}{more}"
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )
@@ -185,7 +186,7 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
     """Yields the line that maps class names to labels, if the names are numbers that differ from their labels."""
     names = feature.label_names
     are_moved = any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names))
-    if all(map(_NUMBER.fullmatch, names)) and are_moved:
+    if are_integers(names) and are_moved:
         shown = [f"{name[:_MAX_DIGITS]} -> {label}" for label, name in enumerate(names)]
         if len(shown) > _MAX_CLASSES:
             shown[_MAX_CLASSES - 1 : -1] = ["…"]

@@ -8,6 +8,7 @@ import tensorflow_datasets as tfds
 
 import tf_input
 from beam_pipelines.__main__ import main
+from beam_pipelines.elements.class_tables import sort_class_names
 from made_images import write_files
 from made_sources import PNGS
 from tf_input.dataset_format import index_name, read_manifest, shard_name
@@ -154,3 +155,11 @@ def test_tensorflow_datasets_expects_the_names_of_so_many_shards(num_shards):
         parsed = template.parse_filename_info(name)
         assert (parsed.shard_index, parsed.num_shards) == (index, num_shards)
         assert index_name("made", "train", index, num_shards).endswith(f"{name.rpartition('tfrecord-')[2]}.idx")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["2", "4", "10"], ["-10", "-2", "0", "3", "20"], ["01", "1", "2"], ["-0", "0", "1" * 5000], ["-1", "10", "2", "x"], ["-", "1", "10", "2"]],
+)
+def test_class_names_that_are_integers_are_sorted_by_value(names):
+    assert sort_class_names(names[::-1]) == names
