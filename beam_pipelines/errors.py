@@ -9,6 +9,8 @@ from typing import Iterable, Iterator
 
 # Characters that would break a line: control characters, and Unicode's line and paragraph separators.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Also the characters that reverse the text that follows them, so that a terminal shows another name.
+_NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 # Surrogates that do not represent a byte of a file name. JSON texts can contain them.
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -18,12 +20,12 @@ def printable(path: str) -> str:
     """Returns a path in a printable form for messages, with control characters and invalid bytes escaped."""
     path = _NO_BYTES.sub(lambda match: match[0].encode("unicode_escape").decode(), path)
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return _NOT_SHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def escaped(text: str) -> str:
     """Escapes control characters except line ends and tabs, so that text from a dataset cannot control the terminal."""
-    return CONTROL.sub(lambda match: match[0] if match[0] in "\n\t" else match[0].encode("unicode_escape").decode(), text)
+    return _NOT_SHOWN.sub(lambda match: match[0] if match[0] in "\n\t" else match[0].encode("unicode_escape").decode(), text)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

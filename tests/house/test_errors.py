@@ -39,8 +39,8 @@ def test_a_full_disk_is_one_line_wherever_it_is_met(number, wrap):
 
 
 def test_what_a_dataset_says_controls_no_terminal(capsys):
-    log.say("class '\x1b]0;owned\x07', \x9b31m and\n  - \u2028more")
-    assert capsys.readouterr().err == "recordmill: class '\\x1b]0;owned\\x07', \\x9b31m and\n  - \\u2028more\n"
+    log.say("class '\x1b]0;owned\x07', \x9b31m and\n  - \u2028more \u202egnp.exe")
+    assert capsys.readouterr().err == "recordmill: class '\\x1b]0;owned\\x07', \\x9b31m and\n  - \\u2028more \\u202egnp.exe\n"
 
 
 def test_a_log_on_a_full_disk_ends_no_run(monkeypatch):
