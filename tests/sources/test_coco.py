@@ -369,6 +369,10 @@ REFUSED = {
         ),
         "'cat'",
     ),
+    "boxes in 0..1": (
+        instances(annotations=[annotation(box=[0.1, 0.2, 0.3, 0.8]), annotation(box=[0, 0.5, 1, 0.5])]),
+        "in 0..1, and COCO has pixels",
+    ),
     "two categories of one id": (instances(categories=[{"id": 1, "name": "cat"}, {"id": 1.0, "name": "dog"}]), "id 1"),
     "text that is not UTF-8": (
         b'{"images": [{"id": 1, "file_name": "\xed\xa0\x80.jpg"}], "annotations": [], "categories": []}',

@@ -15,6 +15,7 @@ import numpy as np
 from beam_pipelines.errors import Refusal
 
 _NUMBERS = 5  # a box and an area
+_MAX_RELATIVE = 1.000001  # with the rounding errors of x + width
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
@@ -121,6 +122,11 @@ class Annotations:
         self._order = np.argsort(images, kind="stable")
         self._starts = np.searchsorted(images[self._order], np.arange(len(self._images) + 1))
         self._category_ids = list(self._categories)
+
+    def are_relative(self) -> bool:
+        """Returns whether there are boxes, and all of their sides are in 0..1."""
+        sides = np.frombuffer(self._numbers, np.float64).reshape(-1, _NUMBERS)[:, :4]
+        return bool(sides.size and sides.min() >= 0 and sides.max() <= _MAX_RELATIVE)
 
     def category_ids(self) -> frozenset[int | str]:
         """Returns the category ids that annotations use."""

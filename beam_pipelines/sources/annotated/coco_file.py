@@ -65,6 +65,11 @@ class CocoFile:
         self._annotations = Annotations(has_outlines)
         self._read(path)
         self._check_category_names()
+        if self._annotations.are_relative():
+            raise UserError(
+                f"{self._name}: the numbers of all boxes are in 0..1, and COCO has pixels. Multiply them by the width and height of "
+                "their image."
+            )
         if "segments_info" in self.left_out.names:
             raise UserError(
                 f"{self._name} is a panoptic file ('segments_info'). Pass a file whose annotations have a 'bbox'."
