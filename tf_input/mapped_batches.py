@@ -62,7 +62,7 @@ class Difference:
         found: The mapped values in words: "float32 values from 0 to 1".
         expected: The values of the batches in words.
         values: The mapped values.
-        is_other_scale: Whether the standard deviations differ by a factor of ten or more.
+        is_other_scale: Whether they are on another scale; see `is_other_scale`.
         layer: The equivalent Keras layer as Python code; "" if there is none.
     """
 
@@ -100,9 +100,14 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
 
 
 def is_other_scale(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether the standard deviations of values differ by a factor of ten or more."""
+    """Returns whether the standard deviations of values differ by a factor of ten or more, or a mean was subtracted."""
     low, high = sorted(float(values.std(dtype=np.float64)) for values in (one, other))
-    return low * OTHER_SCALE <= high and low > 0
+    return low > 0 and (low * OTHER_SCALE <= high or _is_centered(one) != _is_centered(other))
+
+
+def _is_centered(values: np.ndarray) -> bool:
+    """Returns whether values are around 0. An augmentation of brightness or contrast does not have this effect."""
+    return values.min() < 0 and abs(values.mean(dtype=np.float64)) < values.std(dtype=np.float64)
 
 
 def describe(values: np.ndarray) -> str:

@@ -12,6 +12,7 @@ import tf_input
 from analysed import SIZE
 from prepared import mixed_images, prepare_images
 from tf_input.decoding.schema import parse_examples
+from tf_input.mapped_batches import is_other_scale
 
 pytestmark = pytest.mark.usefixtures("no_seed_stays")
 
@@ -204,6 +205,18 @@ def test_a_model_trained_on_rescaled_batches_is_exported_by_the_advice(two_class
         caplog.clear()
         dataset.predict(model, "validation", batch_size=6)
         assert f"{option}=FUNCTION" in caplog.text
+
+
+def test_values_of_another_scale():
+    """Rescaled and centered values need the same step before the model; a change of brightness or contrast is an augmentation."""
+    image = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
+    values, mean = image.astype(np.float32), np.float32([123.68, 116.779, 103.939])
+    others = {
+        "rescaled": values / 255, "rescaled to -1..1": values / 127.5 - 1, "Caffe's mean": values[..., ::-1] - mean,
+        "standardized": (values - values.mean()) / values.std(),
+    }  # fmt: skip
+    same = {"unchanged": values, "darker": values * 0.6 - 20, "brighter": values + 50, "inverted": 255 - values}
+    assert {name for name, other in (others | same).items() if is_other_scale(image, other)} == set(others)
 
 
 @pytest.mark.slow
