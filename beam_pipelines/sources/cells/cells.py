@@ -30,6 +30,7 @@ def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
 
 
 _MAX_NAME_CHARACTERS = 4096
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+")
 _MAX_FLOAT = 3.4028234663852886e38  # maximum of float32
 _FLAGS = {"": False, "false": False, "true": True} | {f"{flag:d}{zeros}": flag for flag in (False, True) for zeros in ("", ".", ".0")}
 
@@ -42,6 +43,8 @@ def read_float(cell: Any) -> float:
     """
     cell = plain(cell, "bad_value")
     expected = "a finite number of 32 bits"
+    if isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
+        expected += ", with a point in place of the comma"
     if not isinstance(cell, (int, float, str, decimal.Decimal)):
         raise bad_cell("bad_value", cell, expected)
     try:
