@@ -1,5 +1,6 @@
 """Collects facts about inputs while parts are listed, and derives the dataset's schema from them."""
 
+import collections
 import dataclasses
 import itertools
 from typing import Callable, Collection, Iterable, Iterator
@@ -289,7 +290,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
         dead_letters=found.dead_letters,
         left_out=tuple(sorted(found.left_out.names)),
         division=_division_by_hash(config, found),
-        warnings=(*_warnings(found), *found.boxes.warnings(config.source), *_class_folder_warnings(found)),
+        warnings=(*_warnings(found), *_similar_names(found), *found.boxes.warnings(config.source), *_class_folder_warnings(found)),
         versions=dict(sorted(found.versions.items())),
     )
 
@@ -328,6 +329,21 @@ def _warnings(found: ListedPart) -> Iterator[str]:
             f"{OBJECT_LABEL}: categories without annotations that only group others are no classes ({len(empty):,} found: {names}). "
             "Pass --label_names FILE to choose the classes and their order."
         )
+
+
+def _similar_names(found: ListedPart) -> Iterator[str]:
+    """Yields a warning for each feature with class names that a reader takes for the same: `Cat` and `cat`, `01` and `1`."""
+    for feature, names in sorted(found.labels.items()):
+        by_look = collections.defaultdict(list)
+        for name in sorted(names):
+            is_letter = len(name) == 1  # `a` and `A` are classes of handwriting
+            look = name if is_letter else " ".join(name.casefold().split())
+            by_look[look.lstrip("0") if name.isdecimal() else look].append(name)
+        if similar := [some for some in by_look.values() if len(some) > 1]:
+            yield (
+                f"{feature}: class names that differ only in case, spaces or leading zeros are different classes: "
+                f"{' and '.join(repr(printable(name)) for name in similar[0][:3])}. Give them one name if they are one class."
+            )
 
 
 def _class_folder_warnings(found: ListedPart) -> Iterator[str]:

@@ -33,6 +33,8 @@ CHOSEN = {
     "a class with one session": (["cat/session1"], "1"),
     "images above sessions too": (["cat", "cat/session1", "dog/session1"], "1"),
     "deeper": (["cat/a/x", "dog/b/x"], "1"),
+    "numbers with sessions": (["0/session1", "1/session1", "1/session2"], "1"),
+    "sessions of subjects": (["subject1/run1", "subject2/run1", "subject2/run2"], "1"),
     "names that repeat in a folder around them": (["data/cat/s1", "data/dog/s1"], "2"),
     "classes called mask": (["with_mask", "without_mask"], None),
     "one class called mask": (["mask", "hat"], None),
@@ -78,6 +80,9 @@ REFUSED = {
     "images and masks of one data set": (["ISIC_Images", "ISIC_GroundTruth_masks"], ["--source=masks"]),
     "images and masks by one name": (["cells", "cells_mask", "other"], ["'cells_mask'", "--source=masks"]),
     "images, masks and more": (["images", "labels", "other"], ["--source=masks"]),
+    "folds of classes": (["fold_1/cat", "fold_1/dog", "fold_2/cat"], ["fold_1", "--class_folder_depth=1", "--class_folder_depth=2"]),
+    "patients of numbered classes": (["10253/0", "10253/1", "8863/0"], ["10253", "--class_folder_depth=2"]),
+    "years in a folder": (["data/2019/cat", "data/2020/cat", "data/2020/dog"], ["--class_folder_depth=2", "--class_folder_depth=3"]),
     "images alone": (["images"], ["--label=none", "--class_folder_depth=1"]),
 }
 
@@ -178,6 +183,10 @@ def test_what_is_no_reading_is_refused(tmp_path, capsys, paths, options, words):
         ([f"person{number}/1.jpg" for number in range(5)], [["5 images", "5 class folders", "--class_folder_depth"]]),
         (["a/1.jpg", "a/1_mask.png", "b/2.jpg", "b/3-gt.png"], [["2 images", "a/1_mask.png", "--source=masks"]]),
         (["a/1.jpg", "a/mask.png", "b/2.jpg", "with_mask/4.jpg"], []),
+        (["Cat/1.jpg", "cat/2.jpg", "dog/3.jpg", "dog/4.jpg"], [["'Cat'", "'cat'"]]),
+        (["01/1.jpg", "1/2.jpg", "10/3.jpg", "10/4.jpg"], [["'01'", "'1'"]]),
+        (["big cat/1.jpg", "big  cat/2.jpg"], [["'big  cat'", "'big cat'"]]),
+        (["a/1.jpg", "A/2.jpg", "0a/3.jpg"], []),  # letters of handwriting
         ([f"{name}/{index}.jpg" for name in "abcdef" for index in range(2)], []),
     ],
 )

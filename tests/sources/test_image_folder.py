@@ -386,6 +386,8 @@ def test_hidden_and_system_files_are_ignored_and_counted(tmp_path):
         "cat/.jpg",
         "cat/Thumbs.db",
         "cat/desktop.ini",
+        "cat/Desktop.ini",
+        "cat/1.jpg:Zone.Identifier",
         "cat/.thumbnails/1.jpg",
         f"cat/.{NOT_UTF8}",
         "cat/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg",

@@ -9,6 +9,7 @@
 | `yes/`, `no/`, `copy/yes/`, `copy/no/` | UserError: copies |
 | `seg_train/`, `seg_test/`; `pets/train/`, `pets/test/`; `cat/train/`, `cat/test/` | UserError: splits |
 | `images/`, `masks/`; `images/` alone | UserError: folder roles, not classes |
+| `fold1/cat/`, `fold2/cat/`; `10253/0/`, `10254/0/` | UserError: either folder may be the class |
 """
 
 import itertools
@@ -38,6 +39,7 @@ _NO_LABEL = re.compile(
     r"folder|dir|take|rec|shot|series|study|visit|group|fold|chunk|id|s|p)?[ _.-]?\d[\d _.:T-]*",
     re.IGNORECASE,
 )
+_DIGITS = re.compile(r"\d{1,3}")  # a class or a division
 _IMAGE_WORDS = {"image", "images", "img", "imgs", "jpegimages", "input", "inputs"}
 _MASK_WORDS = {
     *("mask", "masks", "gt", "groundtruth", "label", "labels", "annotation", "annotations"),
@@ -122,10 +124,10 @@ def read_class_folders(
         _refuse_splits(root, split, some, children)
         _refuse_copies(root, split, children)
     _refuse_roles(root, paths)
-    return _choose(paths) if is_nested else None
+    return _choose(root, paths) if is_nested else None
 
 
-def _choose(paths: Sequence[str]) -> Reading:
+def _choose(root: str, paths: Sequence[str]) -> Reading:
     above = posixpath.commonpath(paths)
     depth = len(above.split("/")) if above and above not in paths else 0
     inner = defaultdict(set)  # name -> the class folders that contain it
@@ -135,11 +137,24 @@ def _choose(paths: Sequence[str]) -> Reading:
     classes = sorted({path.split("/")[depth] for path in paths})
     shown = ", ".join(repr(printable(name)) for name in classes[:3]) + (", …" if len(classes) > 3 else "")
     if repeated := sorted(name for name, outer in inner.items() if len(outer) > 1):
+        _refuse_divisions(root, paths, depth)
         return Reading(str(depth + 1), f"{printable(repeated[0])!r} is in several of the class folders {shown}")
     if inner and all(_divides(name, outer) for name, (outer,) in inner.items()):
         first = printable(min(inner))
         return Reading(str(depth + 1), f"folders such as {first!r} divide the images of the classes {shown}")
     return Reading(ALL, "class folders are nested, and the whole path is the class")
+
+
+def _refuse_divisions(root: str, paths: Sequence[str], depth: int) -> None:
+    """Raises UserError if the outer folders are named like divisions, such as `fold1`, and the inner ones like classes."""
+    outer, inner = ({path.split("/")[level] for path in paths if path.count("/") >= level} for level in (depth, depth + 1))
+    may_be_classes = any(_DIGITS.fullmatch(name) or not _NO_LABEL.fullmatch(name) for name in inner)
+    if may_be_classes and len(inner) > 1 and all(map(_NO_LABEL.fullmatch, outer)):
+        raise UserError(
+            f"--input={printable(root)}: nested class folders such as {printable(min(outer))!r} and, inside, {printable(min(inner))!r}. "
+            f"Use --class_folder_depth={depth + 1} if the outer folders are the classes, or --class_folder_depth={depth + 2} if the "
+            "inner folders are."
+        )
 
 
 def _divides(name: str, outer: str) -> bool:

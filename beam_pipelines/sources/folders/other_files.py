@@ -8,12 +8,13 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.folders.label_files import recognise
 
-# Files and folders of operating systems and of network storage: thumbnails, recycle bins, snapshots.
+# Files and folders of operating systems and of network storage, in lower case: thumbnails, recycle bins, snapshots.
 _SYSTEM_FILES = {
-    *("Thumbs.db", "ehthumbs.db", "desktop.ini", "Picasa.ini", "Icon\r"),
-    *("__MACOSX", "$RECYCLE.BIN", "System Volume Information"),
-    *("@eaDir", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot", "@tmp", "lost+found", "__pycache__"),
+    *("thumbs.db", "ehthumbs.db", "desktop.ini", "picasa.ini", "icon\r"),
+    *("__macosx", "$recycle.bin", "system volume information"),
+    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp", "lost+found", "__pycache__"),
 }
+_SYSTEM_END = "zone.identifier"  # Windows marks `1.png` as downloaded in `1.png:Zone.Identifier`
 # Notes about the data, and checksums.
 _NOTES = re.compile(
     r"(?:README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS|CHANGE(?:LOG|S)|CITATION)(?:[-_.][\w-]+)?"
@@ -41,7 +42,7 @@ def is_left_out(name: str, is_folder: bool = False) -> bool:
 
     A folder with a name for notes is kept, because it may be a class, such as "notice".
     """
-    if name[0] == "." or name in _SYSTEM_FILES:
+    if name[0] == "." or name.lower() in _SYSTEM_FILES or name.lower().endswith(_SYSTEM_END):
         return True
     if is_folder or name.endswith(_IMAGE_ENDS) or name.lower().endswith(_IMAGE_ENDS):
         return False
