@@ -1,4 +1,4 @@
-"""Finds the examples of a past batch without a log, for `PreparedDataset.which` and `Mixture.which`."""
+"""Recomputes which examples a past training batch contained, for `PreparedDataset.which` and `Mixture.which`."""
 
 import dataclasses
 from typing import Callable
@@ -15,7 +15,7 @@ from tf_input.storage.record_reader import RecordReader
 
 
 def config_of_any(config: ReadConfig) -> ReadConfig:
-    """Returns the options for finding the examples of any batch. `hosts=None` means all hosts together.
+    """Returns the reading options with keys enabled. `hosts=None` selects the whole batch instead of one host's part.
 
     Raises:
         ValueError: An option conflicts with `epoch` and `step`, or requires another reader.
@@ -27,7 +27,7 @@ def config_of_any(config: ReadConfig) -> ReadConfig:
 
 
 def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
-    """Raises ValueError if a batch does not exist, or is unknown because there is no seed."""
+    """Raises ValueError if the step is out of range, or if batches can't be recomputed because there is no seed."""
     for name, value in (("epoch", epoch), ("step", step)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
             raise ValueError(f"{name}={value!r}: expected 0 or more")
@@ -40,7 +40,7 @@ def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
 def find_examples(
     parse_keys: Callable[[tf.Tensor], tf.Tensor], reader: RecordReader, catalog: Catalog, numbers: np.ndarray
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Returns the keys and catalog columns of some examples.
+    """Returns the keys and catalog columns of the given examples.
 
     Args:
         parse_keys: A function from records, string [n], to their keys.

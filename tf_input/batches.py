@@ -1,4 +1,4 @@
-"""The return values of `batches` and `as_numpy`, of datasets and mixtures."""
+"""The classes that the methods `batches` and `as_numpy` of datasets and mixtures return."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ _MAX_PASSES = 1 << 31  # the batches of at most this many iterations can be coun
 
 
 class Reading(NamedTuple):
-    """The origin of batches: dataset, split and options. Batches have it as attribute `reading`, for `export_serving`.
+    """The dataset, split and options from which batches were created. `export_serving` reads it from `batches.reading`.
 
     Attributes:
         dataset: The dataset, a `PreparedDataset` or a `Mixture`.
@@ -55,7 +55,7 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
 
 
 def as_batches(data: tf.data.Dataset, name: str, batch_size: int, hosts: tuple[int, int] | None = None) -> tf.data.Dataset:
-    """Returns the same dataset with a descriptive `repr` and a check for forked processes, as a `Batches` object.
+    """Converts a `tf.data.Dataset` to a `Batches` object, which has a descriptive `repr` and rejects forked processes.
 
     Args:
         data: A dataset whose elements are batches.
@@ -77,9 +77,10 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int, hosts: tuple[i
 @functools.cache
 def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Batches(plain):
-        """The batches of a split, or of a mixture; a `tf.data.Dataset` with all of its methods.
+        """A `tf.data.Dataset` of the batches of a split or mixture.
 
-        Each iteration over it is one epoch, or the rest of one. `len` is the number of batches in an iteration.
+        Each iteration over the dataset reads one epoch, or the rest of an epoch. `len` is the number of batches in an
+        iteration.
 
         Attributes:
             position: Where the next iteration begins. `BackupAndRestore` and `Backup` use it. Call
@@ -94,7 +95,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return super().__iter__()
 
         def __reduce__(self) -> tuple[Any, ...]:
-            """Pickles dataset, options and position. The copy reads the same batches from the same position."""
+            """Pickles the dataset, the options and the iterator state, so that the copy reads the same batches."""
             reading, position = getattr(self, "reading", None), getattr(self, "position", None)
             if reading is None or position is None:
                 raise TypeError(f"{self.title}: these batches can't be pickled. Call `batches` in the process that reads them")
@@ -104,13 +105,13 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return f"<{self.title}, element_spec={self.element_spec}>"
 
         def map(self, map_func: Callable[..., Any], *arguments: Any, **options: Any) -> tf.data.Dataset:
-            """Applies `tf.data.Dataset.map`, and remembers the function for `export_serving` and `predict`."""
+            """Applies `tf.data.Dataset.map`, and records the function for `export_serving` and `predict`."""
             if hasattr(self, "reading"):
                 note_function("map", map_func, self)
             return super().map(map_func, *arguments, **options)
 
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
-            """Applies `tf.data.Dataset.repeat`. With an index, the next epoch is prefetched."""
+            """Applies `tf.data.Dataset.repeat`. With index files, the next epoch is prefetched."""
             number = -1 if count is None else count
             if not hasattr(self, "read_passes") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
                 return super().repeat(count, name)
@@ -123,7 +124,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
 
 
 def _read_again(reading: Reading, place: tuple[int, int]) -> tf.data.Dataset:
-    """Creates the same batches again, with the next iteration at an epoch and step."""
+    """Recreates the batches of an unpickled `Batches` object, and sets the epoch and step of its next iteration."""
     dataset, split, config = reading
     data = dataset.batches(config) if split is None else dataset.batches(split, config)
     data.position.go_to(*place)
@@ -144,7 +145,7 @@ def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) 
 
 
 class NumpyBatches:
-    """Batches of NumPy arrays; the return value of `as_numpy`.
+    """An iterable over batches of NumPy arrays, which `as_numpy` returns.
 
     Attributes:
         reading: The dataset, the split and the options, like the attribute `reading` of `batches`.

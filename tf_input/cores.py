@@ -13,7 +13,7 @@ def num_cores() -> int:
 
 
 def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
-    """Yields the quotas of this process's cgroups and of their parents, in cores.
+    """Yields the CPU quotas of this process's cgroups and of all parent cgroups, in cores.
 
     Version 2 is described in https://docs.kernel.org/admin-guide/cgroup-v2.html, version 1 in scheduler/sched-bwc.
 
@@ -36,7 +36,7 @@ def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
 
 
 def _quota(folder: pathlib.Path) -> Iterator[float]:
-    """Yields the number of cores that a cgroup may use, if it has a limit."""
+    """Yields the CPU limit of a cgroup in cores. Yields nothing if the cgroup has no limit."""
     try:
         if (path := folder / "cpu.max").exists():
             quota, period = path.read_text().split()

@@ -1,4 +1,4 @@
-"""The dataset class, PreparedDataset, and `open`, which returns it."""
+"""The class `PreparedDataset`, and the function `open`, which opens a prepared dataset."""
 
 import collections
 import functools
@@ -43,7 +43,7 @@ _NUM_MAPPED = 4  # remembered functions of batches
 
 
 class PreparedDataset(Mapping[str, Examples]):
-    """A dataset: a mapping from split names to examples. Use `tf_input.open` to create it.
+    """A prepared dataset, as a mapping from split names to examples. Use `tf_input.open` to create it.
 
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17], flowers["train"]["ant/17.jpg"]
 
@@ -65,7 +65,7 @@ class PreparedDataset(Mapping[str, Examples]):
         self._examples: dict[str, Examples] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the arguments of the dataset. The copy opens the same files and counts skipped records from 0."""
+        """Pickles the arguments of the dataset. The unpickled dataset opens the same files."""
         return PreparedDataset, (self.directory, self.manifest, self.files.source, self.fold)
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class PreparedDataset(Mapping[str, Examples]):
         return len(self.manifest.splits)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterates over the names of the splits."""
+        """Yields the names of the splits."""
         return iter(self.manifest.splits)
 
     def __contains__(self, split: object) -> bool:
@@ -100,12 +100,12 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The class names of `label`, or else of `objects`, indexed by label. Empty if there are no class names."""
+        """The class names of the feature `label`, in label order. Without `label`, the class names of `objects`."""
         return self.manifest.label_names
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """The features of each example by name: kind, dtype, shape, and the class names of class labels."""
+        """The features by name, with their kind, dtype, shape and class names."""
         return self.manifest.features
 
     @property
@@ -115,7 +115,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """The contents of `statistics.json` for the splits that are read.
+        """The contents of `statistics.json`, as a dictionary.
 
         Raises:
             OSError, ValueError: The file can't be read, or does not belong to the dataset.
@@ -124,22 +124,22 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """The (height, width) in pixels that all images share. None if sizes differ or are unknown."""
+        """The (height, width) of all images in pixels. None if image sizes differ or are unknown."""
         return self.files.image_size()
 
     @property
     def channels(self) -> int | None:
-        """The default number of image channels: 1 if all images are grayscale, else 3. None without images."""
+        """The default number of image channels: 1 if all images are grayscale, otherwise 3. None without images."""
         return self.files.channels
 
     @property
     def cache(self) -> pathlib.Path | None:
-        """The local folder in which file blocks are cached; None without a cache."""
+        """The local folder that caches blocks of remote files; None if no cache is used."""
         return self.files.cache
 
     @property
     def skipped(self) -> DamagedRecords:
-        """The corrupt records that `on_error="skip"` left out. `len` counts them, and iteration lists them."""
+        """The corrupt records that `on_error="skip"` left out. The collection supports `len` and iteration."""
         return self.files.store.skipped
 
     def num_examples(self, split: str) -> int:
@@ -178,7 +178,7 @@ class PreparedDataset(Mapping[str, Examples]):
     def keys(self, split: str) -> np.ndarray: ...
 
     def keys(self, split: str | None = None) -> KeysView[str] | np.ndarray:
-        """Returns the names of the splits or, given a split, the keys of its examples in shard order.
+        """Returns the names of the splits. If a split is given, returns the keys of its examples in shard order.
 
             flowers.keys("train")[17] == flowers["train"][17]["key"]
 
@@ -202,7 +202,7 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def transform(self) -> TransformInfo:
-        """The results of `recordmill analyze`: output features, targets, and the mean and variance of each channel.
+        """The output features, targets and channel statistics that `recordmill analyze` computed.
 
         Raises:
             FileNotFoundError: `recordmill analyze` has not been run.
@@ -212,11 +212,11 @@ class PreparedDataset(Mapping[str, Examples]):
         return self.files.transform.info
 
     def class_weight(self, split: str | None = None, target: str | None = None) -> dict[int, float]:
-        """Returns balanced class weights for `model.fit(class_weight=...)`: all classes have the same total weight.
+        """Returns class weights for `model.fit(class_weight=...)` that give all classes the same total weight.
 
-        Keras accepts them only for a single target, and not together with example weights. If the dataset has a feature
-        `weight`, pass `use_weights=False` to `batches`. Alternatively, use the option `class_weight` of `batches`,
-        which has neither limit.
+        Keras accepts class weights only for models with a single target, and only without example weights. If the
+        dataset has a feature `weight`, pass `use_weights=False` to `batches`. The option `class_weight` of `batches`
+        works with several targets and with example weights.
 
         Args:
             split: The split whose classes are counted. Default: None, the training split.
@@ -266,18 +266,18 @@ class PreparedDataset(Mapping[str, Examples]):
 
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
 
-        Each iteration over the dataset is one epoch. It contains every example exactly once, except for a dropped
-        remainder. The next iteration is the next epoch. An iteration counts as soon as its second batch is requested,
-        even if it ends early, as in `fit(train.take(10), epochs=5)`. Requesting a single batch, as in
-        `next(iter(train))` or `take(1)`, does not count. Iterators that start together read the same epoch. A later
-        `prefetch` requests batches ahead, which also count.
+        Each iteration over the dataset is one epoch. An epoch contains every example exactly once, except for a dropped
+        remainder. The next iteration reads the next epoch. Requesting the second batch of an iteration advances the
+        epoch, even if the iteration ends early, as in `fit(train.take(10), epochs=5)`. Requesting a single batch, as in
+        `next(iter(train))` or `take(1)`, does not advance the epoch. Iterators that start together read the same epoch.
+        Batches that `prefetch` requests also advance the epoch.
 
-        The cardinality is known, so `fit` needs no `steps_per_epoch`. With `start_step`, each iteration is as long as
-        the rest of the first epoch, and starts where the previous iteration ended. To continue a training with whole
-        epochs, create another dataset, or use `BackupAndRestore` from the start.
+        The cardinality is known, so `fit` needs no `steps_per_epoch`. With `start_step`, each iteration has as many
+        batches as remain in the first epoch, and starts where the previous iteration ended. To continue a training with
+        whole epochs, create another dataset, or use `BackupAndRestore` from the first epoch.
 
-        The returned dataset has two more attributes. `BackupAndRestore` uses `position`. `export_serving` uses
-        `reading` to find the training data of a model.
+        The returned dataset has two additional attributes. `position` is the iterator state that `BackupAndRestore`
+        saves. `reading` tells `export_serving` the dataset, the split and the options.
 
         With several hosts, each host reads its own part of every split; see `ReadConfig.hosts`.
 
@@ -353,7 +353,7 @@ class PreparedDataset(Mapping[str, Examples]):
                 for images, labels in train:  # one epoch; the next loop reads the next epoch
                     ...
 
-        For Keras, use `batches` instead, or call `model.train_on_batch(images, labels)` in the loop. This method raises
+        For Keras, use `batches` instead, or call `model.train_on_batch(images, labels)` in the loop. `as_numpy` raises
         the same errors as `batches`.
 
         Args:
@@ -439,7 +439,7 @@ class PreparedDataset(Mapping[str, Examples]):
     def which(
         self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
     ) -> dict[str, np.ndarray]:
-        """Returns the keys of the examples in a past batch without a log. The command is `recordmill which`.
+        """Returns the keys of the examples in a past training batch. The equivalent command is `recordmill which`.
 
             flowers.which("train", epoch=3, step=9_000, batch_size=128, image_size=224, augment=True, seed=0)["key"]
 

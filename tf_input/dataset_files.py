@@ -1,4 +1,4 @@
-"""The files of a dataset, and the facts about its features that are known without reading records."""
+"""The files of a dataset, and properties of its features that are known from metadata alone."""
 
 import functools
 import json
@@ -41,7 +41,7 @@ class DatasetFiles:
 
     @property
     def cache(self) -> pathlib.Path | None:
-        """The folder in which blocks of the files are cached; None without a cache."""
+        """The local folder that caches blocks of remote files; None if no cache is used."""
         return self.source.folder if isinstance(self.source, CachedFiles) else None
 
     @property
@@ -60,7 +60,7 @@ class DatasetFiles:
 
     @functools.cached_property
     def statistics(self) -> dict[str, Any]:
-        """The contents of `statistics.json` for the splits that are read.
+        """The contents of `statistics.json`, as a dictionary.
 
         Raises:
             OSError, ValueError: The file can't be read, or is not the one that was written with the dataset.
@@ -75,7 +75,7 @@ class DatasetFiles:
 
     @functools.cached_property
     def transform(self) -> Transform:
-        """The results of `recordmill analyze`, with its graph.
+        """The results of `recordmill analyze`, including the preprocessing graph.
 
         Raises:
             FileNotFoundError: `recordmill analyze` has not been run.
@@ -92,7 +92,7 @@ class DatasetFiles:
         return Transform(self.directory, source, self.cache, self.manifest)
 
     def check_room(self, split: str, has_catalog: bool) -> None:
-        """Checks that records of a split can be read one by one, from a local disk or from a cache with enough space.
+        """Checks that random access is fast, because the files of a split are on a local disk or fit into the cache.
 
         Args:
             split: The name of the split.
@@ -123,7 +123,7 @@ class DatasetFiles:
         return self._catalogs[split]
 
     def image_size(self, name: str = IMAGE) -> tuple[int, int] | None:
-        """Returns the (height, width) that all images of a feature share; None if sizes differ or are unknown."""
+        """Returns the (height, width) of all images of a feature; None if sizes differ or are unknown."""
         image = self.features.get(name)
         if image is None or image.kind == "pixels" or (is_map(image) and None not in image.shape):
             return image and image.shape[:2]
@@ -140,12 +140,12 @@ class DatasetFiles:
         return None if None in largest else tuple(largest)
 
     def side_ranges(self, name: str = IMAGE) -> dict[str, dict[str, Any] | None]:
-        """Returns the smallest and largest `height` and `width` of a feature's images; None if unknown."""
+        """Returns the smallest and largest `height` and `width` of a feature's images; None if sizes are unknown."""
         found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         return {side: found.get(side) for side in SIDES}
 
     def has_jpegs_only(self, name: str = IMAGE) -> bool:
-        """Returns whether all images of a feature are JPEGs, or were re-encoded to one requested format."""
+        """Returns whether all images of a feature have the same format: JPEG, or the requested format."""
         found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         is_given = "format" in (found.get("reencoded") or {})
         return self.features[name].kind == "image" and (is_given or set(found.get("formats") or {}) <= {"jpeg"})
@@ -157,7 +157,7 @@ class DatasetFiles:
 
     @property
     def channels(self) -> int | None:
-        """The default number of image channels: 1 if all images are grayscale, else 3. None without images."""
+        """The default number of image channels: 1 if all images are grayscale, otherwise 3. None without images."""
         image = self.features.get(IMAGE)
         if image is None or image.kind != "image":
             return image and image.shape[-1]

@@ -1,7 +1,8 @@
-"""The contract between the writer (`beam_pipelines`) and the reader (`tf_input`): names, manifest, index.
+"""The file format that the writer (`beam_pipelines`) and the reader (`tf_input`) share.
 
-It uses only the standard library, so that both packages can import it without Beam, TensorFlow or NumPy. A dataset is a
-directory with a `manifest.json`. The manifest is written last, so a directory without it is not a complete dataset.
+This module uses only the standard library, so that both packages can import it without Beam, TensorFlow or NumPy. A
+dataset is a directory with a `manifest.json`. The manifest is written last, so a directory without it is not a complete
+dataset.
 
 Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s.
 Each shard has an index file: a header, then one fixed-size row for each record, in record order.
@@ -80,20 +81,20 @@ _INSIDE = re.compile(rf"{_PART}(?:/{_PART})*")
 def shard_place(shard_index: int, num_shards: int) -> str:
     """Returns the number of a shard, such as `00007-of-00016`.
 
-    It has as many digits as `num_shards`, and at least five, as TensorFlow Datasets expects.
+    Shard numbers have as many digits as `num_shards`, and at least five, as TensorFlow Datasets expects.
     """
     digits = max(5, len(str(num_shards)))
     return f"{shard_index:0{digits}d}-of-{num_shards:0{digits}d}"
 
 
 def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout: str = "flat") -> str:
-    """Returns the path of a shard within the dataset, for one of `LAYOUTS`."""
+    """Returns the path of a shard within the dataset, in the given directory layout."""
     place = shard_place(shard_index, num_shards)
     return f"{_TFX_FOLDER}{split}/data_tfrecord-{place}" if layout == "tfx" else f"{name}-{split}.tfrecord-{place}"
 
 
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    """Returns the path of a shard's index within the dataset, which does not depend on the layout."""
+    """Returns the path of a shard's index file within the dataset."""
     return f"index/{name}-{split}-{shard_place(shard_index, num_shards)}.idx"
 
 
@@ -166,16 +167,17 @@ class Feature:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether the number of values varies between examples. A tensor is always a single string of bytes."""
+        """Whether the number of values varies between examples. An encoded tensor counts as a single value."""
         return self.shape[:1] == (None,) and self.kind != "tensor"
 
     @property
     def stored_shape(self) -> tuple[int | None, ...]:
-        """The shape of the values in a `tf.train.Example`. Images, masks and tensors are single strings of bytes."""
+        """The shape of the stored values. Encoded images, masks and tensors have the shape `()`."""
         return () if FEATURE_KINDS[self.kind] == "bytes" and self.kind != "text" else self.shape
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the non-empty JSON fields. The names of `label` are left out, because the manifest has them."""
+        """Returns the non-empty JSON fields, without the class names of `label`, which the manifest already
+        contains."""
         fields: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.shape:
             fields["shape"] = list(self.shape)
@@ -203,7 +205,7 @@ class Feature:
 
 
 def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
-    """Returns the features that a `tf.train.Example` stores, by their names there.
+    """Returns the features that a `tf.train.Example` stores, by stored name.
 
     A tensor with two or more unknown dimensions is stored as `NAME/shape` and `NAME/value`, like `Tensor(shape=(None,
     None, 3), encoding="bytes")` in TensorFlow Datasets. Every other feature is stored as one.
@@ -221,9 +223,9 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
 def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     """Returns the features that have a column in the catalog, by column name.
 
-    These are features with class names, and numbers and texts with one value, except long texts. If a name belongs to
-    another column, a class label becomes `label_NAME`, and a number or text becomes `feature_NAME`. Without images, the
-    image columns are empty, and features with their names replace them.
+    Features with class names have a column, and so do single numbers and single short texts. If a name belongs to
+    another column, a class label becomes `label_NAME`, and a number or text becomes `feature_NAME`. In datasets without
+    images, features may use the names of the image columns, such as `width`.
     """
     has_image = any(feature.name == IMAGE for feature in schema)
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
@@ -274,7 +276,7 @@ class ShardInfo:
 
     @property
     def fingerprint(self) -> "Fingerprint":
-        """The checksums by which a reader recognizes the shard. Its index contains them, too."""
+        """The checksums by which a reader verifies that a file is this shard. Its index contains them, too."""
         return self.first_crc32c, self.last_crc32c
 
     @classmethod
@@ -304,18 +306,18 @@ class ShardInfo:
 
 @dataclasses.dataclass(frozen=True)
 class FileSum:
-    """The size and the CRC-32 (zlib's) of a metadata file, as the manifest records them."""
+    """The size and the zlib CRC-32 of a metadata file, which the manifest stores."""
 
     num_bytes: int = 0
     crc32: int = 0
 
     def extended(self, data: bytes) -> "FileSum":
-        """Returns the sum of the file with `data` appended."""
+        """Returns the size and checksum of the file after appending `data`."""
         return FileSum(self.num_bytes + len(data), zlib.crc32(data, self.crc32))
 
 
 def sum_of(file: BinaryIO) -> FileSum:
-    """Reads a file to its end, in pieces, and returns its sum."""
+    """Computes the size and checksum of an open file, which is read in small blocks."""
     found = FileSum()
     while data := file.read(1 << 20):
         found = found.extended(data)
@@ -364,7 +366,7 @@ class Manifest:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The class names of `label`, or else of `objects`. Empty if there are no class names."""
+        """The class names of the feature `label`. Without `label`, the class names of `objects`."""
         features = self.features
         found = features.get(LABEL) or features.get(f"{OBJECTS}/{LABEL}")
         return found.label_names if found else ()
@@ -374,7 +376,7 @@ class Manifest:
         return sum(shard.num_examples for shard in self.splits[split])
 
     def check_file(self, name: str, data: bytes) -> None:
-        """Checks the contents of a metadata file. A file that the manifest does not list passes.
+        """Checks the contents of a metadata file. Files that the manifest does not list are not checked.
 
         Raises:
             ValueError: The file differs from the one that was written with the dataset.
@@ -481,7 +483,7 @@ def _check_type(value: Any, expected: Any, what: str) -> None:
 
 
 def default_channels(statistics: Mapping[str, Any]) -> int:
-    """Returns the default number of channels of encoded images: 1 if all are grayscale, with or without alpha, else 3.
+    """Returns the default number of channels of encoded images: 1 if all images are grayscale, otherwise 3.
 
     Args:
         statistics: The contents of `statistics.json`.
@@ -492,9 +494,9 @@ def default_channels(statistics: Mapping[str, Any]) -> int:
 
 
 def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:
-    """Returns the default inputs of a model: the image or, without an image, all other suitable features.
+    """Returns the default inputs of a model: the image, or all suitable features if the dataset has no image.
 
-    Targets, the key, the weight and image sizes are not suitable.
+    Targets, keys, example weights and image sizes are not used as inputs.
     """
     if IMAGE in features:
         return (IMAGE,)
@@ -505,7 +507,7 @@ def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tu
 
 
 def is_training_split(name: str) -> bool | None:
-    """Returns whether a split is for training, such as `train`, `Training` or `train_extra`; None if ambiguous.
+    """Returns whether a split is for training, judging by its name; None if the name is ambiguous.
 
     Args:
         name: The name of the split. Each word in it counts, in any case: `val2017` is for validation, and `train_val`
@@ -517,7 +519,7 @@ def is_training_split(name: str) -> bool | None:
 
 
 def training_split(splits: Collection[str]) -> str:
-    """Returns the default training split: `train`, or the only split for training.
+    """Returns the name of the default training split: `train`, or the only split whose name indicates training.
 
     Raises:
         ValueError: There is no such split, or there are several.
@@ -536,7 +538,7 @@ def to_json(fields: Mapping[str, Any]) -> str:
 
 
 def to_checked_json(fields: Mapping[str, Any]) -> str:
-    """Returns the text of a metadata file that ends with a checksum of its other fields; see `has_own_checksum`."""
+    """Returns the JSON text of a metadata file, with a checksum of its fields as the last field."""
     return to_json({**fields, "checksum": _checksum(fields)})
 
 
@@ -635,7 +637,7 @@ def read_fingerprint(read: Callable[[int, int], bytes], num_bytes: int) -> Finge
 
 
 class IndexHeader(NamedTuple):
-    """The header of an index: the number of its rows, and the fingerprint of its shard."""
+    """The header of an index file: the number of rows, and the fingerprint of the shard."""
 
     num_rows: int
     fingerprint: Fingerprint
@@ -647,7 +649,7 @@ def encode_index(rows: Iterable[tuple[int, int, int, int]], fingerprint: Fingerp
 
 
 def wrap_index(body: bytes, fingerprint: Fingerprint) -> bytes:
-    """Returns the bytes of an index file from its rows, which are packed as `INDEX_ROW`."""
+    """Returns the bytes of an index file with the given rows, which are packed as `INDEX_ROW`."""
     return INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size, len(body) // INDEX_ROW.size, *fingerprint) + body
 
 

@@ -83,13 +83,13 @@ def make_transformed_decoder(
 
 
 def _stored_keys(dataset: DatasetFiles) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a function from records to their stored keys, which a transform may change."""
+    """Returns a function that extracts the stored keys from records."""
     schema = dataset.manifest.schema
     return key_parser(lambda serialized, names: parse_examples(serialized, schema, names), dataset.features)
 
 
 def _frame_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Returns the (height, width) of `image` in a batch; None if images keep varying sizes, or without images."""
+    """Returns the (height, width) of `image` in batches; None if sizes vary or there is no image."""
     if config.image_size != "largest":
         return config.height_and_width or stored_size
     largest = stored_size or dataset.largest_size()
@@ -99,7 +99,7 @@ def _frame_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[in
 
 
 def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder:
-    """Raises ValueError if decoded images have neither a stored nor a requested size."""
+    """Raises ValueError if images differ in size and no `image_size` is requested."""
     for name in decoder.unsized:
         ranges = dataset.side_ranges(name).items()
         known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
@@ -110,7 +110,7 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
 
 
 def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config: ReadConfig) -> dict[str, ImageSizes]:
-    """Returns the sizes of images other than `image`. Transforms pass such images through unchanged."""
+    """Returns the sizes of all image features except `image`. Transforms do not change these features."""
     sizes = {}
     for name, feature in features.items():
         if is_other_image(feature):
@@ -121,7 +121,7 @@ def _other_sizes(features: Mapping[str, Feature], dataset: DatasetFiles, config:
 
 
 def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """Rejects options for images with a transform, unless it passes images through unchanged."""
+    """Rejects image options if a transform replaces the images."""
     if _is_stored(features.get(IMAGE)):
         return
     shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]

@@ -1,7 +1,6 @@
-"""Detects the layout and the shapes of raw numbers from the first TFRecords of other tools.
+"""Detects the layout of TFRecords from other tools, and the shapes of their raw arrays, from the first records.
 
-This module uses only the standard library, like `record_layouts`, so that writer and reader have the same results and
-messages.
+This module uses only the standard library, so that writer and reader give the same results and messages.
 """
 
 import dataclasses
@@ -41,12 +40,12 @@ class Seen:
 
     @property
     def storage(self) -> str:
-        """The storage types of the values, such as "bytes"; "empty" without values."""
+        """The storage types of the values, such as "bytes"; "empty" if there are no values."""
         return " and ".join(sorted(self.storages)) or "empty"
 
     @property
     def kind(self) -> str:
-        """The kind of a feature for such values. If types differ, the first record decides."""
+        """The feature kind that fits the values. If types differ, the first record decides."""
         first = next(iter(self.values), 0)
         return "text" if isinstance(first, bytes) else "float" if isinstance(first, float) else "integer"
 
@@ -58,7 +57,7 @@ class Seen:
 
     @property
     def is_multi_hot(self) -> bool:
-        """Whether the values are multi-hot: a 0 or 1 for each of several classes."""
+        """Whether the values are multi-hot vectors, with a 0 or 1 for each class."""
         return self.are_flags and self.storage == "int64" and self.shape not in ((), (None,))
 
     def __str__(self) -> str:
@@ -90,7 +89,7 @@ def find_layout(
     prefers_text: bool,
     needs_label: bool = True,
 ) -> Layout:
-    """Returns the layout of records, with one stored feature per item.
+    """Returns the layout with each item assigned to one stored feature.
 
     Args:
         layout: The user's layout, as for `parse_layout`. None: the first of `LAYOUTS` that matches or, if no feature
@@ -129,19 +128,19 @@ def find_layout(
 
 
 def _missing(layout: Layout, seen: Mapping[str, Seen], needs_label: bool) -> list[tuple[str, ...]]:
-    """Returns the required features, as lists of alternatives, of which the records have none."""
+    """Returns the required features that are missing from the records, each as a list of alternative names."""
     spared = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
     needed = [item.names for name, item in layout.items.items() if item.names and not item.is_optional and name not in spared]
     return [names for names in needed if seen.keys().isdisjoint(names)]
 
 
 def _says_all(layout: Layout, seen: Mapping[str, Seen]) -> bool:
-    """Returns whether a layout covers the records. "images" does so only if nothing else could be a label."""
+    """Returns whether a layout fits the records. The layout "images" fits only if no other feature could be a label."""
     return layout.name != "images" or all(name == "image/encoded" or _OF_IMAGES.fullmatch(name) for name in seen)
 
 
 def _advise(seen: Mapping[str, Seen]) -> str:
-    """Returns advice for records without a known layout."""
+    """Returns advice for records that match no known layout."""
     known = [item.name for item in (parse_layout(name).items[IMAGE] for name in LAYOUTS) if item.name in seen]
     image = max(known, key=len, default="FEATURE")
     if image == "image/encoded":
@@ -165,7 +164,7 @@ def _printable(name: str) -> str:
 
 
 def number_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
-    """Returns the items that are raw numbers: those with a type, and a raw image."""
+    """Returns the items of a layout that store raw arrays: items with a dtype, and raw images."""
     typed = tuple(name for name, item in layout.items.items() if item.dtype)
     image, sides = layout.items.get(IMAGE), _sides(layout)
     if image is None or image.dtype or not sides:
@@ -182,7 +181,7 @@ def number_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
 
 
 def side_items(layout: Layout, seen: Mapping[str, Seen]) -> tuple[str, ...]:
-    """Returns the items that define the shape of raw numbers; empty if no raw numbers need them."""
+    """Returns the items that define the shapes of raw arrays; empty if no raw array needs a stored shape."""
     return _sides(layout) if any(layout.items[name].shape is None for name in number_items(layout, seen)) else ()
 
 
@@ -193,7 +192,7 @@ def _sides(layout: Layout) -> tuple[str, ...]:
 
 
 def is_encoded(data: bytes) -> bool:
-    """Returns whether bytes begin like an encoded image."""
+    """Returns whether bytes start with the signature of an image format."""
     return data.startswith(_ENCODED)
 
 
@@ -222,7 +221,7 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
 
 
 def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: Iterable[Stored]) -> list[tuple[int, ...]]:
-    """Returns the shapes of raw numbers in those of the first records that state one.
+    """Returns the shapes of a raw array in the first records, without records that store no shape.
 
     Raises:
         ValueError: No record states a shape, or the numbers of sides differ. The message is one line.
@@ -244,9 +243,9 @@ def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: It
 
 
 def common_shape(shapes: Sequence[tuple[int, ...]], is_list: bool) -> tuple[int | None, ...]:
-    """Returns the shape that all records share; None for sides that differ.
+    """Returns the common shape of an array in all records, with None for dimensions that differ.
 
-    With `is_list`, all sides may differ, except the channels of images.
+    With `is_list`, all dimensions may differ, except the channels of images.
     """
     sides = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*shapes))
     may_differ = len(sides) - (len(sides) == 3) if is_list else 0
@@ -254,7 +253,7 @@ def common_shape(shapes: Sequence[tuple[int, ...]], is_list: bool) -> tuple[int 
 
 
 def _integers(values: Sequence[Any], num_values: int) -> list[Any]:
-    """Returns integers, or the 32-bit or 64-bit integers of an array that is stored as bytes."""
+    """Returns the integers of a feature, which may be stored as the bytes of a 32-bit or 64-bit array."""
     if len(values) != 1 or not isinstance(values[0], bytes):
         return list(values)
     data = values[0]
@@ -266,7 +265,7 @@ def _integers(values: Sequence[Any], num_values: int) -> list[Any]:
 
 
 def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tuple[int, int, int, bool]:
-    """Returns (height, width, channels, whether the image is channels-first) of a raw image.
+    """Returns (height, width, channels, is channels-first) of a raw image.
 
     Args:
         shape: The stated shape: height, width and channels; channels, height and width; or height and width.
@@ -288,7 +287,7 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
 
 
 def wrong_size(name: str, num_bytes: int, shape: Sequence[int], dtype: str = "uint8") -> str:
-    """Returns the message for bytes whose number does not match their shape."""
+    """Returns the error message for raw bytes whose number does not match their shape."""
     others = [f"{name}:{one}" for one in ("float32", "float64", "uint8") if DTYPES[one] * math.prod(shape) == num_bytes]
     hint = f"; the layout {others[0]} reads them as {others[0].rpartition(':')[2]}" if others else ""
     return f"{num_bytes} bytes in feature {name!r}; expected {'x'.join(map(str, shape))}, of {dtype}{hint}"

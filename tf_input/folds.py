@@ -1,4 +1,4 @@
-"""Folds of a dataset that was prepared with `--folds N`: one validates, and the others train."""
+"""Cross-validation with a dataset from `--folds N`: one fold is for validation, the others are for training."""
 
 import dataclasses
 import math
@@ -25,7 +25,7 @@ def plain_fold(fold: Any) -> Fold:
 
 
 def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
-    """Returns the manifest with the splits `train` and `validation` in place of the folds.
+    """Returns the manifest with the folds replaced by the splits `train` and `validation`.
 
     Args:
         manifest: The manifest of the dataset.
@@ -47,7 +47,7 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
 
 
 def has_folds(manifest: Manifest, fold: Fold | None) -> bool:
-    """Returns whether a dataset was prepared with `--folds`, with a fold chosen or not."""
+    """Returns whether a dataset was prepared with `--folds`."""
     return fold is not None or {*fold_names((2, 0))} <= {*manifest.splits}
 
 
@@ -57,7 +57,7 @@ def fold_names(fold: Fold) -> list[str]:
 
 
 def choose_statistics(statistics: Mapping[str, Any], fold: Fold) -> dict[str, Any]:
-    """Returns `statistics.json` for the splits `train` and `validation`, without shuffle quality for `train`."""
+    """Returns the contents of `statistics.json`, recomputed for the splits `train` and `validation`."""
     splits, names = dict(statistics["splits"]), fold_names(fold)
     of_folds = [splits.pop(name) for name in names]
     validation = of_folds.pop(fold[1])
@@ -110,7 +110,7 @@ def _merge_tensors(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merge_moments(counts: list[int], moments: list[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the mean and variance of combined parts, given the count, mean and variance of each part."""
+    """Returns the mean and variance of several samples together, given the count, mean and variance of each sample."""
     weights = [count / sum(counts) for count in counts]
     mean = sum(weight * of_part for weight, (of_part, _) in zip(weights, moments))
     return mean, sum(weight * (variance + (of_part - mean) ** 2) for weight, (of_part, variance) in zip(weights, moments))

@@ -1,7 +1,8 @@
 """Detects processes that were forked after TensorFlow had run, and fails at once instead of hanging.
 
-TensorFlow's threads do not exist in the child process, and their locks stay locked. Reading examples uses TensorFlow,
-so it would wait forever. A process may fork before TensorFlow has run in it, and spawn processes at any time.
+TensorFlow's threads do not exist in the child process, and their locks stay locked. Reading examples in the child
+process would therefore wait forever. A process may fork as long as TensorFlow has not run in it, and may spawn
+processes at any time.
 """
 
 import os
@@ -35,7 +36,7 @@ def _has_run() -> bool:
 
 
 def check_fork() -> None:
-    """Checks that TensorFlow can run in this process.
+    """Raises RuntimeError if this process was forked after TensorFlow had run.
 
     Raises:
         RuntimeError: The process was forked after TensorFlow had run.

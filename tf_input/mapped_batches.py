@@ -1,4 +1,4 @@
-"""Compares the inputs of batches before and after `map`, because a model may have been trained on the mapped inputs."""
+"""Detects whether `map` changed the inputs of batches, because a model may have been trained on the changed inputs."""
 
 import dataclasses
 import weakref
@@ -19,7 +19,7 @@ _USUAL = {  # (scale, offset) -> the arguments that users write
 
 
 class MappedBatches(NamedTuple):
-    """A function of batches, from `map` or from the options `map_example` and `map_batch`.
+    """A user function that was applied to batches, by `map` or by the options `map_example` and `map_batch`.
 
     It has no reference to the dataset.
 
@@ -38,7 +38,7 @@ class MappedBatches(NamedTuple):
     source: weakref.ref[tf.data.Dataset]
 
     def difference(self, dataset: Any) -> "Difference | None":
-        """Compares the inputs of new batches with and without the function; see `compare`."""
+        """Returns the difference that the function makes to the inputs of new batches; see `compare`."""
         seeded = dataclasses.replace(self.config, seed=self.config.seed or 0)
         before = dataset.batches(self.split, dataclasses.replace(seeded, map_example=None, map_batch=None))
         if self.name != "map":
@@ -48,7 +48,7 @@ class MappedBatches(NamedTuple):
 
 
 def note_function(name: str, function: Callable[..., Any], batches: tf.data.Dataset) -> None:
-    """Stores a function of batches for `export_serving` and `predict`: a model may be trained on its results."""
+    """Records a user function that was applied to batches, for checks in `export_serving` and `predict`."""
     dataset, split, config = batches.reading
     if split is not None and not any(one.function is function and one.source() is batches for one in dataset.mapped):
         dataset.mapped.append(MappedBatches(name, function, split, config, weakref.ref(batches)))
@@ -74,7 +74,7 @@ class Difference:
 
 
 def source_of(data: Any) -> tf.data.Dataset | None:
-    """Returns the batches from which `map`, `prefetch` and similar methods made a dataset; None for other datasets."""
+    """Returns the batches from which `map`, `prefetch` or a similar method created a dataset; None if unknown."""
     while isinstance(data, tf.data.Dataset) and not hasattr(data, "reading"):
         inputs = data._inputs()
         data = inputs[0] if len(inputs) == 1 else None
@@ -82,7 +82,7 @@ def source_of(data: Any) -> tf.data.Dataset | None:
 
 
 def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | None:
-    """Compares the inputs of the first batches of two datasets; None if all values are equal.
+    """Returns the difference between the inputs of two datasets' first batches; None if all values are equal.
 
     Reading the first batch does not count as an epoch.
     """
@@ -111,7 +111,7 @@ def _is_centered(values: np.ndarray) -> bool:
 
 
 def describe(values: np.ndarray) -> str:
-    """Describes values in words: "uint8 values from 0 to 255"."""
+    """Describes the dtype and range of values, such as "uint8 values from 0 to 255"."""
     return f"{values.dtype} values from {values.min(initial=0):.3g} to {values.max(initial=0):.3g}"
 
 
@@ -128,7 +128,7 @@ def _is_same(one: np.ndarray, other: np.ndarray | None) -> bool:
 
 
 def _rescaling(one: np.ndarray, other: np.ndarray) -> str:
-    """Returns the layer that converts the first values to the second by a factor and an offset; "" if there is none."""
+    """Returns code for a `Rescaling` layer that converts the first values to the second; "" if there is none."""
     if one.shape != other.shape or not other.dtype.kind == "f" or not one.std():
         return ""
     before, after = (values.astype(np.float64).reshape(-1) for values in (one, other))

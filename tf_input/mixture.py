@@ -1,4 +1,4 @@
-"""Several datasets in one stream of batches with fixed proportions: `Mixture`, and `mix` for its batches."""
+"""Reads several datasets as a single dataset, with fixed proportions in each batch."""
 
 import collections
 import contextlib
@@ -81,7 +81,8 @@ def mix(
         model = make_model(num_classes=len(train.class_names))
         model.fit(train, epochs=10)
 
-    `Mixture` describes epochs and proportions. The return value and the errors are those of `Mixture.batches`.
+    `Mixture` describes epochs and proportions. `mix` has the same return value and raises the same errors as
+    `Mixture.batches`.
 
     Args:
         parts: The components and their proportions, as in `Mixture`.
@@ -102,19 +103,19 @@ class Mixture:
         mixture.batches(batch_size=128, image_size=224, augment=True, seed=0)
         tf_input.Sequence(mixture, batch_size=128, image_size=224, seed=0)
 
-    Proportions are exact, not only expected values. After any batch of an epoch, each of two components has contributed
-    its proportion of the examples, rounded to an integer. With up to four components, the difference is at most one
-    example. The examples of a component are spread over the slots of a batch. Therefore each host also gets the exact
-    proportions in full batches, and each replica nearly the exact proportions.
+    Proportions are exact, not only expected values. With two components, the number of examples read from each
+    component always equals its proportion, rounded to an integer. With three or four components, the difference is at
+    most one example. The examples of a component are spread over the slots of a batch. Therefore each host gets the
+    exact proportions in full batches, and each replica gets nearly the exact proportions.
 
-    All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once in
-    a new order. An epoch of the mixture continues each component where the previous epoch ended. Therefore no example
-    is left out, and none is repeated before its whole component has been read. As for a single split, a batch depends
-    only on the seed, the epoch and the step. One reader reads all components.
+    All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once,
+    in a new random order. Each epoch of the mixture continues in every component at the example where the previous
+    epoch stopped. Therefore every example of a component is read once before any example is repeated. A batch depends
+    only on the seed, the epoch and the step, as in a single split.
 
     `image_size` brings images to the same size. Classes are matched by name. The classes of the first component keep
-    their labels, and further classes follow in their order. If only some components have weights, examples of the
-    others have weight 1.
+    their labels, and further classes follow in their order. If only some components have example weights, the examples
+    of all other components have weight 1.
 
     Args:
         parts: The components by name. Each is a tuple (dataset or directory, split, proportion), optionally followed by
@@ -157,7 +158,7 @@ class Mixture:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The class names of `label`, or else of `objects`, of all components. Empty if there are no class names."""
+        """The class names of all components, for the feature `label` or, without `label`, for `objects`."""
         found = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
         return found.label_names if found else ()
 
@@ -239,7 +240,7 @@ class Mixture:
         return self._spec(config, self._share(config, sizes).has_padding)
 
     def split_reader(self, split: None) -> "Mixture":
-        """Returns the mixture itself, as the counterpart of `PreparedDataset.split_reader`.
+        """Returns the mixture itself, so that mixtures and datasets have the same interface.
 
         Raises:
             ValueError: `split` is not None.
@@ -261,7 +262,8 @@ class Mixture:
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
     def identify(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
-        """Returns the facts that determine the batches; see `position.identify_mix`. None without a seed."""
+        """Returns the values that identify the batches of a training; see `position.identify_mix`. None without a
+        seed."""
         if config.seed is None:
             return None
         found = {
@@ -270,7 +272,8 @@ class Mixture:
         return identify_mix(found, config, plan.order.weights, self._stop, self.class_names)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
-        """Returns the plan that `batches` and `Sequence` read. `holds` and errors are as in `SplitReader.plan`."""
+        """Returns the plan, which defines the records of each batch. `holds` and errors are as in
+        `SplitReader.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
         if not _surely_give_alike(self.batch_decoder(config, False).decoders):
             self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # raises if components differ
@@ -297,12 +300,12 @@ class Mixture:
         return MixedPlan(config, seed, order, share, tuple(parts), decoder)
 
     def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
-        """Returns this host's part of the batches of an epoch, for components with these numbers of examples."""
+        """Returns the share of this host in each batch, given the number of examples in each component."""
         length = config.batch_size * self._stop if self._has_whole_batches else epoch_length(self._weights, sizes, self._stop)
         return make_share(_NAME, length, config, has_targets)
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
-        """Returns the decoder of batches, without reading any. `has_padding` is as in `ExampleDecoder`."""
+        """Returns the decoder of batches, without reading records. `has_padding` is as in `ExampleDecoder`."""
         decoders = []
         for name, part in self._parts.items():
             with _naming(name):
@@ -344,14 +347,14 @@ class Mixture:
         return config.drop_remainder or self._has_whole_batches
 
     def _most_rows(self, share: float, config: ReadConfig) -> int:
-        """Returns an upper bound of this host's examples of a component in a batch; 1 if there is no bound."""
+        """Returns the largest number of a component's examples in one batch on this host; 1 if it is unknown."""
         if _num_hosts(config) > 1 and not self._are_full(config):  # a last batch may be divided in any way
             return 1
         most = (config.batch_size * share + len(self._parts)) / _num_hosts(config) + 2
         return min(config.batch_size // _num_hosts(config), math.ceil(most / _ROUNDED_ROWS) * _ROUNDED_ROWS)
 
     def _config_of(self, name: str, config: ReadConfig) -> ReadConfig:
-        """Returns the options for reading a component alone, on one host and from the first epoch."""
+        """Returns the options for reading one component as a separate dataset, on one host and from the first epoch."""
         if (shuffle := self._parts[name].options.get("shuffle", config.shuffle)) == "key":
             raise ValueError(f"shuffle={shuffle!r}: expected True, False, 'window' or 'exact' in a mix, whose parts take turns")
         num_parts = len(self._parts)
@@ -385,9 +388,10 @@ class Mixture:
                 raise ValueError(f"{name}: {', '.join(there)}; expected the same of all parts")
 
     def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
-        """Returns the features that all components share, and for each component the new numbers of its class labels.
+        """Returns the features that all components share, and for each component the new class indices of its labels.
 
-        Class labels get the class names of all components. The second value contains only labels whose numbers change.
+        The returned class labels have the class names of all components. The second value contains only labels whose
+        indices change.
         """
         united = {
             name: one
@@ -413,7 +417,7 @@ class Mixture:
     def _count_classes(
         self, config: ReadConfig, decoders: Sequence[ExampleDecoder], features: Mapping[str, Feature]
     ) -> dict[str, Any] | None:
-        """Returns class counts in the format of `statistics.json`; None if labels are not as stored."""
+        """Returns the class counts in the format of `statistics.json`; None if a transform changed the labels."""
         counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         for (part, given), decoder, share in zip(self._parts.items(), decoders, self._shares):
             counting = dataclasses.replace(self._config_of(part, config), class_weight="balanced")
@@ -455,7 +459,7 @@ def _to_part(name: Any, given: Any) -> _Part:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Adds the name of a component to errors."""
+    """Context manager that adds the name of a component to error messages."""
     try:
         yield
     except ValueError as error:
@@ -463,14 +467,16 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _kind(feature: Feature) -> str:
-    """Returns the kind of a feature, for comparisons. Decoded images are equivalent to raw pixels."""
+    """Returns the properties of a feature that must be equal in all components. Decoded images are equivalent to raw
+    pixels."""
     if feature.kind == "class_label":
         return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)
     return "image" if feature.kind == "pixels" else feature.kind
 
 
 def _surely_give_alike(decoders: Sequence[ExampleDecoder]) -> bool:
-    """Returns whether components have equal features and options. Comparing their output specs instead is slow."""
+    """Returns whether two components have the same features and options. Comparing their output specs instead is
+    slow."""
     asked = [
         (
             dataclasses.replace(one.config, where=None),
@@ -483,7 +489,8 @@ def _surely_give_alike(decoders: Sequence[ExampleDecoder]) -> bool:
 
 
 def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Returns a component's features with the class names of the mixture, without object features it lacks."""
+    """Returns a component's features with the class names of the mixture, without object features that the mixture
+    lacks."""
     return {
         name: dataclasses.replace(one, label_names=united[name].label_names) if name in united else one
         for name, one in features.items()

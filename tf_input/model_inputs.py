@@ -1,4 +1,5 @@
-"""Detects inputs whose range, dtype or shape differs from those that a Keras model was trained on, from its layers."""
+"""Detects from the layers of a Keras model whether its inputs have a different range, dtype or shape than in
+training."""
 
 import contextlib
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ _MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100
 
 
 def describe_misfit(model: keras.Model, x: Any) -> str:
-    """Returns the reason why a model can't have been trained on such inputs, with advice; "" if it may have been.
+    """Returns why a model can't have been trained on the given inputs, with advice; "" if the inputs seem to fit.
 
     Args:
         model: The model. A model that is not built fits all inputs.
@@ -55,7 +56,7 @@ def scales_itself(model: Any) -> bool:
 
 
 def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer]:
-    """Yields the layers that an input reaches first, skipping augmentation layers."""
+    """Yields the first layers that process an input, except augmentation layers."""
     reached = {id(given)}
     for layer in model.layers:
         if id(getattr(layer, "input", None)) not in reached or isinstance(layer, keras.layers.InputLayer):
@@ -69,7 +70,7 @@ def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer
 
 
 def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
-    """Returns the reason why a layer does not fit such values; "" if it may fit."""
+    """Returns why the given values do not fit a layer; "" if they seem to fit."""
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:
@@ -104,7 +105,7 @@ def _statistics_misfit(model: keras.Model, x: Any) -> str:
 
 @contextlib.contextmanager
 def _inputs_of(layer: keras.layers.Layer) -> Iterator[list[Any]]:
-    """Context manager that collects the inputs with which a layer is called, in a list."""
+    """Context manager that records the inputs of a layer's calls in a list."""
     seen: list[Any] = []
     call = layer.call
 

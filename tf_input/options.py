@@ -1,4 +1,4 @@
-"""Decorator for functions with keyword options: suggests names for misspelled options, and completes signatures."""
+"""A decorator for functions with keyword options, which suggests corrections for misspelled options."""
 
 import difflib
 import functools
@@ -65,9 +65,9 @@ _ELSEWHERE = {
 
 
 def meant(name: Any, names: Iterable[str]) -> str:
-    """Returns a question whether another name was meant; "" without a similar name.
+    """Returns a question such as "Did you mean 'batch_size'?"; "" if no similar name exists.
 
-    The suggestion is the equivalent of another library's name, or the most similar name.
+    The question suggests the equivalent of another library's option, or the option with the most similar name.
     """
     names = list(names)
     near = [elsewhere] if (elsewhere := _ELSEWHERE.get(str(name))) in names else difflib.get_close_matches(str(name), names, n=1)
@@ -75,7 +75,7 @@ def meant(name: Any, names: Iterable[str]) -> str:
 
 
 def _spelled_out(signature: inspect.Signature, config: type | None, without: Collection[str]) -> inspect.Signature:
-    """Returns the signature with the attributes of `config` in place of `**options`."""
+    """Returns a signature in which the attributes of `config` replace `**options`."""
     if config is None:
         return signature
     *first, options = signature.parameters.values()

@@ -11,7 +11,8 @@ _NAME_LENGTH = 24
 
 
 class Table(NamedTuple):
-    """Rows of cells below a row of titles. All columns except the first `num_texts` are right-aligned numbers."""
+    """A table with column titles. The first `num_texts` columns are left-aligned, and all other columns are
+    right-aligned."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -78,7 +79,7 @@ def _classes(names: Sequence[str]) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Formats a number of bytes for people, such as `12.3 MB`."""
+    """Formats a number of bytes with a unit, such as `12.3 MB`."""
     left, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB", "PB"]
     while left >= 999.5 and len(units) > 1:
         left, units = left / 1000, units[1:]

@@ -1,4 +1,4 @@
-"""Predictions of a model for a split, together with the keys of the examples: `PreparedDataset.predict`."""
+"""Implements `PreparedDataset.predict`, which returns the predictions of a model with the keys of the examples."""
 
 import collections.abc
 import contextlib
@@ -51,7 +51,7 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
 def predict(
     model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog, dataset: Any = None
 ) -> Iterator[Columns]:
-    """Yields the return value of `PreparedDataset.predict`, batch by batch.
+    """Yields the columns of `PreparedDataset.predict`, batch by batch.
 
     Args:
         model: The model, as in `PreparedDataset.predict`.
@@ -183,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 
 def _find_row(key: str, rows: Iterator[tuple[str | None, ...]], catalog: Catalog) -> tuple[str | None, ...]:
-    """Returns the next row with this key. Rows of examples that are not read are skipped."""
+    """Returns the next row with this key. Catalog rows of examples that are not read are skipped."""
     for row in rows:
         if row[0] == key:
             return row
@@ -205,7 +205,7 @@ def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
 
 
 def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
-    """Logs a warning if a Keras model was trained on another range of inputs, judging by layers and calls of `map`."""
+    """Logs a warning if a Keras model seems to have been trained on inputs with a different range."""
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(model, keras.Model):
         return
@@ -260,7 +260,7 @@ def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_fi
 
 
 def _array(value: Any) -> np.ndarray:
-    """Converts an output to NumPy. float16 and bfloat16, which files can't store, become float32."""
+    """Converts an output to a NumPy array, with float32 instead of float16 and bfloat16."""
     found = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
     if found.dtype.kind in "OSU":  # TensorFlow returns strings as bytes
         texts = [one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else one for one in found.reshape(-1).tolist()]

@@ -17,15 +17,15 @@ Example = dict[str, Any]
 
 
 class Examples:
-    """The examples of a split as they are stored, in shard order; the return value of `PreparedDataset.__getitem__`.
+    """A sequence of the examples of a split, in shard order. `PreparedDataset.__getitem__` returns it.
 
         train = flowers["train"]
         len(train), train[17]["label"], train[-1]["image"].shape
         [example["key"] for example in train[100:110]]
 
     Each access reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog (`pip install
-    pyarrow`). Threads may share the object. An example is a dictionary of features with the same values as in batches
-    of whole images, but without the batch dimension. Scalars are Python values. Features have these types:
+    pyarrow`). Threads may share the object. An example is a dictionary of features. The values equal those in batches
+    of whole images, without the batch dimension. Scalars are Python values. Features have these types:
 
     image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`
     tensor        its own dtype and shape
@@ -38,7 +38,7 @@ class Examples:
     objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`,
                   bool [n], all True; and further features of objects
 
-    Examples can be pickled. Another process then opens the dataset itself, once for all examples that it receives.
+    Examples can be pickled. The receiving process opens the dataset once for all examples.
 
     Args:
         reader: The reader of single examples.
@@ -62,7 +62,7 @@ class Examples:
     def __getitem__(self, index: slice) -> "Examples": ...
 
     def __getitem__(self, index: int | str | slice) -> "Example | Examples":
-        """Returns one example, by index or key. For a slice, returns `Examples` without reading them.
+        """Returns one example, by index or key. A slice returns an `Examples` object without reading records.
 
         Raises:
             ImportError: pyarrow, which is needed to look up a key, is missing.
@@ -94,7 +94,7 @@ class Examples:
         raise KeyError(f"{self.reader.name}: no example has the key {key!r}")
 
     def __contains__(self, key: object) -> bool:
-        """Returns whether one of these examples has this key."""
+        """Returns whether an example with this key exists."""
         try:
             return isinstance(key, str) and bool(self.find(key))
         except KeyError:
@@ -108,7 +108,7 @@ class Examples:
 
 
 def _position(index: Any) -> int | None:
-    """Returns an index as a Python integer; None for other types, for booleans and for arrays."""
+    """Converts an index to a Python integer. Returns None for booleans, arrays and all types that are not integers."""
     try:
         return None if isinstance(index, bool) else operator.index(index)
     except TypeError:

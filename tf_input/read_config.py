@@ -1,4 +1,5 @@
-"""Options of reading: ReadConfig and Augmentation. They are frozen, checked on construction, and need no TensorFlow."""
+"""Options of reading: ReadConfig and Augmentation. Option objects are immutable, are validated on construction, and do
+not require TensorFlow."""
 
 import dataclasses
 import math
@@ -305,7 +306,7 @@ class ReadConfig:
         _require(is_balance, "balance", self.balance, "'oversample', 'undersample', or class name -> share, which sum to 1, or None")
 
     def _check_reading(self) -> None:
-        """Raises ValueError if an option for order, hosts, buffers or errors is invalid."""
+        """Raises ValueError if an option for the order, hosts, buffers or error handling is invalid."""
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window', 'exact' or 'key'")
@@ -354,12 +355,12 @@ class ReadConfig:
 
     @property
     def selects(self) -> bool:
-        """Whether options select or repeat examples. If False, an epoch has each example of the split once."""
+        """Whether options select or repeat examples. If False, an epoch contains each example of the split once."""
         return any(getattr(self, name) is not None for name in SELECTING)
 
     @property
     def has_functions(self) -> bool:
-        """Whether examples or batches pass through user functions."""
+        """Whether `map_example` or `map_batch` is set."""
         return self.map_example is not None or self.map_batch is not None
 
     @property
@@ -389,11 +390,11 @@ class ReadConfig:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of the inputs, for a dataset that has images."""
+        """The names of the input features; by default, only `image`."""
         return (IMAGE,) if self.inputs is None else _names(self.inputs)
 
     def one_hot_names(self, heads: Sequence[str]) -> tuple[str, ...]:
-        """Returns the targets to one-hot encode, given the names of all targets with one class label, `heads`."""
+        """Returns the names of the targets that are one-hot encoded."""
         return tuple(heads) * self.one_hot if isinstance(self.one_hot, bool) else _names(self.one_hot)
 
     def target_names(self, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -488,7 +489,8 @@ def _plain_size(size: Any) -> Any:
 def _plain_weights(weights: Any) -> Any:
     """Returns `class_weight` with JSON-compatible labels and weights.
 
-    Invalid labels and weights are returned unchanged. They are rejected later, when the classes are known.
+    Invalid labels and weights are returned unchanged. Errors in labels and weights are raised later, when the classes
+    of the dataset are known.
     """
     if isinstance(weights, Mapping):
         return {int(key) if _is_integer(key) else key: _plain_weights(value) for key, value in weights.items()}
@@ -506,8 +508,8 @@ def is_one_of_several(value: Any) -> bool:
 def _folds(value: Any) -> tuple[int, tuple[int, ...]] | None:
     """Returns (number of folds, folds to read) in Python integers; None if the value is invalid.
 
-    A single fold number is rejected: `open(fold=(5, 0))` validates with fold 0, so `(5, 0)` could mean two opposite
-    selections.
+    A single fold number is rejected as ambiguous, because `open(fold=(5, 0))` uses fold 0 for validation, not for
+    training.
     """
     if not isinstance(value, (tuple, list)) or len(value) != 2 or not _is_count(value[0]):
         return None

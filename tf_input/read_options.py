@@ -1,4 +1,4 @@
-"""The attributes of ReadConfig as keyword options: `batches("train", batch_size=128)`, `batches("train", config)`."""
+"""The attributes of `ReadConfig` as typed keyword options, as in `batches("train", batch_size=128)`."""
 
 import dataclasses
 from typing import Any, Callable, Collection, Literal, Mapping, Sequence, TypedDict
@@ -9,7 +9,8 @@ from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnErro
 class ReadOptions(TypedDict, total=False):
     """The attributes of `ReadConfig`, for type checkers. A test compares the two classes.
 
-    Functions take them as `**options: Unpack[ReadOptions]`, below `@named_options(ReadConfig)`.
+    Functions declare these options as `**options: Unpack[ReadOptions]`, and have the decorator
+    `@named_options(ReadConfig)`.
     """
 
     batch_size: int
@@ -51,7 +52,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:
-    """Returns a config from options, which override the attributes of a given config.
+    """Returns a config in which the options override the attributes of the given config.
 
     Raises:
         TypeError: The batch size is missing, or `config` is not a ReadConfig.

@@ -1,4 +1,4 @@
-"""Layouts of TFRecords from other tools: one notation and one table of known layouts, for writer and reader.
+"""Known layouts of TFRecords from other tools, and a parser for layouts that users write.
 
 `recordmill prepare --layout` and `tf_input.open_tfrecords(layout=...)` accept the same layouts. This module uses only
 the standard library, so that both packages can import it.
@@ -66,7 +66,7 @@ _FEATURE = re.compile(r"(?P<names>[^:\[\]?]+)(?::(?P<dtype>\w+))?(?P<shape>\[[\d
 
 
 class Item(NamedTuple):
-    """The features from which an item of a layout is read.
+    """An item of a layout, such as the image or the label, and the stored features that contain it.
 
     Attributes:
         names: The names of stored features, of which the first readable one is used. Empty for a number.
@@ -90,7 +90,7 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The first of `names`, which is the only one after a layout was found."""
+        """The first of `names`. After detection, an item has only one name."""
         return self.names[0]
 
     def __str__(self) -> str:
@@ -118,18 +118,19 @@ class Layout:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The target features: the label, or else the objects, or else the mask, or none."""
+        """The target features: the label, the objects or the mask, whichever exists first."""
         return default_targets(self.items)
 
     @property
     def box_names(self) -> tuple[str, ...]:
-        """The names of the stored features of boxes: one, or one per side; empty without boxes."""
+        """The names of the stored features of boxes: one feature, or four features with one side each; empty without
+        boxes."""
         found = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
         return tuple(self.items[name].name for name in found)
 
 
 def default_targets(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the default targets among features with these names."""
+    """Returns the default targets, given the names of all features."""
     tops = {name if name in (LABEL, MASK) else OBJECTS * name.startswith(BBOX) for name in names}
     return tuple(name for name in (LABEL, OBJECTS, MASK) if name in tops)[:1]
 

@@ -28,14 +28,13 @@ def open_regular(path: str, flags: int = os.O_RDONLY | os.O_CLOEXEC) -> tuple[in
 
 
 def regular_opener(path: str, flags: int) -> int:
-    """Opens regular files only, as `opener` of the built-in `open`."""
+    """An `opener` for the built-in `open`, which opens only regular files."""
     return open_regular(path, flags)[0]
 
 
 def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
-    """Reads a byte range of an open file. The result is shorter only if the file ends.
-
-    A single `pread` may return less, in FUSE or after a signal.
+    """Reads a byte range of an open file. The result is shorter than requested only if the file ends. A single `pread`
+may return fewer bytes in FUSE file systems or after a signal.
     """
     data = os.pread(descriptor, num_bytes, offset)
     if len(data) == num_bytes or not data:
@@ -63,7 +62,7 @@ def read_regular(path: str) -> bytes:
 
 
 def _read_unsized(descriptor: int, path: str) -> bytes:
-    """Reads a file that reports size 0, because it is empty or its file system reports no sizes, as in `/proc`."""
+    """Reads a file with a reported size of 0, which may still have contents, as in `/proc`."""
     pieces, num_bytes = [], 0
     while data := os.pread(descriptor, _BLOCK_BYTES, num_bytes):
         pieces.append(data)

@@ -1,4 +1,4 @@
-"""Reads one split of a dataset: the choice and order of its examples, and their decoding."""
+"""Reads one split of a dataset: selects, orders and decodes its examples."""
 
 import dataclasses
 import functools
@@ -58,7 +58,7 @@ class SplitReader:
         return self._files.catalog(self.split)
 
     def settle(self, config: ReadConfig) -> ReadConfig:
-        """Returns `config` with detected `hosts` and a definite `shuffle`. Detected hosts are logged.
+        """Returns `config` with the default values of `hosts` and `shuffle` filled in. Detected hosts are logged.
 
         Raises:
             ValueError: The index of this host can't be detected.
@@ -78,7 +78,7 @@ class SplitReader:
         return dataclasses.replace(config, hosts=found, shuffle=shuffle)
 
     def plan(self, config: ReadConfig, *, holds: bool = True) -> Plan:
-        """Returns the plan that `batches` and `Sequence` read. It raises the same errors.
+        """Returns the plan, which defines the records of each batch. It raises the same errors.
 
         Args:
             config: The options of reading.
@@ -108,23 +108,24 @@ class SplitReader:
         return Plan.of(self.split, config, kind, decoder, self.open_records(config, selection))
 
     def make_decoder(self, config: ReadConfig) -> ExampleDecoder:
-        """Returns the decoder of examples, without reading any."""
+        """Returns the decoder of examples, without reading records."""
         make = functools.partial(make_transformed_decoder, transform=self._files.transform) if config.transform else make_decoder
         return make(self._files, config=config, counts=self.counted(config), split=self.split)
 
     def batch_decoder(self, config: ReadConfig, has_padding: bool) -> BatchDecoder:
-        """Returns the decoder of batches, without reading any. `has_padding` is as in `ExampleDecoder`."""
+        """Returns the decoder of batches, without reading records. `has_padding` is as in `ExampleDecoder`."""
         return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
 
     def identify(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """Returns the facts that determine the batches; see `position.identify`."""
+        """Returns the values that identify the batches of a training; see `position.identify`."""
         settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             settled["transform"] = self._files.transform.digest
         return identify(self._files.manifest, self.split, config, {**plan.decoder.settled_options, **settled}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
-        """Returns the selection of records for an epoch; None: each record once. It raises the errors of `batches`."""
+        """Returns the selection of records for an epoch; None if an epoch contains each record once. It raises the
+        errors of `batches`."""
         if config.shuffle == "key":
             selection = self._select(config) or Selection(np.arange(self.num_examples))
             return selection.ordered_by(self.catalog.example_keys()[selection.numbers].astype(str))
@@ -175,7 +176,7 @@ class SplitReader:
         return self._files.store.open_records(self.shards, config.on_error, run_bytes(config.read_buffer), selection)
 
     def find_examples(self, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Returns the keys and catalog columns of some examples; see `batch_examples.find_examples`."""
+        """Returns the keys and catalog columns of the given examples; see `batch_examples.find_examples`."""
         return find_examples(plan.decoder.parse_keys, self.open_records(plan.config), self.catalog, numbers)
 
     def read_served(self, config: ReadConfig) -> tuple[tf.data.Dataset, int]:
@@ -189,7 +190,7 @@ class SplitReader:
     def read_files(
         self, config: ReadConfig, shards: Sequence[int] | None = None, times: Sequence[np.ndarray] | None = None
     ) -> tf.data.Dataset:
-        """Returns the batches of a split for readers that receive its shards one by one.
+        """Returns the batches of a split for a tf.data service, whose workers receive one shard at a time.
 
         Args:
             config: The options of reading.
@@ -217,9 +218,10 @@ class SplitReader:
         return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, self.num_examples))
 
     def _hold(self, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None) -> memory.Held:
-        """Returns all or the selected examples, decoded. All readers of the same features share them, in any thread.
+        """Returns all or the selected examples, decoded. All readers of the same features share the cached examples,
+        also across threads.
 
-        The most recently used examples are kept for the next reader, as far as the budget allows. Batches keep their
+        The most recently used examples stay cached for the next reader, within the memory budget. Batches keep their
         own references.
         """
         wanted = (config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
@@ -242,7 +244,8 @@ class SplitReader:
         return held.select(selection)
 
     def _tell_of_aliasing(self, decoder: ExampleDecoder, is_held: bool) -> None:
-        """Warns once about images that shrink by more than 2 without averaging. JPEGs are averaged in decoding."""
+        """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are averaged in
+        decoding."""
         for name in () if decoder.config.antialias or self._was_told_of_aliasing else decoder.image_names:
             found, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
             if found is None or shown is None or not is_held and self._files.has_jpegs_only(name):
