@@ -1,5 +1,4 @@
-"""Detects from the layers of a Keras model whether its inputs have a different range, dtype or shape than in
-training."""
+"""Detects from a Keras model's layers that inputs have another range, dtype or shape than in training."""
 
 import contextlib
 from collections.abc import Mapping

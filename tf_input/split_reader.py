@@ -244,8 +244,7 @@ class SplitReader:
         return held.select(selection)
 
     def _tell_of_aliasing(self, decoder: ExampleDecoder, is_held: bool) -> None:
-        """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are averaged in
-        decoding."""
+        """Warns once if images are downscaled by a factor of more than 2 without antialiasing. JPEGs are exempt."""
         for name in () if decoder.config.antialias or self._was_told_of_aliasing else decoder.image_names:
             found, shown = self._files.mean_size(name), decoder.sizes_of(name).shown
             if found is None or shown is None or not is_held and self._files.has_jpegs_only(name):

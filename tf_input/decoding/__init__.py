@@ -1,6 +1,6 @@
-"""From serialized examples to tensors: parsing, decoding, cropping, flipping and resizing, also of masks and boxes.
+"""Converts serialized examples to tensors: parses them, and decodes, crops, flips and resizes images, masks and boxes.
 
-The inputs are records, string [batch], or cached uint8 pixels, and a seed. The outputs are what a model receives: `x`,
-`(x, y)` or `(x, y, weight)`. Everything runs in a TensorFlow graph on the CPU. Only `layers` runs in the model, on the
-accelerator.
+The inputs are a seed and a batch of records, string [batch], or of cached uint8 pixels. The outputs have the form that
+Keras accepts: `x`, `(x, y)` or `(x, y, weight)`. Decoding runs in a TensorFlow graph on the CPU. The Keras layers in
+`layers` run as part of the model, on its device.
 """

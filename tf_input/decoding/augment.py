@@ -1,4 +1,4 @@
-"""Random crops, flips and color changes for whole batches, determined by a seed alone."""
+"""Random crops, flips and color changes for whole batches, which depend only on a seed."""
 
 import math
 import zlib
@@ -18,7 +18,8 @@ _GROUP = 4  # number of pixels in one matrix row; rows of 3 values are too short
 
 
 class Rows(NamedTuple):
-    """The indices of examples in a global batch. With them, each host draws the same random numbers as a single host.
+    """The indices of examples in a global batch. Random numbers depend on these indices, so that the number of hosts
+    does not change the augmentation.
 
     Attributes:
         numbers: The indices in the global batch, int64 [n]. Negative indices are padding and get arbitrary numbers.
@@ -53,7 +54,7 @@ def random_views(
 
 
 def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
-    """Returns a seed for one of several images in an example, from the seed of the batch and the name of the image."""
+    """Derives the seed of an image feature from the seed of the batch and the name of the feature."""
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(zlib.crc32(image.encode()) >> 1, seed.dtype))
 
 
@@ -62,8 +63,8 @@ def random_boxes(
 ) -> tf.Tensor:
     """Draws a box of random area, position and aspect ratio in each image, as in https://arxiv.org/abs/1409.4842.
 
-    Resizing a box stretches the image by at most 4/3. If none of ten attempts fits into an image, as in a panorama, the
-    central box is returned.
+    Resizing a box changes the aspect ratio of the image by a factor of at most 4/3. If ten random boxes do not fit into
+    an image, such as a panorama, the central box is returned.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].
@@ -103,7 +104,7 @@ def _draw(
 
 
 def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, least: float, most: float) -> tf.Tensor:
-    """Returns the numbers of `tf.random.stateless_uniform` with half the ops, because `batches` waits for each op."""
+    """Returns the same numbers as `tf.random.stateless_uniform`, but uses half as many ops."""
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
     algorithm = tf.random.Algorithm.AUTO_SELECT.value
     numbers = tf.raw_ops.StatelessRandomUniformV2(shape=tf.stack(shape), key=key, counter=counter, alg=algorithm)
@@ -115,14 +116,14 @@ def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, least: float, most: float)
 def _exact(numbers: tf.Tensor) -> tf.Tensor:
     """Casts to float64, for functions such as `exp` and `cos`.
 
-    The last bit of their float32 results depends on the number of values, and thus on the number of hosts. Rounded
-    float64 results do not.
+    In float32, the last bit of the results would depend on the number of values, and therefore on the number of hosts.
+    Rounded float64 results do not.
     """
     return tf.cast(numbers, tf.float64)
 
 
 class ColorChanges(NamedTuple):
-    """Color changes of each image of a batch; `colors` defines them.
+    """The parameters of the color changes of each image in a batch; see the module `colors`.
 
     Attributes:
         brightness, saturation: The factors of brightness and saturation, float32 [batch].
@@ -155,7 +156,8 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
 
 
 def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None) -> ColorChanges:
-    """Draws a random color change for each image. Each kind of change is independent of the other options."""
+    """Draws a random color change for each image. Disabling one kind of change does not affect the random numbers of
+    the other kinds."""
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(_COLORS, seed.dtype))
     draws = _draw(num_images, (4,), seed, rows, -1.0, 1.0)
     brightness, contrast, saturation, turn = tf.unstack(draws, axis=1)

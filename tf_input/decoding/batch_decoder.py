@@ -1,4 +1,4 @@
-"""Decodes batches, and joins the components of a mixture, each with its own decoder."""
+"""Decodes batches of a split or of a mixture, whose components have separate decoders."""
 
 import dataclasses
 from typing import Any, Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ _TUPLE = ("x", "y", "weight")
 
 @dataclasses.dataclass(frozen=True)
 class BatchDecoder:
-    """Function from the inputs of a batch to `x`, `(x, y)` or `(x, y, weight)`.
+    """A function that decodes the inputs of a batch to `x`, `(x, y)` or `(x, y, weight)`.
 
     Attributes:
         decoders: The decoder of each component of a mixture, or the only decoder of a split.
@@ -57,7 +57,7 @@ class BatchDecoder:
         return max(decoder.num_output_bytes for decoder in self.decoders)
 
     def join_rows(self, rows: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the batch slots of all components in the order of the returned examples, int64 [batch]."""
+        """Returns the batch slot of each returned example, int64 [batch]."""
         return tf.gather(tf.concat(rows, axis=0), _order(rows)) if self.names else rows[0]
 
     def _decode(self, part: int, inputs: tf.Tensor | Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
@@ -95,13 +95,13 @@ class BatchDecoder:
 
 
 def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the order of examples by batch slot, with padding last, int32 [batch]."""
+    """Returns the indices that sort examples by batch slot, with padding last, int32 [batch]."""
     joined = tf.concat(rows, axis=0)
     return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
 
 
 def _advice(shapes: Sequence[tf.TensorShape], dtypes: Collection[tf.DType]) -> str:
-    """Returns advice for the option that makes images equal in size or channels; "" if values are not images."""
+    """Returns advice on the option that gives all images the same size or channels; "" if the values are not images."""
     if len(dtypes) > 1 or any(one.rank != 3 for one in shapes):
         return ""
     return ", as image_size=... makes images alike" if len({(*one[:2],) for one in shapes}) > 1 else ", as channels=... makes images alike"
@@ -114,7 +114,7 @@ def _renumber(labels: tf.Tensor | tf.RaggedTensor, numbers: Sequence[int]) -> tf
 
 
 def _leaves(outputs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (path, tensor) of a structure, in the order of `tf.nest.flatten`."""
+    """Yields pairs (path, tensor) for all tensors in a nested structure, in the order of `tf.nest.flatten`."""
     if isinstance(outputs, Mapping):
         pieces = [(name, outputs[name]) for name in sorted(outputs)]
     elif isinstance(outputs, tuple):
@@ -127,7 +127,7 @@ def _leaves(outputs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _padded(values: Sequence[tf.Tensor], fill: int) -> list[tf.Tensor]:
-    """Pads values to a common shape, which is the maximum of each side."""
+    """Pads tensors to a common shape, the maximum in each dimension."""
     sizes = [tf.shape(one)[1:] for one in values]
     most = tf.reduce_max(tf.stack(sizes), axis=0)
     margins = [tf.pad(tf.stack([tf.zeros_like(most), most - size], axis=1), [[1, 0], [0, 0]]) for size in sizes]

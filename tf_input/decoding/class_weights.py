@@ -10,13 +10,14 @@ Table = tuple[float, ...]  # the weight of each label
 
 
 def heads(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
-    """Returns the targets with exactly one class label per example."""
+    """Returns the names of the targets with exactly one class label per example."""
     chosen = [features[name] for name in targets if name in features]
     return [feature.name for feature in chosen if feature.kind == "class_label" and not feature.shape]
 
 
 def weighed(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
-    """Returns the targets whose classes can have weights: targets with one class label, and masks."""
+    """Returns the names of the targets that support class weights: masks, and targets with one class label per
+    example."""
     single = heads(features, targets)
     return [name for name in targets if name in single or name in features and features[name].kind == "mask"]
 
@@ -24,7 +25,7 @@ def weighed(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str
 def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Table:
     """Returns balanced class weights: num_examples / (num_classes * examples of the class).
 
-    `num_classes` counts the classes that occur in the split. Other classes have weight 0.
+    `num_classes` is the number of classes that occur in the split. Other classes have weight 0.
     """
     facts = statistics["splits"][split]
     counts = facts["label_counts"] if feature.name == LABEL else facts["other_label_counts"][feature.name]
@@ -35,7 +36,7 @@ def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Tab
 def weight_tables(
     option: Any, features: Mapping[str, Feature], targets: Sequence[str], statistics: Mapping[str, Any] | None, split: str
 ) -> dict[str, Table]:
-    """Returns the weight of each label of each target, from the option `ReadConfig.class_weight`.
+    """Converts the option `ReadConfig.class_weight` to weights by label for each target.
 
     Args:
         option: The user's option: None, "balanced", label -> weight, or target -> one of these. Labels are numbers or

@@ -1,14 +1,14 @@
-"""Brightness, contrast, saturation and hue changes as one affine map of an image's pixels.
+"""Computes brightness, contrast, saturation and hue changes as a single affine transformation of each pixel.
 
-With luma Y and chroma I, Q (the YIQ of NTSC), brightness multiplies all three. Contrast scales the difference of Y from
-its mean over the image, and multiplies I and Q. Saturation multiplies I and Q. Hue rotates (I, Q) by an angle. So a
-pixel (red, green, blue) becomes `pixel @ matrix + offset`, with
+Colors are changed in the YIQ color space of NTSC, with luma Y and chroma I, Q. Brightness multiplies Y, I and Q.
+Contrast scales the difference between Y and its mean over the image, and multiplies I and Q. Saturation multiplies I
+and Q. Hue rotates (I, Q) by an angle. So a pixel (red, green, blue) becomes `pixel @ matrix + offset`, with
 
     matrix = brightness * contrast * (GREY + saturation * (cos(angle) * CHROMA + sin(angle) * TURN))
     offset = brightness * (1 - contrast) * mean luma of the image
 
-Brightness, contrast and saturation equal those of Pillow and torchvision. Their hue rotates in HSV, where blue is as
-bright as yellow. The hue rotation here preserves luma.
+Brightness, contrast and saturation equal those of Pillow and torchvision. Pillow and torchvision rotate the hue in HSV,
+which treats blue as bright as yellow. The hue rotation in YIQ preserves luma.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _YIQ = np.array([[0.299, 0.587, 0.114], [0.595716, -0.274453, -0.321263], [0.211
 
 
 def _in_rgb(yiq_matrix: list[list[int]]) -> np.ndarray:
-    """Converts a matrix on (Y, I, Q) to a matrix for row vectors (R, G, B), float32 [3, 3]."""
+    """Converts a matrix for (Y, I, Q) columns to a matrix for (R, G, B) rows, float32 [3, 3]."""
     return (np.linalg.inv(_YIQ) @ np.array(yiq_matrix) @ _YIQ).T.astype(np.float32)
 
 

@@ -20,7 +20,8 @@ _SCALAR_NAMES = re.compile(r"[xy]\d*|[xy]_?(min|max|center)|c[xy]")
 
 
 def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence[bytes]]) -> str:
-    """Describes the features that look like coordinates and stay as stored while images change.
+    """Describes the features that look like coordinates, which are not adjusted if images are cropped, flipped or
+    resized.
 
     Args:
         decoder: The decoder of a split.
@@ -47,7 +48,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
 
 
 def _changes(decoder: ExampleDecoder) -> list[str]:
-    """Returns the changes that batches make to images: "cropped", "flipped", "padded", "resized"."""
+    """Returns how the reading options change images, as words such as "cropped" and "flipped"."""
     if IMAGE not in decoder.image_names or not decoder.makes_views():
         return []
     augmentation, fit = decoder.config.augmentation, decoder.config.fit
@@ -88,7 +89,7 @@ def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[byt
 
 
 def _is_in_pixels(values: np.ndarray | None, has_name: bool, size: tuple[int, int] | None) -> bool:
-    """Returns whether values look like pixel coordinates, judging by name and range, or by range alone."""
+    """Returns whether values look like pixel coordinates, judging by their range and the name of the feature."""
     if values is None or not len(values) or not values.max() > _LEAST:
         return False
     if has_name:

@@ -1,4 +1,4 @@
-"""Measures how many boxes, masks and dense targets `fit="crop"` hides."""
+"""Measures how much of the boxes, masks and dense targets is outside the crop of `fit="crop"`."""
 
 import logging
 from typing import Callable, Sequence
@@ -19,7 +19,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class Crops:
-    """Logs warnings, once each, about targets that `fit="crop"` hides and about coordinates that stay as stored."""
+    """Logs warnings about targets outside the crop of `fit="crop"`, and about coordinates that do not follow crops."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
@@ -53,7 +53,7 @@ def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes
 
 
 def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
-    """Describes how much of the boxes, masks and dense targets is hidden in these records; "" if nothing is hidden.
+    """Describes how much of the boxes, masks and dense targets is outside the crop; "" if all targets are visible.
 
     Args:
         decoder: The decoder, with `fit="crop"` and without augmentation.

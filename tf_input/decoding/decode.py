@@ -1,4 +1,4 @@
-"""Decodes batches of images and masks to tensors. Parts of a JPEG that will be cropped are not decoded.
+"""Decodes batches of images and masks to tensors. Only the visible part of a JPEG is decoded.
 
 A box is (top, left, height, width) in pixels of the stored image. By default, grayscale, palette, alpha and 16-bit
 images become 8-bit RGB. `tf.io` repeats gray values, drops alpha, and keeps the upper 8 of 16 bits. Masks keep their
@@ -30,7 +30,7 @@ _SIZE_MESSAGE = "a mask differs in size from its image"
 
 
 def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DType = tf.uint8) -> tf.Tensor:
-    """Decodes an image file. Of an animation, only the first frame is decoded.
+    """Decodes an image file. Only the first frame of an animation is decoded.
 
     Args:
         encoded: The contents of the image file, string [].
@@ -60,7 +60,8 @@ def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DTy
 
 
 def _keeps_alpha(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether the op decodes the alpha of a PNG correctly. It fails below 8 bits without alpha."""
+    """Returns whether `tf.io.decode_png` decodes the alpha channel of a PNG correctly. It fails below 8 bits without
+    alpha."""
     depth = tf.strings.substr(encoded, _PNG_DEPTH_OFFSET, 1)
     is_whole = (depth == b"\x08") | (depth == b"\x10")
     return tf.cond(is_whole, lambda: tf.constant(True), lambda: tf.strings.regex_full_match(encoded, _HAS_TRANSPARENCY))
@@ -92,8 +93,8 @@ def decode_boxes(
 ) -> tf.Tensor:
     """Decodes one box of each image and resizes it bilinearly.
 
-    For a JPEG, only the box passes through the inverse DCT. With chroma subsampling, the outermost pixels can differ
-    slightly from those of a complete decode.
+    For a JPEG, the inverse DCT is computed only within the box. If the JPEG has chroma subsampling, pixels at the edges
+    can differ slightly from a complete decode.
 
     Args:
         encoded: The image files, string [batch].
@@ -138,7 +139,7 @@ def decode_boxes(
 def _decode_box(
     encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int], channels: int, dtype: tf.DType
 ) -> tf.Tensor:
-    """Decodes a box of a JPEG with the ratio at index `way`. For larger indices, decodes other formats."""
+    """Decodes a box of an image. `way` selects a downscaling ratio for JPEGs, or the decoder of another format."""
 
     def decode_jpeg(ratio: int) -> tf.Tensor:
         small_box = box // ratio  # in pixels of the smaller image
@@ -161,7 +162,7 @@ def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
 
 
 def frame_image(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Centers an image on a black canvas if `inputs` has its `extent`, and flips it if `is_mirrored` is True."""
+    """Centers an image on a black canvas if `inputs` has `extent`. Flips the image if `is_mirrored` is True."""
     if "extent" in inputs:
         gaps = tf.constant(image_size) - inputs["extent"]
         image = tf.pad(image, tf.concat([tf.stack([gaps // 2, gaps - gaps // 2], axis=1), [[0, 0]]], axis=0))
@@ -245,7 +246,7 @@ def _decode_mask(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
-    """Reverts the decoder's conversion of 8 bits to 16, and rejects color PNGs."""
+    """Converts 8-bit masks that were decoded as 16 bits back to their stored values, and rejects color PNGs."""
     headers = tf.strings.substr(encoded, _MASK_HEADER_OFFSET, len(_MASK_HEADERS[0]))
     is_mask = tf.reduce_any([headers == header for header in _MASK_HEADERS], axis=0)
     with tf.control_dependencies([tf.debugging.assert_equal(is_mask, True, "a mask is a grey PNG of 8 or 16 bits")]):
@@ -254,7 +255,7 @@ def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
 
 
 def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the sizes of images whose records do not contain them: from JPEG headers, or by decoding other formats.
+    """Returns the sizes of images if records do not contain sizes. JPEG headers are read; other formats are decoded.
 
     Args:
         encoded: The image files, string [batch].
@@ -275,7 +276,8 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
 def central_boxes(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """Returns the largest central box of each image with the aspect ratio of `image_size`.
 
-    Resizing it is equivalent to resizing the short side and cropping the center, but skips the hidden pixels.
+    Resizing the box is equivalent to resizing the short side and cropping the center, but does not process hidden
+    pixels.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].

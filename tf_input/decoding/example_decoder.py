@@ -20,7 +20,7 @@ KEYS = ""  # the entry for keys among the parsed features; no feature has this n
 
 
 class ImageSizes(NamedTuple):
-    """The sizes of one feature's images, each as (height, width).
+    """The stored and requested sizes of an image feature, each as (height, width).
 
     Attributes:
         shown: The size of images in a batch; None if it is unknown, so that the images can't be read.
@@ -35,7 +35,7 @@ class ImageSizes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExampleDecoder:
-    """Function from a batch of records to `x`, `(x, y)` or `(x, y, weight)`.
+    """A function that decodes a batch of records to `x`, `(x, y)` or `(x, y, weight)`.
 
     Attributes:
         parse: A function from records, string [batch], and names to the features with these names, as in
@@ -96,7 +96,7 @@ class ExampleDecoder:
         return self.outputs(self.parse_batch(serialized), seed)
 
     def decode(self, serialized: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
-        """Decodes records with their batch slots, which are used only if batches may contain padding."""
+        """Decodes records, given their batch slots. The slots are used only if batches may contain padding."""
         return self.outputs(self.parse_batch(serialized), seed, rows if self.has_padding else None)
 
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
@@ -168,11 +168,11 @@ class ExampleDecoder:
         return name in self.features and self.features[name].kind == "tensor" and lists.is_list(self.features[name])
 
     def _frame_mask(self, name: str, images: tf.Tensor, views: Mapping[str, Views | None]) -> tf.Tensor:
-        """Returns which canvas pixels show the image, bool [batch, height, width, 1]."""
+        """Returns a mask of the canvas pixels that the image covers, bool [batch, height, width, 1]."""
         return tf.ones_like(images[..., :1], tf.bool) if views[name] is None else frame_masks(views[name])
 
     def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Returns which values of padded lists are not padding, bool [batch, n], by name."""
+        """Returns masks that are False for the padding of lists, bool [batch, n], by name."""
         if self.config.ragged == "ragged":
             return {}
         padded = [name for name in names if name != OBJECTS and lists.is_list(self.features[name])]
@@ -185,7 +185,8 @@ class ExampleDecoder:
         return masks
 
     def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
-        """Returns weights in the shapes that Keras needs: usually the target's shape without its last dimension."""
+        """Returns example weights in the shape that Keras requires, usually the target's shape without the last
+        dimension."""
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
         for name, table in self.class_weights.items():
@@ -197,7 +198,7 @@ class ExampleDecoder:
         return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
-        """Returns the number of dimensions of a target without the batch, at least 1; 1 for objects."""
+        """Returns the number of dimensions of a target without the batch dimension, at least 1; 1 for objects."""
         if name == OBJECTS:
             return 1
         feature = self.features[name]
@@ -205,7 +206,8 @@ class ExampleDecoder:
 
     @property
     def channels(self) -> int:
-        """The number of channels of images in a batch: the option, the number in raw pixels, or the default."""
+        """The number of channels of images in a batch: the option `channels`, the channels of raw pixels, or the
+        default."""
         return self._channels_of(self.features.get(IMAGE))
 
     def _channels_of(self, feature: Feature | None) -> int:
@@ -217,7 +219,7 @@ class ExampleDecoder:
 
     @property
     def settled_options(self) -> dict[str, Any]:
-        """The options with defaults filled in, in one form, so that equal batches have equal options."""
+        """The options in a canonical form with defaults filled in, so that equal batches have equal options."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
         images = [one for one in map(self.features.get, self.asked_for) if one.kind in IMAGE_KINDS]
         are_usual = all(self._usual_channels(one) == self.config.channels for one in images)
@@ -245,9 +247,8 @@ class ExampleDecoder:
 
     @property
     def num_held_bytes(self) -> int | None:
-        """The size of a decoded example in bytes, without the contents of lists and strings.
-
-        None if examples can't be cached: images, masks or dense targets differ in size, or none is read.
+        """The size of a decoded example in bytes, without the contents of lists and strings. None if examples can't be
+cached, because images, masks or dense targets differ in size or are not read.
         """
         features = [self._settled(self.features[name]) for name in self.asked_for]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
@@ -266,7 +267,8 @@ class ExampleDecoder:
 
     @property
     def growth(self) -> int:
-        """The largest factor by which lists and strings grow from records to memory; 0 without lists and strings."""
+        """The largest ratio of the memory of lists and strings to their size in records; 0 without lists and
+        strings."""
         features = [self.features[name] for name in self.asked_for]
         if any(one.is_ragged and FEATURE_KINDS[one.kind] != "float" for one in features):
             return _MOST_GROWTH
@@ -291,7 +293,7 @@ class ExampleDecoder:
 
     @property
     def unsized(self) -> list[str]:
-        """The names of decoded images without a stored or requested size. `image` also stands for its masks."""
+        """The names of images that are decoded in varying sizes. `image` also stands for its masks."""
         stored = [one for one in map(self.features.get, self.asked_for) if one.kind in STORED_KINDS or _is_of_any_size(one)]
         names = dict.fromkeys(one.name if is_other_image(one) else IMAGE for one in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
@@ -300,8 +302,8 @@ class ExampleDecoder:
     def default_fit(self) -> str:
         """The default of `ReadConfig.fit`.
 
-        It is `unscaled` if the canvas has the size of the largest image, `pad` if a crop would hide parts of boxes,
-        masks or dense targets, and else `crop`.
+        The default is `unscaled` if the canvas has the size of the largest image. It is `pad` if a crop could hide
+        parts of boxes, masks or dense targets, and otherwise `crop`.
         """
         if self.config.image_size == "largest":
             return "unscaled"
@@ -324,13 +326,13 @@ class ExampleDecoder:
 
     @functools.cached_property
     def image_names(self) -> tuple[str, ...]:
-        """The names of the shown images: `image` if any feature depends on it, and other images that are read."""
+        """The names of the image features that may be cropped or resized, including `image` if masks or boxes are."""
         seen = [feature for feature in map(self.features.get, self.asked_for) if is_seen(feature)]
         others = sorted(one.name for one in seen if is_other_image(one))
         return (*[IMAGE] * (len(others) < len(seen)), *others)
 
     def sizes_of(self, name: str) -> ImageSizes:
-        """Returns the sizes of a feature's images, or of the images that the feature belongs to."""
+        """Returns the sizes of an image feature, or of the images to which a mask or dense target belongs."""
         feature = self.features.get(name)
         if feature is None or not is_other_image(feature):
             return ImageSizes(self.image_size, self.stored_size, self.max_size)
@@ -347,14 +349,14 @@ class ExampleDecoder:
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _settled(self, feature: Feature) -> Feature:
-        """Returns the feature with the common size of all images, if it is an `image` tensor."""
+        """Returns the feature. An `image` tensor gets the common size of all images as its shape."""
         if feature.kind != "tensor" or feature.name != IMAGE or self.stored_size is None:
             return feature
         return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))
 
     @property
     def _framed(self) -> list[str]:
-        """The names of the inputs that are images on a canvas, which they may not fill."""
+        """The names of the input images that may be smaller than their canvas."""
         return [name for name in self.image_names if name in self.config.input_names and self.config.fit in FRAMED]
 
     def wanted(self) -> list[str]:
@@ -376,7 +378,7 @@ class ExampleDecoder:
         name: str = IMAGE,
         leader: Views | None = None,
     ) -> Views | None:
-        """Returns the crops of images from parsed features; None if images are shown whole, as they are stored.
+        """Returns the crops of images, given parsed features; None if images are neither cropped nor resized.
 
         Args:
             parsed: The features of a batch.
@@ -408,7 +410,7 @@ class ExampleDecoder:
         return found
 
     def _leader(self, name: str) -> str:
-        """Returns the first of the images that are augmented together with an image, which may be the image itself."""
+        """Returns the name of the image that determines the random crops and flips of the given image."""
         together = self.config.augment_together
         if together is True:
             return self.image_names[0]
@@ -468,7 +470,7 @@ class ExampleDecoder:
         return view_masks(value, views) if self._is_classes(feature) else value
 
     def _tensor(self, name: str, parsed: Mapping[str, Any], views: Views | None) -> Any:
-        """Returns tensors with exact values, or the visible part of those that are images or dense targets."""
+        """Returns the values of tensors, cropped to the visible part if they are images or dense targets."""
         feature, value = self._settled(self.features[name]), self._whole(name, parsed[name])
         if views is None or not is_map(feature):
             return value
@@ -478,12 +480,12 @@ class ExampleDecoder:
         return tensors.of_dtype(view_pixels(numbers, views) if name == IMAGE else view_maps(numbers, views), value.dtype)
 
     def _is_classes(self, feature: Feature) -> bool:
-        """Returns whether a feature contains the pixel classes of an image, both from a transform."""
+        """Returns whether a feature of a transform contains the class of each image pixel."""
         image = self.features.get(IMAGE)
         return feature.kind == "integer" and image is not None and is_map(image) and feature.shape == (*image.shape[:2], 1)
 
     def _seen(self, name: str, value: tf.Tensor, views: Views | None) -> tf.Tensor:
-        """Returns the visible parts of images or masks, which may already be decoded."""
+        """Crops images or masks to their visible parts, and decodes them if necessary."""
         kind, stored = self.features[name].kind, self.sizes_of(name).stored
         if kind == "pixels" or views is None or kind == "image" and stored and whole_images.is_small(stored):
             num_hosts, _ = self.config.hosts or (1, 0)
@@ -498,7 +500,8 @@ class ExampleDecoder:
         return decode.decode_boxes(value, views.boxes, views.image_size, views.mirrored, views.extents, views.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
-        """Decodes images, masks and tensors as a whole. Other features, and tensors of varying shape, are unchanged."""
+        """Decodes images, masks and tensors without cropping. Tensors of varying shape and features of other kinds are
+        unchanged."""
         feature = self.features.get(name)  # None for the shape of a tensor and the size of an image
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value
@@ -523,15 +526,12 @@ class ExampleDecoder:
 
 
 def _dtype(feature: Feature) -> tf.DType:
-    """Returns the dtype of the numbers in an image, a tensor or a dense target."""
+    """Returns the dtype of the values of an image, a tensor or a dense target."""
     return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in IMAGE_KINDS else "float32"))
 
 
 def _value_bytes(feature: Feature) -> int:
-    """Returns the approximate memory of a feature's numbers, or of its strings without their characters, in bytes.
-
-    For a variable-length feature, it is the size of the row offset.
-    """
+    """Returns the approximate memory of a feature per example, in bytes, without the contents of lists and strings."""
     size = {"text": _TEXT_BYTES, "float": tf.float32.size, "bbox": tf.float32.size}.get(feature.kind, tf.int64.size)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 

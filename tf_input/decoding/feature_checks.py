@@ -1,4 +1,4 @@
-"""Checks that options refer to existing features, and that the features can be read that way."""
+"""Checks that options refer to existing features, and that the features support these options."""
 
 from typing import Collection, Iterable, Mapping, Sequence
 
@@ -158,10 +158,10 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
 
 
 def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
-    """Checks that no two-dimensional numbers are read with crops or padding.
+    """Checks that two-dimensional features are read only from whole images, without crops or padding.
 
-    Such a feature may be a dense target without channels, or a list of points. It is unknown how it has to follow the
-    image.
+    Such a feature may be a dense target without channels, or a list of points. The reader can't know whether crops of
+    the image apply to the feature.
 
     Args:
         config: The options of reading.

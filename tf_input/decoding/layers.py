@@ -1,7 +1,7 @@
-"""Keras layers for uint8 images on the device of the model: normalization, and augmentation in training.
+"""Keras layers for uint8 images: normalization, and augmentation during training.
 
-They use only Keras, and run on TensorFlow, JAX and torch. Before loading a saved model with an augmentation layer,
-import `tf_input.decoding.layers`.
+The layers depend only on Keras, and run on TensorFlow, JAX and torch. Before loading a saved model with an augmentation
+layer, import `tf_input.decoding.layers`.
 """
 
 import math
@@ -71,10 +71,10 @@ def normalization_layer(
 
 
 def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "RandomFlipAndColors":
-    """Returns a layer with the flips and color changes of an `Augmentation`, for a GPU with spare capacity.
+    """Returns a Keras layer that makes the flips and color changes of an `Augmentation` on the GPU.
 
-    Random crops are still made during decoding, where they save work. Read with `augment=Augmentation(flip=False)` and
-    the same `min_area`.
+    Random crops are still made during decoding, because decoding a crop is faster. Read with
+    `augment=Augmentation(flip=False)` and the same `min_area`.
 
     Args:
         augmentation: The augmentation options. `crop` and `min_area` have no effect on the layer.
@@ -94,7 +94,7 @@ class RandomFlipAndColors(keras.layers.Layer):
     """Flips images with probability 0.5 and changes their colors, only in training, like `Augmentation` on the CPU.
 
     The input is [batch, height, width, 3 or 1] with values 0..255, of any dtype except uint16. The output has the same
-    shape and the dtype of the layer (float32, or that of the Keras policy), and is not rounded.
+    shape, and is not rounded. Its dtype is float32 or the dtype of the Keras policy.
 
     Keras's own layers work differently. RandomBrightness adds a constant, RandomContrast uses one mean per channel,
     RandomSaturation and RandomHue work in HSV, and all of them also change images if a model is called without
@@ -143,7 +143,7 @@ class RandomFlipAndColors(keras.layers.Layer):
         return keras.ops.cast(images, self.compute_dtype)
 
     def _change_colors(self, images: Any, draws: Any) -> Any:
-        """Changes the colors of images; `colors` has the formula.
+        """Changes the colors of images as described in the module `colors`.
 
         Args:
             images: The images, float32 [batch, height, width, 3 or 1].

@@ -1,4 +1,4 @@
-"""Batches of variable-length lists: padded, with or without a mask, or ragged."""
+"""Converts variable-length lists to padded or ragged batches."""
 
 from typing import Any, Collection, Mapping
 
@@ -14,7 +14,7 @@ MASK_SUFFIX = "_mask"
 def is_list(feature: Feature) -> bool:
     """Returns whether a feature is a variable-length list of numbers or strings.
 
-    Class labels, which become multi-hot, and features of objects are not lists.
+    Class labels are not lists, because they become multi-hot vectors. Features of objects are not lists either.
     """
     if feature.kind == "tensor":  # three-dimensional tensors are dense targets
         return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_map(feature)
@@ -110,7 +110,7 @@ def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_va
 
 
 def mask(values: tf.RaggedTensor, max_length: int | tuple[int] | None) -> tf.Tensor:
-    """Returns whether each value of the padded lists of `pad` is not padding, bool [batch, length]."""
+    """Returns a mask that is False for the padding that `pad` adds, bool [batch, length]."""
     max_length = one_length(max_length)
     found = tf.sequence_mask(values.row_lengths(), _length(values, max_length))
     return tf.ensure_shape(found, (values.shape[0], max_length))
@@ -122,7 +122,7 @@ def one_length(max_length: int | tuple[int, ...] | None) -> int | None:
 
 
 def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feature: Feature) -> tf.Tensor:
-    """Returns the sides to which the tensors of a batch are padded, int64 [dimensions].
+    """Returns the shape to which the tensors of a batch are padded, int64 [dimensions].
 
     Args:
         shapes: The shapes of the tensors, int64 [batch, dimensions].
@@ -135,7 +135,7 @@ def grid_sizes(shapes: tf.Tensor, max_length: int | tuple[int, ...] | None, feat
 
 
 def static_grid(max_length: int | tuple[int, ...] | None, feature: Feature) -> tuple[int | None, ...]:
-    """Returns the sides of padded tensors; None for sides that differ between batches."""
+    """Returns the shape of padded tensors, with None for dimensions that differ between batches."""
     lengths = iter(max_length if isinstance(max_length, tuple) else [max_length] * len(feature.shape))
     return tuple(next(lengths) if side is None else side for side in feature.shape)
 

@@ -45,7 +45,7 @@ def _spec(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
 def parse_examples(
     serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str] | None = None
 ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-    """Parses a batch of records. This is much faster than parsing single records.
+    """Parses a batch of records. Parsing a whole batch is much faster than parsing single records.
 
     Args:
         serialized: The records, string [batch].
@@ -89,12 +89,12 @@ def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | t
 
 
 def sides_of(image: str) -> tuple[str, str]:
-    """Returns the names of the features with the height and width of an image."""
+    """Returns the names of the features that store the height and width of an image."""
     return SIDES if image == IMAGE else (f"{image}/{SIDES[0]}", f"{image}/{SIDES[1]}")
 
 
 def is_other_image(feature: Feature) -> bool:
-    """Returns whether a feature is an image other than `image`, with its own sizes and crops."""
+    """Returns whether a feature is an additional image besides `image`, with separate sizes and crops."""
     return feature.name != IMAGE and feature.kind in IMAGE_KINDS
 
 
@@ -115,10 +115,11 @@ def key_parser(
 
 
 def is_seen(feature: Feature) -> bool:
-    """Returns whether a feature's values depend on the visible part of the image."""
+    """Returns whether the values of a feature depend on the crop of the image."""
     return feature.kind in _SEEN_KINDS or is_map(feature)
 
 
 def is_map(feature: Feature) -> bool:
-    """Returns whether a feature is a dense target, or `image` itself as a tensor or transformed image."""
+    """Returns whether a feature is a dense target, or an `image` that is stored as a tensor or comes from a
+    transform."""
     return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_MAP_DIMENSIONS

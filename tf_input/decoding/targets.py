@@ -1,4 +1,4 @@
-"""Inputs and targets of a model: default inputs, multi-hot labels and padded objects."""
+"""Prepares the inputs and targets of a model: default inputs, multi-hot labels and padded objects."""
 
 import dataclasses
 from typing import Collection, Mapping
@@ -15,7 +15,7 @@ NO_LABEL = -1
 
 
 def object_features(features: Mapping[str, object]) -> dict[str, str]:
-    """Returns the features of objects: a dictionary from the name without `objects/` to the full name."""
+    """Returns a dictionary of the features of objects, from the name without `objects/` to the full name."""
     return {name.removeprefix(f"{OBJECTS}/"): name for name in features if name.startswith(f"{OBJECTS}/")}
 
 

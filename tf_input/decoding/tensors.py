@@ -1,4 +1,4 @@
-"""Decodes tensors from little-endian bytes, and crops those that lie over an image like their image."""
+"""Decodes tensors from little-endian bytes, and crops dense targets like their image."""
 
 import math
 from typing import Any, Mapping
@@ -39,7 +39,7 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
 
 
 def decode_tensor(stored: tf.Tensor, shape: tf.Tensor, feature: Feature) -> tf.Tensor:
-    """Decodes one tensor, string [], with the shape int64 [dimensions], as returned by `stored_shapes`."""
+    """Decodes one tensor, string [], with a shape from `stored_shapes`, int64 [dimensions]."""
     with tf.control_dependencies(
         [tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name}: expected the shape {feature.shape}")]
     ):
@@ -63,7 +63,7 @@ def stored_shapes(parsed: Mapping[str, Any], feature: Feature) -> tf.Tensor:
 
 
 def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: tf.Tensor, padding_value: Any = None) -> tf.Tensor:
-    """Pads or truncates tensors that differ in several sides to common sides.
+    """Pads or truncates tensors that differ in several dimensions to a common shape.
 
     Args:
         stored: The stored tensors, string [batch].
@@ -89,7 +89,7 @@ def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: t
 
 
 def grid_mask(shapes: tf.Tensor, sizes: tf.Tensor, num_dimensions: int) -> tf.Tensor:
-    """Returns whether each value of padded tensors is not padding, bool [batch, *sizes]."""
+    """Returns a mask that is False for the padding of tensors, bool [batch, *sizes]."""
     is_own: Any = True
     for axis in range(num_dimensions):
         places = tf.reshape(tf.range(sizes[axis]), [-1 if one == axis else 1 for one in range(num_dimensions)])
@@ -125,7 +125,7 @@ def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: 
 
 
 def of_dtype(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Converts interpolated numbers to a dtype. For integer and bool dtypes, they are rounded."""
+    """Converts interpolated numbers to a dtype. Resized values of integer and bool dtypes are rounded."""
     if dtype.is_floating:
         return tf.cast(values, dtype)
     return tf.cast(tf.round(values), dtype) if dtype.is_bool else tf.saturate_cast(tf.round(values), dtype)

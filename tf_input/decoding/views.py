@@ -1,4 +1,4 @@
-"""Crops of images, and the crops of masks, dense targets and boxes that follow them."""
+"""Crops images, and applies the same crops to masks, dense targets and boxes."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ FRAMED = ("pad", "unscaled")  # values of `fit` for which an image may not fill 
 
 
 class Views(NamedTuple):
-    """The visible part of each image in a batch, and its place on a canvas.
+    """The crop of each image in a batch, and the position of the crop on a canvas.
 
     Attributes:
         sizes: The heights and widths of the stored images, int32 [batch, 2].
@@ -37,7 +37,7 @@ class Views(NamedTuple):
     def frames(self) -> tf.Tensor:
         """Returns the canvas in relative image coordinates, (ymin, xmin, ymax, xmax), float32 [batch, 4].
 
-        The image is 0..1; everything outside is black.
+        The image spans 0..1 in both directions. The canvas outside the image is black.
         """
         sizes = tf.cast(self.sizes, tf.float32)
         starts, sides = tf.split(tf.cast(self.boxes, tf.float32), 2, axis=1)  # [batch, 2] each
@@ -48,9 +48,9 @@ class Views(NamedTuple):
         return tf.concat([starts, starts + sides], axis=1) / tf.tile(sizes, [1, 2])
 
     def same_parts(self, sizes: tf.Tensor) -> tf.Tensor:
-        """Returns boxes of the same parts in other images of sizes int32 [batch, 2], as int32 [batch, 4].
+        """Scales the crop boxes to images of other sizes, int32 [batch, 2]. Returns int32 [batch, 4].
 
-        For images of equal size, the boxes are equal.
+        If the sizes are equal, the boxes are unchanged.
         """
         own, others = (tf.cast(one, tf.int64) for one in (self.sizes, sizes))
         corners, extents = tf.split(tf.cast(self.boxes, tf.int64), 2, axis=1)
@@ -100,9 +100,10 @@ def make_views(
 
 
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
-    """Returns the largest of `RATIOS` for which a downscaled box is still as large as its extent, int32 [batch].
+    """Returns the largest JPEG downscaling ratio for which a box is still at least as large as its extent, int32
+    [batch].
 
-    It is 1 for small images, so that the result does not depend on whether all images are known to be small.
+    The ratio is always 1 for small images, so that decoded pixels do not depend on how small images are decoded.
     """
     most = tf.reduce_min(boxes[:, 2:] // extents, axis=1, keepdims=True)  # [batch, 1]
     most = tf.where(tf.reduce_max(sizes, axis=1, keepdims=True) <= MAX_SMALL_SIDE, 1, most)
@@ -126,14 +127,15 @@ def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the row of each value, int32 [num_values], like `value_rowids` but with a fifth of the ops."""
+    """Returns the row of each value of a ragged tensor, int32 [num_values], with a fifth of the ops of
+    `value_rowids`."""
     splits = values.row_splits
     ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
     return tf.squeeze(ends, 0) - 1
 
 
 def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Converts boxes of the stored images to boxes of their visible parts.
+    """Converts bounding boxes from stored images to bounding boxes in their crops.
 
     Args:
         boxes: float32 [batch, None, 4], (ymin, xmin, ymax, xmax) in 0..1 of the stored image.
@@ -157,7 +159,7 @@ def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, t
 
 
 def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
-    """Returns the visible parts of decoded images, or of dense targets, for a whole batch at once.
+    """Crops and resizes a whole batch of decoded images or dense targets at once.
 
     Args:
         pixels: Whole images in any resolution, [batch, rows, columns, channels].
@@ -170,7 +172,7 @@ def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def _average_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
-    """Does the same as `view_pixels` with antialiasing, image by image."""
+    """Crops and resizes decoded images with antialiasing, image by image."""
     sizes = tf.tile(tf.shape(pixels)[tf.newaxis, 1:3], [tf.shape(pixels)[0], 1])
     given = {"pixels": pixels, "box": views.same_parts(sizes), "extent": views.extents, "is_mirrored": views.mirrored}
 
@@ -203,7 +205,7 @@ def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def frame_masks(views: Views) -> tf.Tensor:
-    """Returns whether each canvas pixel shows the image, bool [batch, *views.image_size, 1]."""
+    """Returns a mask of the canvas pixels that the image covers, bool [batch, *views.image_size, 1]."""
     placed = (_samples(views, axis) for axis in range(2))
     rows, columns = ((samples >= 0) & (samples < extent) for samples, extent in placed)
     return (rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis]
@@ -212,7 +214,8 @@ def frame_masks(views: Views) -> tf.Tensor:
 def _samples(views: Views, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the positions of canvas rows or columns relative to the image, and the image's extent.
 
-    Both are int32, [batch, num_samples] and [batch, 1]. Position 0 is the first row or column of the image.
+    The positions are int32 [batch, num_samples], and the extents are int32 [batch, 1]. Position 0 is the first row or
+    column of the image.
     """
     num_samples = views.image_size[axis]
     extent = tf.fill([tf.shape(views.boxes)[0], 1], num_samples) if views.extents is None else views.extents[:, axis, tf.newaxis]
@@ -230,8 +233,8 @@ def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:
 def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int]) -> tf.Tensor:
     """Samples pixels with the coordinates of `tf.image.resize`, in which 0..1 goes from edge to edge.
 
-    The op `crop_and_resize` counts from the center of the first pixel to that of the last. A border of one pixel
-    provides the outermost half pixels.
+    The op `crop_and_resize` measures from the center of the first pixel to the center of the last pixel. A border of
+    one pixel is therefore added to sample the outer half of the edge pixels.
     """
     stored = tf.cast(tf.shape(pixels)[1:3], tf.float32)
     starts, ends = tf.split(views.frames(), 2, axis=1)
