@@ -98,7 +98,7 @@ class Column:
         names = tuple(label_names) or tuple(map(str, range(math.prod(self.shape) if self.shape else 0)))
         if not names or (self.shape and len(names) != self.shape[0]):
             column = printable(self.names[0])
-            number = f"{len(names)} label names are given" if names else "nothing says how many classes there are"
+            number = f"{len(names)} label names are given" if names else "the number of classes is unknown"
             raise UserError(f"{column}:multi_hot: {number}; expected {column}:multi_hot[N], or --label_names with N names")
         return names
 
@@ -123,20 +123,20 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
         raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
     if len(names) > 1 and kind not in _KINDS_OF_SEVERAL:
         expected = f"one column, or one of the kinds {', '.join(_KINDS_OF_SEVERAL)}"
-        raise UserError(f"{option}={text}: a {kind} cannot be made of several columns; expected {expected}")
+        raise UserError(f"{option}={text}: several columns cannot form a {kind}. Give {expected}.")
     sides = match["shape"].split(",") if match["shape"] else []
     shape, dtype = tuple(None if side == "?" else int(side) for side in sides), match["dtype"] or ""
     if kind == "tensor" and (dtype not in ("", *TENSOR_DTYPES) or match["brackets"] == "[]"):
-        raise UserError(f"{option}={text}: {dtype or 'nothing'} is no type of a tensor; expected one of {', '.join(TENSOR_DTYPES)}")
+        raise UserError(f"{option}={text}: {dtype or 'empty brackets'} is not a tensor type. Use one of {', '.join(TENSOR_DTYPES)}.")
     if kind != "tensor" and (dtype or None in shape):
-        raise UserError(f"{option}={text}: only a tensor has a type, or a side that differs; expected tensor[float32,28,28], for example")
+        raise UserError(f"{option}={text}: only a tensor can have a type or a variable side (?), such as tensor[float32,?,28].")
     shape = (None,) if match["brackets"] == "[]" else shape
     is_flat = kind in LIST_KINDS or (kind == "multi_hot" and shape != (None,))
     has_sides = kind == "tensor" or (kind == "array" and shape != (None,))
     if shape and ((not is_flat and not has_sides) or 0 in shape or (is_flat and len(shape + names) > 2)):
         raise UserError(
-            f"{option}={text}: expected a shape of one dimension for a float, an integer, a text or a multi_hot, nothing in the brackets "
-            "for any number of the first three, or any shape for an array or a tensor, with sides above 0"
+            f"{option}={text}: invalid shape. float, integer, text and multi_hot take one dimension, such as float[3]; float[], "
+            "integer[] and text[] are lists of any length; array and tensor take any shape. All sides must be above 0."
         )
     if kind == "multi_hot" and shape and (shape[0] or 0) > _MAX_CLASSES:
         raise UserError(f"{option}={text}: expected at most {_MAX_CLASSES:,} classes")
@@ -153,12 +153,12 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     """
     if "none" in texts:
         if len(texts) > 1:
-            raise UserError("--label=none goes with no other label; expected it alone")
+            raise UserError("--label=none cannot be used with other labels. Omit it, or the other labels.")
         return ()
     columns = tuple(parse_column("--label", text, "class") for text in texts)
     if len(columns) == 1:
         name = MASK if columns[0].kind == "mask" else LABEL
         if _COLUMN.fullmatch(texts[0].strip())["feature"] not in (None, name):
-            raise UserError(f"--label={texts[0]}: a single label is called {name!r}; expected no {columns[0].name}=")
+            raise UserError(f"--label={texts[0]}: a single label is always called {name!r}. Omit {columns[0].name}=.")
         return (dataclasses.replace(columns[0], name=name),)
     return columns

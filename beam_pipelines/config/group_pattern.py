@@ -46,5 +46,5 @@ class GroupPattern:
 
     def _error(self, why: str) -> UserError:
         why = printable(why.partition("Invalid regular expression: ")[2] or why)
-        expected = "expected a regular expression without look-around and back-references (RE2)"
-        return UserError(f"--group_pattern={printable(self._pattern)}: {why}; {expected}")
+        advice = "Use a regular expression in RE2 syntax, without look-around and back-references."
+        return UserError(f"--group_pattern={printable(self._pattern)}: {why}. {advice}")

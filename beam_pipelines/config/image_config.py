@@ -44,12 +44,12 @@ class ImageConfig:
         if height * width > MAX_IMAGE_PIXELS:
             raise UserError(f"--image_size=exact={height}x{width}: expected at most {MAX_IMAGE_PIXELS} pixels")
         if self.encoding == "raw" and self.format != "keep":
-            raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other; expected one of them")
+            raise UserError(f"--image_format={self.format} and --image_encoding=raw cannot be used together. Give only one of them.")
 
         if self.keep_depth and (self.size or self.encoding == "raw" or self.format not in ("keep", "png")):
             raise UserError(
-                "--keep_depth: images that are resized or converted have 8 bits; expected no --image_size, no --image_encoding and "
-                "no other --image_format than png"
+                "--keep_depth: resized and converted images have only 8 bits. Omit --image_size and --image_encoding, and use no "
+                "--image_format other than png."
             )
 
     @property

@@ -21,4 +21,4 @@ class LeaksConfig:
     def __post_init__(self) -> None:
         limit = MAX_DUPLICATE_DISTANCE
         require(0 <= self.distance <= limit, "--duplicate_distance", self.distance, f"a number of bits from 0 to {limit}")
-        require(len(set(self.data_sets)) == len(self.data_sets), "OUT", " ".join(self.data_sets), "each data set once")
+        require(len(set(self.data_sets)) == len(self.data_sets), "OUT", " ".join(self.data_sets), "each dataset only once")

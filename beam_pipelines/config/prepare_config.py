@@ -50,7 +50,7 @@ def check_own_names(name: str, has_images: bool) -> None:
         UserError: The name is the name of a built-in feature.
     """
     own = (*_OWN_FEATURES, *(_IMAGE_SIDES if has_images else ()))
-    require(name not in own, "--label or --feature", name, f"another name than {', '.join(own)}, such as my_{name}={name}")
+    require(name not in own, "--label or --feature", name, f"a name other than {', '.join(own)}, such as my_{name}={name}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +139,11 @@ class SourceConfig:
             value = getattr(self, option)
             require(value is None or value in values, f"--{option}", value, f"one of {', '.join(values)}")
         for split in self.divide:
-            check_name("--divide", split, f"splits that the inputs name, or {REST}: those without one")
+            check_name("--divide", split, f"names of splits of the source, or {REST} for the inputs without a split")
         if len(set(self.divide)) < len(self.divide):
-            raise UserError(f"--divide={','.join(self.divide)}: expected each split once")
+            raise UserError(f"--divide={','.join(self.divide)}: expected each split only once")
         require(self.image_column != "", "--image_column", "''", "the name of a column")
-        require(self.label_separator != "", "--label_separator", "''", "what stands between class names, such as ';' or ' '")
+        require(self.label_separator != "", "--label_separator", "''", "the text between class names, such as ';' or ' '")
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
             require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
         columns = [*(self.labels or ()), *self.features]
@@ -151,12 +151,13 @@ class SourceConfig:
         for name in names:
             require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
             check_own_names(name, has_images=False)
-            require(names.count(name) == 1, "--label or --feature", name, f"each name once (a single label is called {LABEL!r})")
+            require(names.count(name) == 1, "--label or --feature", name, f"each name only once (a single label is called {LABEL!r})")
         if len(set(self.column_names)) < len(self.column_names) or "" in self.column_names:
-            raise UserError(f"--column_names={','.join(self.column_names)}: expected each column's name once, with commas between them")
+            raise UserError(f"--column_names={','.join(self.column_names)}: expected unique column names, separated by commas")
         for given in (self.label_names, *self.label_names_of.values()):
             if len(set(given)) < len(given):
-                raise UserError("--label_names: expected each class name once")
+                twice = next(name for name in given if given.count(name) > 1)
+                raise UserError(f"--label_names lists {twice!r} twice. List each class name once.")
 
     def names_of(self, feature: str) -> tuple[str, ...]:
         """Returns the class names of a label if an option lists all of them, and an empty tuple otherwise."""
@@ -252,19 +253,19 @@ class PrepareConfig:
         if self.shard_bytes is not None:
             require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
             if self.num_shards is not None:
-                raise UserError("--num_shards and --shard_size exclude each other; expected one of them")
+                raise UserError("--num_shards and --shard_size cannot be used together. Give only one of them.")
         if self.splits is not None:
             _check_splits(self.splits)
             if self.folds is not None:
-                raise UserError("--splits and --folds exclude each other; expected one of them")
+                raise UserError("--splits and --folds cannot be used together. Give only one of them.")
         if self.folds is not None:
             require(2 <= self.folds <= MAX_SPLITS, "--folds", self.folds, f"a number from 2 to {MAX_SPLITS}")
         if len(set(self.stratify)) < len(self.stratify) or "" in self.stratify:
-            raise UserError(f"--stratify={','.join(self.stratify)}: expected names of features, each once")
+            raise UserError(f"--stratify={','.join(self.stratify)}: expected names of features, each only once")
         if self.group_pattern is not None:
             GroupPattern(self.group_pattern)
             if self.source.group:
-                raise UserError("--group and --group_pattern exclude each other; expected one of them")
+                raise UserError("--group and --group_pattern cannot be used together. Give only one of them.")
         self._check_duplicates()
         if not self.source.has_images:
             self._refuse_image_options()
@@ -304,13 +305,12 @@ class PrepareConfig:
         check_of_duplicates(self.duplicates, {"exact_only": self.exact_only, "move_to": self.move_to})
         if self.move_to is not None and self.duplicates != "group":
             raise UserError(
-                f"--move_to={self.move_to}: is of --duplicates=group, which brings duplicates into one split; "
-                f"found --duplicates={self.duplicates}"
+                f"--move_to={self.move_to}: this option needs --duplicates=group, but --duplicates={self.duplicates} is given."
             )
         if self.hashes_looks and self.check in ("header", "none"):
             raise UserError(
-                f"--duplicates={self.duplicates}: each image is decoded to find those that look alike, and --check={self.check} "
-                "decodes none; expected --check=strict or decode, or --exact_only"
+                f"--duplicates={self.duplicates} decodes each image to find near-duplicates, but --check={self.check} decodes none. "
+                "Use --check=strict or decode, or --exact_only."
             )
 
     def _refuse_image_options(self) -> None:
@@ -327,7 +327,7 @@ class PrepareConfig:
         for config, names in options:
             for name, option in names:
                 if getattr(config, name) != getattr(type(config), name):
-                    raise UserError(f"--{option}: examples have no image (--image=none); expected no --{option}, or images")
+                    raise UserError(f"--{option}: the examples have no images (--image=none). Omit --{option}, or --image=none.")
 
 
 def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> None:
@@ -339,8 +339,7 @@ def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> Non
     """
     for option, value in given.items():
         if duplicates is None and value is not None and value is not False:
-            expected = f"--duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}"
-            raise UserError(f"--{option}: nothing is done about duplicates; expected {expected}")
+            raise UserError(f"--{option} needs --duplicates. Give --duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}.")
 
 
 def check_name(option: str, name: str, expected: str) -> None:
@@ -367,12 +366,12 @@ def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
 
 def _check_splits(splits: Mapping[str, Fraction]) -> None:
     if len(splits) > MAX_SPLITS:
-        raise UserError(f"--splits: {len(splits)} splits; expected at most {MAX_SPLITS}")
+        raise UserError(f"--splits: {len(splits)} splits, but at most {MAX_SPLITS} are allowed.")
     for split, fraction in splits.items():
         check_name("--splits", split, "split names of letters, digits and '_', a letter first")
         require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
     if len({split.casefold() for split in splits}) < len(splits):
-        raise UserError(f"--splits: {', '.join(splits)}: some differ in case alone, and so would files; expected other names")
+        raise UserError(f"--splits: {', '.join(splits)}: some names differ only in case, and so would the names of files. Choose other names.")
     total = sum(splits.values())
     if total != 1:
         text = ",".join(f"{split}={_decimal(fraction)}" for split, fraction in splits.items())

@@ -77,11 +77,11 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
         value = getattr(arguments, name)
         if arguments.preprocessing_module is not None and value is not None:
             raise UserError(
-                f"--{name}={value} is of the default preprocessing; expected it without --preprocessing_module"
+                f"--{name}={value} applies only to the built-in function. Omit it, or omit --preprocessing_module."
             )
     splits = None if arguments.splits is None else tuple(arguments.splits.split(","))
     if splits and (not all(splits) or len(set(splits)) < len(splits)):
-        raise UserError(f"--splits={arguments.splits}: expected names of splits, each once, such as train")
+        raise UserError(f"--splits={arguments.splits}: expected names of splits, each only once, such as train")
     return AnalyzeConfig(
         directory=parse_directory("OUT", arguments.directory),
         splits=splits,

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from beam_pipelines.errors import UserError
 
-_ONE_INPUT = "expected one input: a folder that holds both, or a table of all their images (--source=table)"
+_ONE_INPUT = "Give one folder that contains both, or a table that lists all images (--source=table)."
 
 
 class _Once(argparse.Action):
@@ -15,8 +15,8 @@ class _Once(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         given = vars(namespace).setdefault("given_once", {})
         if option and self.dest in given:
-            advice = _ONE_INPUT if self.dest == "input" else "expected once"
-            parser.error(f"{option}: given twice, as {given[self.dest]} and as {values}; {advice}")
+            advice = _ONE_INPUT if self.dest == "input" else "Give it only once."
+            parser.error(f"{option}: given twice ({given[self.dest]} and {values}). {advice}")
         given[self.dest] = values
         setattr(namespace, self.dest, values)
 

@@ -58,6 +58,6 @@ def inspect_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     if arguments.split is not None and arguments.where is None and arguments.sql is None:
         raise UserError(
-            f"--split={arguments.split}: expected it with --where or --sql; --example says its split itself"
+            f"--split={arguments.split}: this option needs --where or --sql. With --example, write SPLIT:N instead."
         )
     return {name: getattr(arguments, name) for name in ("where", "split", "example", "sql")} | {"as_json": arguments.json}

@@ -30,7 +30,7 @@ def parse_names(option: str, text: str) -> tuple[str, ...]:
     """Parses names that are separated by commas. Raises `UserError` if a name is empty."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise UserError(f"{option}={printable(text)}: expected names with commas between them")
+        raise UserError(f"{option}={printable(text)}: expected names separated by commas")
     return names
 
 
@@ -70,7 +70,7 @@ def parse_image_format(text: str) -> tuple[str, int]:
     """Parses `--image_format` to a format and a quality: `jpeg:90` becomes ("jpeg", 90), and `jpeg` ("jpeg", 95)."""
     name, colon, quality = text.partition(":")
     if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
-        raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two with a quality: jpeg:90")
+        raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two optionally with a quality, such as jpeg:90")
     return name, int(quality) if colon else ImageConfig.quality
 
 
@@ -94,7 +94,7 @@ def default_name(output: str) -> str:
 def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
     """Returns the values of `--ignore` as a tuple. Raises `UserError` if a value is empty."""
     if "" in texts:
-        raise UserError("--ignore=: expected a pattern of names, such as '*.txt'")
+        raise UserError("--ignore=: the pattern is empty. Give a pattern of file names, such as '*.txt'")
     return tuple(texts)
 
 
@@ -108,7 +108,7 @@ def parse_defaults(texts: list[str]) -> dict[str, str]:
     for text in texts:
         column, equals, value = text.partition("=")
         if not column or not equals or column in defaults:
-            raise UserError(f"--default={text}: expected COLUMN=VALUE, once for each column")
+            raise UserError(f"--default={text}: expected COLUMN=VALUE, with each column only once")
         defaults[column] = value
     return defaults
 
@@ -143,7 +143,7 @@ def _parse_texts(option: str, what: str, texts: Sequence[str]) -> dict[str, str]
         if not is_fit:
             raise UserError(f"{option}={printable(text)}: expected {what}=TEXT, a line of at most {_MAX_DESCRIPTION} characters")
         if name in found:
-            raise UserError(f"{option}={printable(text)}: {name!r} is described already; expected each {what.lower()} once")
+            raise UserError(f"{option}={printable(text)}: {name!r} is given twice. Give each {what} only once.")
         found[name] = description
     return found
 
@@ -151,7 +151,7 @@ def _parse_texts(option: str, what: str, texts: Sequence[str]) -> dict[str, str]
 def parse_directory(option: str, text: str) -> str:
     """Returns the path of an option without trailing slashes. Raises `UserError` if the path is empty."""
     if not text:
-        raise UserError(f"{option}=: expected a path")
+        raise UserError(f"{option}=: the path is empty. Give a path.")
     return text.rstrip("/") or "/"
 
 
@@ -170,13 +170,13 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
         match = _HEAD.fullmatch(text)
         head = match and (OBJECT_LABEL if match["head"] == OBJECTS else match["head"])
         if head in heads or (not match and plain):
-            raise UserError(f"--label_names={text}: expected one FILE, or HEAD=FILE once for each head")
+            raise UserError(f"--label_names={text}: expected one FILE, or LABEL=FILE once per label")
         if match:
             heads[head] = match["file"]
         else:
             plain.append(text)
     if heads and plain:
-        raise UserError(f"--label_names={plain[0]}: a file for no head, beside files for one; expected HEAD=FILE for each")
+        raise UserError(f"--label_names={plain[0]} names no label, but other --label_names do. Give LABEL=FILE for each label.")
     return (read_label_names(plain[0]) if plain else ()), {head: read_label_names(file) for head, file in heads.items()}
 
 
@@ -194,10 +194,10 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
         tables = read_class_tables(directory)
     except (OSError, ValueError, UserError) as error:
         reason = getattr(error, "strerror", None) or error
-        told = f"--label_names_from={directory}: {reason}; expected a data set that was prepared earlier"
+        told = f"--label_names_from={directory}: {reason}. Give a dataset that was prepared earlier."
         raise listing_error(error, directory, told) from None
     if not tables:
-        raise UserError(f"--label_names_from={directory}: nothing there has class names; expected a data set with classes")
+        raise UserError(f"--label_names_from={directory}: the dataset has no classes. Give a dataset with class names.")
     return tables
 
 
@@ -214,10 +214,10 @@ def read_label_names(path: str) -> tuple[str, ...]:
         text = files_at(path).read(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise listing_error(error, path, f"--label_names={path}: {reason}; expected a file with a class name a line") from None
+        raise listing_error(error, path, f"--label_names={path}: {reason}. Give a file with one class name per line.") from None
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not names:
-        raise UserError(f"--label_names={path}: it is empty; expected a class name a line")
+        raise UserError(f"--label_names={path}: the file is empty. Give one class name per line.")
     numbered = [_NUMBERED.fullmatch(name) for name in names]
     if not all(numbered):
         return names
@@ -225,6 +225,6 @@ def read_label_names(path: str) -> tuple[str, ...]:
     for number in range(len(names)):
         if number not in by_number:
             raise UserError(
-                f"--label_names={path}: no line has number {number}; expected each from 0 to {len(names) - 1} once, or names alone"
+                f"--label_names={path}: no line has number {number}. Number the names from 0 to {len(names) - 1}, or give only names."
             )
     return tuple(by_number[number] for number in range(len(names)))

@@ -518,7 +518,7 @@ def _duplicate_distance(arguments: argparse.Namespace) -> int:
     distance = arguments.duplicate_distance
     check_of_duplicates(arguments.duplicates, {"duplicate_distance": distance})
     if arguments.exact_only and distance is not None:
-        raise UserError("--exact_only and --duplicate_distance exclude each other; expected one of them")
+        raise UserError("--exact_only and --duplicate_distance cannot be used together. Give only one of them.")
     return MAX_DUPLICATE_DISTANCE if distance is None else distance
 
 
@@ -536,7 +536,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         UserError: A value is invalid, or two options exclude each other.
     """
     if arguments.layout is not None and arguments.record_layout is not None:
-        raise UserError("--layout is of --source=tfrecord, --record_layout of --source=fixed_length; expected one of them")
+        raise UserError("--layout is for --source=tfrecord, and --record_layout is for --source=fixed_length. Give only one of them.")
     label_names, label_names_of = parse_label_names(arguments.label_names)
     return SourceConfig(
         kind=arguments.source,

@@ -57,8 +57,8 @@ def make_verify_config(arguments: argparse.Namespace) -> VerifyConfig:
     """
     if arguments.quick and arguments.decode:
         raise UserError(
-            "--quick and --decode exclude each other: images lie in records, which --quick does not read; expected one "
-            "of them"
+            "--quick and --decode cannot be used together: --quick reads no records, so it cannot decode images. "
+            "Give only one of them."
         )
     return VerifyConfig(
         directory=parse_directory("OUT", arguments.directory),

@@ -129,9 +129,9 @@ def training_options(arguments: argparse.Namespace) -> dict[str, object]:
     """
     given = {name: value for name in ("split", "open_fold", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
     if arguments.backup is not None and given:
-        raise UserError(f"--{next(iter(given))}: expected without --backup, which says it itself")
+        raise UserError(f"--{next(iter(given))}: the checkpoint contains this option. Omit it, or omit --backup.")
     if arguments.backup is None and arguments.batch_size is None:
-        raise UserError("--batch_size is missing: expected the training's, or --backup")
+        raise UserError("--batch_size is missing. Give the batch size of the training, or --backup.")
     for name in ("split", "open_fold"):  # options of the dataset, not of `batches`
         given.pop(name, None)
     return given if arguments.hosts is None else {**given, "hosts": arguments.hosts}
@@ -157,7 +157,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _fold(text: str) -> tuple[int, tuple[int, ...]]:
     """Parses `--fold`: `5,0` becomes (5, (0,)), and `5,1,2` becomes (5, (1, 2))."""
     if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})+", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected the number of folds and some of them, such as 5,0")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the number of folds and the indices of folds, such as 5,0")
     number, *folds = map(int, text.split(","))
     return number, tuple(folds)
 
@@ -165,7 +165,7 @@ def _fold(text: str) -> tuple[int, tuple[int, ...]]:
 def _number(text: str) -> float:
     """Parses the value of `--subset`, or a share in `--balance`, to a float."""
     if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a share above 0, at most 1")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0 and at most 1")
     return float(text)
 
 
@@ -180,6 +180,6 @@ def _balance(text: str) -> str | dict[str, float]:
 def _pair(text: str) -> tuple[int, int]:
     """Parses the values of `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
     if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected how many there are and the index of one, such as 4,2")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a count and an index, such as 4,2")
     number, index = map(int, text.split(","))
     return number, index

@@ -52,10 +52,10 @@ REFUSED = [
     (
         "shares and folds",
         {"splits": splits(train="1"), "folds": 3},
-        ["--splits and --folds exclude each other"],
+        ["--splits and --folds cannot"],
     ),
     ("one fold", {"folds": 1}, ["--folds=1", "2 to 256"]),
-    ("a feature twice", {"stratify": ("label", "label")}, ["--stratify=label,label", "each once"]),
+    ("a feature twice", {"stratify": ("label", "label")}, ["--stratify=label,label"]),
     ("no pattern", {"group_pattern": "("}, ["--group_pattern=("]),
 ]
 

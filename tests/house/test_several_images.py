@@ -342,7 +342,7 @@ def test_what_can_not_be_read_so_is_said(pairs, options, message):
     [
         (["--feature=right=second:image", "--image_encoding=raw"], "--image_encoding=raw: images may differ in size; expected images of one size"),
         (["--feature=right=third:image"], "no column 'third' in it (--label or --feature)"),
-        (["--feature=image=second:image"], "--label or --feature=image: expected another name than image"),
+        (["--feature=image=second:image"], "--label or --feature=image: expected a name other than image"),
         (["--feature=right=second,label:image"], "several columns"),
     ],
 )

@@ -183,4 +183,4 @@ def test_a_description_of_nothing_is_refused_before_anything_is_written(tmp_path
 def test_a_feature_is_described_once(tmp_path, capsys):
     given = ["--describe=label=a", "--describe=label=b"]
     assert main(["prepare", f"--input={tmp_path}", f"--output={tmp_path / 'out'}", *given]) == 2
-    assert "'label' is described already; expected each feature once" in capsys.readouterr().err
+    assert "'label' is given twice" in capsys.readouterr().err

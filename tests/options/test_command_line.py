@@ -87,20 +87,20 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "an option of another source": ([*given, "--masks"], "--masks: --source=image_folder has no use for it"),
         "columns of folders": ([*given, "--label=colour"], "--label: class folders have no columns"),
         "unknown kind": ([*given, "--label=colour:color"], "--label=colour:color: expected [FEATURE=]COLUMN"),
-        "none and some": ([*given, "--label=none", "--label=a"], "--label=none goes with no other label"),
+        "none and some": ([*given, "--label=none", "--label=a"], "--label=none"),
         "image size": ([*given, "--image_size=256"], "--image_size=256: expected short=PIXELS"),
         "no pixels": ([*given, "--image_size=exact=0x9"], "--image_size=exact=0x9: expected short=PIXELS"),
         "too large": ([*given, "--image_size=exact=99999x9999"], "--image_size=exact=99999x9999: expected at most 89478485"),
         "image format": ([*given, "--image_format=tiff"], "--image_format=tiff: expected one of keep, jpeg, png, webp"),
         "image quality": ([*given, "--image_format=png:90"], "--image_format=png:90: expected keep, png, jpeg or webp"),
         "too good": ([*given, "--image_format=jpeg:101"], "--image_format=jpeg:101: expected a quality from 1 to 100"),
-        "raw in a format": ([*given, "--image_encoding=raw", "--image_format=png"], "exclude each other"),
+        "raw in a format": ([*given, "--image_encoding=raw", "--image_format=png"], "cannot be used together"),
         "raw of any size": ([*given, "--image_encoding=raw"], "expected images of one size, as in --image_size=exact=32x32"),
         "class names": ([*given, "--label_names=nowhere.txt"], "--label_names=nowhere.txt: No such file"),
-        "no class names": ([*given, "--label_names=blank.txt"], "--label_names=blank.txt: it is empty; expected a class name a line"),
-        "a class name twice": ([*given, "--label_names=twice.txt"], "--label_names: expected each class name once"),
-        "a split divided twice": ([*given, "--divide=a,a"], "--divide=a,a: expected each split once"),
-        "layouts of two sources": ([*given, "--layout=a", "--record_layout=b"], "--layout is of --source=tfrecord, --record_layout of"),
+        "no class names": ([*given, "--label_names=blank.txt"], "--label_names=blank.txt: the file is empty"),
+        "a class name twice": ([*given, "--label_names=twice.txt"], "--label_names lists '"),
+        "a split divided twice": ([*given, "--divide=a,a"], "--divide=a,a: "),
+        "layouts of two sources": ([*given, "--layout=a", "--record_layout=b"], "--layout is for --source=tfrecord"),
         "empty input": (["--input", "empty", "--output", "out"], "--input=empty: the folder is empty"),
         "no images": (["--input", "hollow", "--output", "out"], "no image in it"),
         "unknown extension": (["--input", "notes", "--output", "out"], "1 file of 1 unknown extension (.txt): rose/notes.txt; expected"),
@@ -127,16 +127,16 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "wrong number of shards": ([*given, "--num_shards", "many"], "--num_shards=many"),
         "wrong size": ([*given, "--shard_size", "12parsecs"], "--shard_size=12parsecs: expected a size"),
         "size of 0": ([*given, "--shard_size", "0"], "--shard_size=0"),
-        "both": ([*given, "--shard_size", "1MiB", "--num_shards", "2"], "exclude each other"),
+        "both": ([*given, "--shard_size", "1MiB", "--num_shards", "2"], "cannot be used together"),
         "wrong check": ([*given, "--check", "hard"], "--check: invalid choice: 'hard'"),
         "wrong fraction": ([*given, "--max_bad_fraction", "2"], "--max_bad_fraction=2.0"),
         "wrong seed": ([*given, "--seed", "-1"], "--seed=-1: expected"),
         "long name": ([*given, "--name", "a" * 81], f"--name={'a' * 20}…: 81 characters; expected at most 80"),
         "long split": ([*given, "--splits", "a" * 81 + "=1"], "…: 81 characters; expected at most 80"),
         "no input": (["--input=", *given[2:]], "--input=: does not exist"),
-        "no output": ([*given[:2], "--output="], "--output=: expected a path"),
+        "no output": ([*given[:2], "--output="], "--output=: the path is empty"),
         "a line in a path": (["--input", "a\nb", *given[2:]], "does not exist"),
-        "ignoring nothing": ([*given, "--ignore="], "--ignore=: expected a pattern of names"),
+        "ignoring nothing": ([*given, "--ignore="], "--ignore=: "),
         "less than no workers": ([*given, "--direct_num_workers=-2"], "--direct_num_workers=-2: expected 1 or more, or 0 for"),
         "wrong name": ([*given, "--name", "a/b"], "--name=a/b: expected"),
         "no such class, in a new folder": (["--input", "gap", "--output", "new/er/out"], "no image of class 'tulip' in 'tulip/'"),
@@ -146,11 +146,11 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "no setup file": ([*given, "--setup_file=no.py"], "/no.py does not exist; expected the path of a setup.py"),
         "wrong Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
         "empty class": (["--input", "gap", "--output", "out"], "--ignore='FOLDER' to leave it out"),
-        "two inputs": (["--input=gap", *given], "--input: given twice, as gap and as flowers; expected one input: a folder that holds both"),
-        "two outputs": ([*given, "--output=b"], "--output: given twice, as out and as b; expected once"),
-        "a value twice": ([*given, "--seed", "1", "--seed", "1"], "--seed: given twice, as 1 and as 1; expected once"),
-        "a choice twice": ([*given, "--check=none", "--check=strict"], "--check: given twice, as none and as strict"),
-        "a source twice": ([*given, "--image_format=png", "--image_format=jpeg"], "--image_format: given twice, as png and as jpeg"),
+        "two inputs": (["--input=gap", *given], "--input: given twice (gap and flowers)"),
+        "two outputs": ([*given, "--output=b"], "--output: given twice (out and b)"),
+        "a value twice": ([*given, "--seed", "1", "--seed", "1"], "--seed: given twice (1 and 1)"),
+        "a choice twice": ([*given, "--check=none", "--check=strict"], "--check: given twice (none and strict)"),
+        "a source twice": ([*given, "--image_format=png", "--image_format=jpeg"], "--image_format: given twice (png and jpeg)"),
         "splits twice": (["--input", "split", "--output", "out", "--splits", "a=1"], "has splits (train, test) already"),
     }
 
@@ -186,7 +186,7 @@ def test_no_option_with_one_value_is_replaced_in_silence(command, words, tmp_pat
     assert options
     for option, value in options:
         assert main([command, *words, option, value, f"{option}={value}"]) == 2, option
-        assert f"recordmill: {option}: given twice, as " in capsys.readouterr().err, option
+        assert f"recordmill: {option}: given twice (" in capsys.readouterr().err, option
 
 
 def test_a_home_is_meant_where_a_shell_does_not_say_so(folder, monkeypatch, capsys):

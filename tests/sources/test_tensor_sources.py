@@ -416,11 +416,11 @@ def test_what_is_known_of_tensors(tmp_path, capsys):
 
 TABLE = "file_name,label,x\n0.png,a,0.npy\n"
 REFUSED = {
-    "--feature=x:tensor[int128]": "int128 is no type of a tensor; expected one of bool, int8",
+    "--feature=x:tensor[int128]": "int128 is not a tensor type. Use one of bool, int8",
     "--feature=x:tensor[float32,0,2]": "any shape for an array or a tensor, with sides above 0",
     "--feature=x:tensor[float32,": "expected [FEATURE=]COLUMN",
-    "--feature=x:float[float32,2]": "only a tensor has a type",
-    "--feature=x:array[?,2]": "only a tensor has a type, or a side that differs",
+    "--feature=x:float[float32,2]": "only a tensor can have",
+    "--feature=x:array[?,2]": "only a tensor can have",
     "--feature=x,label:tensor": "several columns",
     "--feature=label:tensor": "expected a tensor, or its shape: label:tensor[float32,HEIGHT,WIDTH,…]",
 }

@@ -501,8 +501,8 @@ def test_a_shard_of_more_records_than_its_index_and_catalog_have_is_told(copied:
 def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for arguments, expected in (
         ([str(tmp_path)], "is not a data set"),
-        ([str(made), "--quick", "--decode"], "exclude each other"),
-        ([str(made), "--report="], "--report=: expected a path"),
+        ([str(made), "--quick", "--decode"], "cannot be used together"),
+        ([str(made), "--report="], "--report=: "),
         ([str(made), "--no_such"], "--no_such"),
     ):
         capfd.readouterr()

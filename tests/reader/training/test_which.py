@@ -199,17 +199,17 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
     (tmp_path / "text.npz").write_text("no backup")
     np.savez(tmp_path / "others.npz", state=json.dumps({"identity": {"seed": 1}}))
     cases = {
-        "--batch_size is missing: expected the training's, or --backup": place,
-        "--seed: expected without --backup, which says it itself": [*place, "--seed=1", "--backup", tmp_path],
+        "--batch_size is missing. ": place,
+        "--seed: the checkpoint contains this option": [*place, "--seed=1", "--backup", tmp_path],
         "the following arguments are required: --step": ["--epoch=0", "--batch_size=8"],
         "argument --step: '-1': expected 0 or more": ["--epoch=0", "--step=-1", "--batch_size=8"],
-        "argument --hosts: '4': expected how many there are and the index of one, such as 4,2": [*place, "--hosts=4", "--batch_size=8"],
+        "argument --hosts: '4': expected a count and an index, such as 4,2": [*place, "--hosts=4", "--batch_size=8"],
         "hosts=(4, 4): expected (number of hosts, index below it), or None": [*place, "--hosts=4,4", "--batch_size=8"],
         "seed=None: expected the seed of the training": [*place, "--batch_size=8"],
         "step=99: an epoch of train has 12 batches; expected one below": ["--epoch=0", "--step=99", "--batch_size=8", "--seed=0"],
-        "argument --fold: '5': expected the number of folds and some of them, such as 5,0": [*place, "--fold=5", "--batch_size=8"],
+        "argument --fold: '5': expected the number of folds": [*place, "--fold=5", "--batch_size=8"],
         "balance='over': expected 'oversample'": [*place, "--balance=over", "--batch_size=8"],
-        "argument --balance: 'x': expected a share above 0, at most 1": [*place, "--balance=ant=x", "--batch_size=8"],
+        "argument --balance: 'x': expected a number above 0 and at most 1": [*place, "--balance=ant=x", "--batch_size=8"],
         "unrecognized arguments: --mirror": [*place, "--batch_size=8", "--seed=0", "--mirror"],
         "argument --image_size: 'big': expected PIXELS": [*place, "--batch_size=8", "--seed=0", "--image_size=big"],
         f"--backup={tmp_path}/none: no checkpoint found": [*place, "--backup", tmp_path / "none"],
