@@ -1,4 +1,4 @@
-"""Detects the hosts that read together, and the index of this host."""
+"""Detects the number of hosts in a distributed training, and the index of this host."""
 
 import contextlib
 import json
@@ -18,7 +18,8 @@ def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | N
 
         train = flowers.batches("train", batch_size=128, hosts=tf_input.find_hosts(strategy))
 
-    All devices of one process are one host, which reads for all of them. By default, `batches` detects hosts itself.
+    A host is a process, which reads the batches for all of its devices. By default, `batches` detects hosts
+    automatically.
 
     Args:
         strategy: A `tf.distribute` strategy, or the context that its `distribute_datasets_from_function` passes.
@@ -48,7 +49,7 @@ def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | N
 
 
 def hosts_of(split: str) -> tuple[int, int]:
-    """Returns the detected hosts if none are given. Several hosts are logged.
+    """Returns the given hosts, or the detected hosts by default. Several hosts are logged.
 
     Args:
         split: The name of the split, for messages.
@@ -73,7 +74,7 @@ def hosts_of(split: str) -> tuple[int, int]:
 
 
 def tell_undivided(name: str) -> None:
-    """Logs a warning if several hosts would each read all of a source that can't be divided, such as raw TFRecords.
+    """Logs a warning if every host would read all records, because a source such as raw TFRecords can't be divided.
 
     Args:
         name: The name of the source, for the message.
@@ -89,7 +90,7 @@ def tell_undivided(name: str) -> None:
 
 
 def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
-    """Returns the hosts, and the name of their source.
+    """Returns the hosts, and the name of the library or variable that defines them.
 
     Args:
         is_asked: Whether the caller wants to know the index of this process. If so, a process that does not train is an

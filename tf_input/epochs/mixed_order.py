@@ -1,10 +1,10 @@
-"""The order of an epoch of a mixture: the component at each index, and the index of its example.
+"""Determines the component and the example at each index of a mixture's epoch.
 
-The component at an index is computed without the rest of the epoch. The components are halved recursively, and each
-half gets its proportion of the examples, rounded. So among the first examples of an epoch, the number of a component's
-examples differs from its exact proportion by at most a half for each halving: a half for two components, one for three
-or four. Within a batch, the examples of each component are spread over the slots, so each host, and each replica with a
-range of slots, gets the same proportions.
+The component at an index is computed directly, without iterating over the epoch. A recursive algorithm splits the list
+of components into halves, and gives each half its proportion of the examples, rounded. Therefore, at any point of an
+epoch, the number of a component's examples differs from its exact proportion by at most 0.5 for each level of the
+recursion. The difference is at most 0.5 for two components, and 1 for three or four. Within a batch, the examples of
+each component are spread over the slots. Therefore each host and each replica gets nearly the same proportions.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ _NUM_TRIED = 50  # candidates on either side of the golden section
 
 
 def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
-    """Returns integer weights proportional to `shares`: exactly if their sum is at most 2 ** 30, else rounded."""
+    """Returns integer weights proportional to `shares`. The weights are rounded if their sum would exceed 2 ** 30."""
     scale = math.lcm(*(share.denominator for share in shares))
     weights = [int(share * scale) for share in shares]
     whole, divisor = sum(weights), math.gcd(*weights)
@@ -34,7 +34,7 @@ def to_weights(shares: Sequence[Fraction]) -> tuple[int, ...]:
 
 
 def part_seed(seed: int, name: str) -> int:
-    """Returns the shuffle seed of a component, which differs from the seeds of the mixture and of other components."""
+    """Derives the shuffle seed of a component from the seed of the mixture."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/part/{name}".encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -58,7 +58,7 @@ def count_parts(weights: Sequence[int], places: np.ndarray) -> np.ndarray:
 
 
 def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.ndarray:
-    """Returns the index in the epoch of each of a component's examples. It is the inverse of `count_parts`.
+    """Converts indices of a component's examples to indices in the epoch. The function is the inverse of `count_parts`.
 
     Args:
         weights: Integer weights proportional to the shares of the components.
@@ -89,10 +89,10 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
 
 @dataclasses.dataclass(frozen=True)
 class MixedOrder:
-    """The order of a mixture: the slots of each epoch, and the positions of the components in their own epochs.
+    """Maps the indices of a mixture's epochs to examples of the components.
 
-    Each epoch has the same sequence of components. A component continues where the previous epoch ended: each epoch
-    takes the next `counts` examples of its endless sequence of own epochs.
+    Each epoch has the same sequence of components. Each component has its own endless sequence of epochs. An epoch of
+    the mixture reads the next `counts` examples from the sequence of each component.
 
     Attributes:
         weights: Integer weights proportional to the shares of the components.
@@ -112,7 +112,7 @@ class MixedOrder:
         return tuple(count_parts(self.weights, np.array([self.num_places]))[:, 0].tolist())
 
     def size(self, step: int) -> int:
-        """Returns the number of examples in a batch."""
+        """Returns the number of examples in a batch of an epoch."""
         return min(self.batch_size, self.num_places - step * self.batch_size)
 
     def rows(self, step: int, hosts: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -136,11 +136,12 @@ class MixedOrder:
         return found
 
     def own_places(self, part: int, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Converts examples of a component in an epoch of the mixture to (own epoch, index in it)."""
+        """Converts a component's examples in an epoch of the mixture to pairs (epoch of the component, index in that
+        epoch)."""
         return np.divmod(epoch * self.counts[part] + numbers, self.sizes[part])
 
     def lanes(self, part: int, own_epoch: int, own_places: np.ndarray) -> np.ndarray:
-        """Returns the virtual shards of indices in a component's own epochs: those of their indices in the mixture."""
+        """Returns the virtual shards of a component's examples, which depend on their indices in the mixture."""
         numbers = (own_epoch * self.sizes[part] + own_places) % self.counts[part]
         steps = find_places(self.weights, part, numbers) // self.batch_size
         starts = steps * self.batch_size
@@ -153,13 +154,12 @@ class MixedOrder:
 
 
 def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int, strides: np.ndarray | int) -> np.ndarray:
-    """Returns the slots in a batch of examples that are ordered by component.
+    """Spreads examples that are ordered by component over the slots of a batch.
 
-    Consecutive examples are a stride apart, which is coprime to the batch size. So any n consecutive examples are on
-    all of n hosts if n divides the batch. Ranges of slots have almost exact proportions. The reason is that the points
-    of a lattice are spread evenly if the continued fraction of the stride has small quotients, as that of the golden
-    section has. See Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
-    https://doi.org/10.1137/1.9781611970081.
+    The distance between the slots of consecutive examples is a stride that is coprime to the batch size. If n hosts
+    divide the batch, any n consecutive examples are therefore on different hosts. Every range of slots has almost exact
+    proportions if the continued fraction of the stride has small quotients, as the golden ratio has. See Niederreiter,
+    Random Number Generation and Quasi-Monte Carlo Methods, chapter 5, https://doi.org/10.1137/1.9781611970081.
     """
     return (ranks * strides + steps) % sizes
 

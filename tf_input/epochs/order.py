@@ -1,7 +1,7 @@
-"""The random key of an epoch, and a random permutation of a whole split that can be computed in parts.
+"""Computes the random key of an epoch, and a random permutation of a split that needs no table in memory.
 
-With it, a training can resume in the middle of an epoch without reading earlier records, and 300 million records can be
-permuted without a table.
+The record at any index is computed directly. A training can therefore resume in the middle of an epoch without reading
+earlier records, even with 300 million records.
 """
 
 import functools
@@ -20,13 +20,13 @@ _CHUNK = 1 << 14  # indices that are computed together, because a call of Tensor
 
 
 def epoch_key(seed: int, epoch: int) -> int:
-    """Returns a 63-bit number that determines everything random in an epoch: order, crops, flips and colors."""
+    """Returns the 63-bit random key of an epoch, which determines the order, crops, flips and color changes."""
     digest = hashlib.blake2b(f"{seed}/{epoch}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def permuted(key: int, places: np.ndarray, num_examples: int) -> np.ndarray:
-    """Returns the records at some indices of a uniformly random permutation.
+    """Returns the records at the given indices of a uniformly random permutation.
 
     Args:
         key: The key of the epoch, from `epoch_key`.
@@ -52,7 +52,7 @@ def _permuted_chunk(key: int, chunk: int, num_examples: int) -> np.ndarray:
 
 
 def _permute(values: tf.Tensor, key: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the image of each value under a permutation of 0 .. size - 1, int64 [n]."""
+    """Applies a permutation of 0 .. size - 1 to values, and returns int64 [n]."""
     if size <= _TABLE_SIZE:
         table = tf.random.experimental.stateless_shuffle(tf.range(size, dtype=tf.int64), tf.stack([key, _PURPOSE]))
         return tf.gather(table, values)

@@ -1,4 +1,4 @@
-"""The iterator state of batches: epoch and step, and the facts that determine the batches."""
+"""The iterator state of batches: the epoch, the step, and the identity of the batches, for checkpoints."""
 
 import dataclasses
 import hashlib
@@ -27,27 +27,28 @@ class Pass(NamedTuple):
     count: int
 
     def end(self, num_batches: int) -> tuple[int, int]:
-        """Returns (epoch, step) of the batch after the last one, for epochs of `num_batches`."""
+        """Returns the (epoch, step) at which the iteration ends, if an epoch has `num_batches` batches."""
         epoch, step, _ = self.after(1, num_batches)
         return epoch, step
 
     def after(self, number: int, num_batches: int) -> "Pass":
-        """Returns the iteration that comes `number` iterations later, if each begins where the previous one ended."""
+        """Returns the iteration `number` iterations later, if each iteration starts where the previous iteration
+        ended."""
         epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
         return Pass(epoch, step, self.count)
 
 
 class Position:
-    """The iterator state of a dataset of batches: the epoch and the step at which the next iteration begins.
+    """The iterator state of batches: the epoch and the step at which the next iteration begins.
 
-    It is the attribute `position` of the return value of `PreparedDataset.batches`. An iteration counts when its second
-    batch is requested, or when its only batch is delivered. Iterators that are created after that begin where the
-    iteration ends, even if it is stopped early. Reading a single batch does not count. Iterators that begin together
-    read the same batches.
+    The batches from `PreparedDataset.batches` have the iterator state as attribute `position`. Requesting the second
+    batch of an iteration, or the only batch, moves the state to the end of the iteration. Iterators that are created
+    later start there, even if the iteration is stopped early. Reading only the first of several batches does not move
+    the state. Iterators that start together read the same batches.
 
-    All iterations have as many batches as the first, which ends with its epoch. If that is not a whole epoch, or after
-    `go_to` into the middle of an epoch, an iteration continues into the next epoch, and the next iteration begins where
-    it ended.
+    The first iteration ends with its epoch, and all iterations have the same number of batches. An iteration that
+    starts in the middle of an epoch can therefore continue into the next epoch. The next iteration starts where the
+    previous iteration ended.
 
     Args:
         epoch, step: The epoch and the step of the first batch, from 0. Default: 0.
@@ -76,7 +77,7 @@ class Position:
     def go_to(self, epoch: int, step: int = 0) -> None:
         """Sets the epoch and the step at which the next iteration begins. Datasets from `repeat` are not affected.
 
-        If `step` is not 0, the last batches of the iteration belong to the next epoch.
+        If `step` is not 0, the next iteration ends in the following epoch.
 
         Args:
             epoch: The number of the epoch, from 0.
@@ -91,7 +92,7 @@ class Position:
             self._next, self._is_told = (epoch, step), True
 
     def take(self, num_batches: int, after: Pass | None = None) -> Pass:
-        """Starts an iteration at the current position, or after another iteration.
+        """Starts an iteration at the current state, or at the end of the given iteration.
 
         Args:
             num_batches: The number of batches in a whole epoch.
@@ -109,7 +110,7 @@ class Position:
             return Pass(epoch, step, count)
 
     def end(self, ended: Pass, num_batches: int) -> None:
-        """Moves the position to the end of an iteration, unless it has moved since the iteration began."""
+        """Moves the state to the end of an iteration, unless the state has changed since the iteration started."""
         with self._lock:
             if self._next == (ended.epoch, ended.step):
                 self._next, self._is_told = ended.end(num_batches), False
@@ -123,7 +124,8 @@ class Position:
 def identify(
     manifest: Manifest, split: str, config: ReadConfig, settled: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
-    """Returns the facts that determine a batch, apart from epoch and step. They must be equal to resume an epoch.
+    """Returns the identity of the batches: everything except epoch and step that determines a batch. A training can
+    resume only if the identity is equal.
 
     Args:
         manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
@@ -160,7 +162,7 @@ def identify(
 def identify_mix(
     parts: Mapping[str, Mapping[str, Any]], config: ReadConfig, weights: Sequence[int], stop: str | int, class_names: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the facts that determine a batch of a mixture, apart from epoch and step.
+    """Returns the identity of a mixture's batches: everything except epoch and step that determines a batch.
 
     Args:
         parts: The identity of each component, from `identify`.

@@ -1,4 +1,4 @@
-"""The records of a split that an epoch contains: a subset, or some records repeatedly."""
+"""Selects the records that an epoch contains, such as a subset, or a class-balanced sample with repetitions."""
 
 import functools
 import hashlib
@@ -15,10 +15,10 @@ _TURNS = 4  # the purpose of the hashes in this module; see `windows`
 class Balance:
     """Class balancing by resampling, with exact class counts in each epoch and equal use of all examples of a class.
 
-    The examples of a class take turns, and each epoch continues where the previous epoch ended. If an epoch contains
-    only a part of a class, the next epoch contains other examples. If an example occurs 2.5 times per epoch, it occurs
-    five times in two epochs. Within an epoch, each class is spread evenly, so repeated examples are far apart, and any
-    part of the epoch has the class proportions.
+    The examples of a class are used in turn, and each epoch continues where the previous epoch ended. If an epoch
+    contains only some examples of a class, the next epoch contains the next examples. For example, if an example occurs
+    2.5 times per epoch on average, it occurs exactly five times in two epochs. Each class is spread evenly over the
+    epoch. Therefore repeated examples are far apart, and any range of the epoch is balanced.
 
     Args:
         classes: The class of each example, int [n], from 0.
@@ -39,7 +39,7 @@ class Balance:
         self.num_examples = int(self._counts.sum())
 
     def keep(self, is_kept: np.ndarray) -> "Balance":
-        """Returns the balance of a subset of the examples, bool [n]."""
+        """Returns the class balancing for a subset of the examples, given as bool [n]."""
         return Balance(self._classes[is_kept], *self._arguments)
 
     def draw(self, epoch: int) -> np.ndarray:
@@ -77,7 +77,7 @@ class Selection:
         return hashlib.sha256(self.numbers.astype("<i8").tobytes()).hexdigest()[:16]
 
     def ordered_by(self, values: np.ndarray) -> "Selection":
-        """Returns the same records sorted by values, [n], one per record."""
+        """Returns the same selection, with the records sorted by the given values, [n]."""
         return Selection(self.numbers, None, np.argsort(values, kind="stable"))
 
     def times(self, epoch: int, counts: Sequence[int]) -> list[np.ndarray]:
@@ -86,14 +86,15 @@ class Selection:
         return np.split(times, np.cumsum(counts)[:-1])
 
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
-        """Returns a subset of the selection, bool [n]. `numbers` are new indices of all records; None: unchanged."""
+        """Returns a subset of the selection, given as bool [n]. `numbers` are new indices of all records. None: the
+        indices are unchanged."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]
         ranks = None if self._order is None else np.argsort(self._order)[is_kept]
         order = None if ranks is None else np.argsort(ranks, kind="stable")
         return Selection(numbers, self._balance and self._balance.keep(is_kept), order)
 
     def keep_first(self, counts: Sequence[int], kept: Sequence[int]) -> "Selection":
-        """Returns the selection without records that shards have lost at their ends, renumbered.
+        """Returns the selection without the records that are missing from truncated shards.
 
         Args:
             counts, kept: The number of records of each shard, and the number of its first records that still exist.
@@ -104,7 +105,7 @@ class Selection:
         return self.keep(is_kept, self.numbers - (np.cumsum(lost) - lost)[shards])
 
     def of_epoch(self, epoch: int) -> np.ndarray:
-        """Returns the indices in the split of an epoch's records, int64 [num_examples], before shuffling."""
+        """Returns the indices of an epoch's records in the split before shuffling, int64 [num_examples]."""
         if self._balance is None:
             return self.numbers if self._order is None else self.numbers[self._order]
         drawn = self._drawn  # a single assignment of a tuple is thread-safe

@@ -1,4 +1,4 @@
-"""The part of each batch that a host reads."""
+"""Computes the part of each batch that a host reads."""
 
 import dataclasses
 import math
@@ -10,7 +10,8 @@ PADDING = -1  # the batch slot of padding
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """One host's slots in the batches of an epoch. Global batches do not depend on the number of hosts.
+    """The slots of a host in the batches of an epoch. The contents of global batches do not depend on the number of
+    hosts.
 
     Attributes:
         split: The name of the split, for messages.
@@ -42,7 +43,7 @@ class Share:
 
     @property
     def has_padding(self) -> bool:
-        """Whether some hosts pad the last batch to the length of the others."""
+        """Whether some hosts pad the last batch, so that all hosts have the same number of slots."""
         return not self.drop_remainder and self.num_examples % self.batch_size % self.hosts[0] > 0
 
     @property

@@ -1,12 +1,13 @@
-"""Window shuffling: chunks are read in random order, and the records of consecutive chunks, a window, are mixed.
+"""Implements window shuffling: chunks are read in random order, and the records of several consecutive chunks are
+mixed.
 
-The dataset was shuffled when it was written, so this is as good as a permutation of the whole split. It reads each byte
-once, with the throughput of long sequential reads.
+The consecutive chunks form a window. Because the dataset was shuffled when it was written, window shuffling is as good
+as a permutation of the whole split. Each byte is read once, with the throughput of long sequential reads.
 
-Virtual shards make the order independent of the number of hosts. The index of a record in the epoch (or in the
-mixture's epoch) modulo `NUM_LANES` is its virtual shard. Within a window, each virtual shard gets the records of one
-byte slice. Host i of n reads the indices that are i modulo n. For most n, the slices of these virtual shards are
-adjacent, so the host reads an n-th of the window. The record at an index does not depend on n.
+Virtual shards make the order independent of the number of hosts. The virtual shard of a record is its index in the
+epoch (or in the mixture's epoch) modulo `NUM_LANES`. Within a window, each virtual shard gets the records of one byte
+slice. Host i of n reads the records whose index is i modulo n. For most n, the slices of a host's virtual shards are
+adjacent, so that the host reads only 1/n of the window. The record at an index does not depend on n.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ _RUNS, _RECORDS, _LANES = 1, 2, 3  # the purposes of hashes, each of which gives
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Consecutive chunks of an epoch whose records are mixed.
+    """A group of consecutive chunks in an epoch. The records of these chunks are mixed.
 
     Attributes:
         index: The index of the window in the epoch.
@@ -71,11 +72,11 @@ class WindowOrder:
         self.num_windows = len(self._bounds) - 1
 
     def windows_of(self, places: np.ndarray) -> np.ndarray:
-        """Returns the index of the window that contains each index of the epoch, int64 [n]."""
+        """Returns the windows that contain the given indices of the epoch, int64 [n]."""
         return np.searchsorted(self._starts, places, side="right") - 1
 
     def window(self, index: int) -> Window:
-        """Returns the window with this index in the epoch."""
+        """Returns the window with the given index in the epoch."""
         first, stop = self._bounds[index], self._bounds[index + 1]
         start, count = int(self._starts[index]), int(self._starts[index + 1] - self._starts[index])
         return Window(index, start, count, self._order[first:stop], self._places[first : stop + 1] - start)
@@ -95,7 +96,7 @@ class WindowOrder:
         return found
 
     def slices(self, window: Window, hosts: tuple[int, int]) -> list[tuple[int, int]]:
-        """Returns the ranges of a window's records that a host reads, as (first, stop).
+        """Returns the ranges (first, stop) of a window's records that a host reads.
 
         Records are counted as in `Window.run_starts`.
 
@@ -125,10 +126,10 @@ class WindowOrder:
 
 
 def _scramble(draws: np.ndarray) -> np.ndarray:
-    """Returns the slice of each virtual shard: its digits reversed, each rotated by a random number.
+    """Returns the slice of each virtual shard: its number with reversed digits, each rotated by a random number.
 
     The rotation of a digit depends on the digits before it. Virtual shards that are equal modulo a product of the first
-    radices are adjacent, and their order is otherwise random. This is the nested scrambling of Owen,
+    radices are adjacent. Apart from this rule, their order is random. The method is Owen's nested scrambling,
     https://doi.org/10.1007/978-1-4612-2552-2_19, with rotations instead of permutations.
     """
     left, slices, size = np.arange(NUM_LANES), np.zeros(NUM_LANES, np.int64), 1
@@ -145,7 +146,7 @@ def _constants() -> tuple[np.uint64, ...]:
 
 
 def hashes(key: int, what: int, numbers: np.ndarray) -> np.ndarray:
-    """Returns a 64-bit hash of each number, the key and the purpose, by SplitMix64 applied twice.
+    """Hashes each number together with the key and the purpose to 64 bits, with two rounds of SplitMix64.
 
     SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
     """

@@ -1,6 +1,6 @@
-"""Reads TFRecords that other tools wrote, without preparing them.
+"""Reads TFRecords that other tools wrote, without converting them to a prepared dataset.
 
-The inputs are files and the meaning of their features, as a layout or as a user function. The outputs are batches like
-those of a prepared dataset, shuffled with a buffer. There is no index, so exact order, iterator state and host shares
-do not exist.
+The inputs are TFRecord files, and a layout or a user function that describes their features. The outputs are batches
+like those of a prepared dataset, shuffled with a buffer. The files have no index. Therefore the order is not exact,
+iteration can't resume, and hosts can't divide the records.
 """

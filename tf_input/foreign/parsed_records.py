@@ -1,4 +1,4 @@
-"""TFRecords that a user function parses: the return value of `open_tfrecords(parse=...)`."""
+"""Reads TFRecords that a user function parses, for `open_tfrecords(parse=...)`."""
 
 from typing import Any, Callable, Mapping, Sequence, Unpack
 
@@ -17,7 +17,7 @@ _EXPECTED = "expected a dictionary of tensors, x, (x, y) or (x, y, weight)"
 
 
 class ParsedRecords:
-    """TFRecords that a user function parses; the return value of `open_tfrecords`.
+    """A dataset of TFRecords that a user function parses. `open_tfrecords(parse=...)` returns it.
 
     Attributes:
         paths: The file paths of the only split, `train`.
@@ -83,7 +83,7 @@ class ParsedRecords:
         return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
 
     def _look_at(self, records: Sequence[bytes]) -> bool:
-        """Returns whether the parsed first records differ in shape.
+        """Returns whether the first records have different shapes after parsing.
 
         Raises:
             ValueError: The first records can't be parsed, or the results can't be batched.
@@ -103,7 +103,8 @@ class ParsedRecords:
 
 
 def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function as `Dataset.map` calls it, with a ValueError if it returns nothing."""
+    """Converts the user function for `Dataset.map`. The converted function raises ValueError if the user function
+    returns nothing."""
     converted = tf.function(parse)  # AutoGraph for the user function only
 
     def call(record: tf.Tensor) -> Any:
@@ -116,5 +117,5 @@ def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dense(element: Any) -> list[tf.Tensor]:
-    """Returns the dense tensors of an element. Sparse and ragged tensors are batched in any case."""
+    """Returns the dense tensors of an element. Sparse and ragged tensors can always be batched."""
     return [leaf for leaf in tf.nest.flatten(element) if isinstance(leaf, tf.Tensor)]

@@ -1,4 +1,4 @@
-"""Converts the parsed values of other tools' TFRecords to the values of features."""
+"""Converts parsed values from TFRecords of other tools to the values of features."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ class Column:
 
 
 def stored_alike(feature: Feature, stored: str) -> Column:
-    """Returns the column of a feature that equals a stored feature with another name."""
+    """Returns the column of a feature that is stored under another name."""
     return Column(feature, (dataclasses.replace(feature, name=stored),))
 
 
@@ -38,7 +38,7 @@ def fold(values: tf.RaggedTensor, shape: tuple[int, ...], message: str) -> tf.Te
 
 
 def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) -> tf.RaggedTensor:
-    """Replaces missing values by a default: [batch, None] to one value each, [batch, None]."""
+    """Replaces missing values by a default, so that each example has exactly one value, [batch, None]."""
     at_most_one = tf.debugging.assert_less_equal(values.row_lengths(), tf.constant(1, values.row_splits.dtype), message)
     with tf.control_dependencies([at_most_one]):
         filled = values.to_tensor(default, shape=(None, 1))
@@ -55,7 +55,7 @@ def positions(flags: tf.Tensor) -> tf.RaggedTensor:
 
 
 def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Stacks the four sides of boxes, [batch, None] each, to [batch, None, 4]."""
+    """Stacks four tensors with the sides of boxes, each [batch, None], to [batch, None, 4]."""
     message = "a record has different numbers of box sides"
     checks = [tf.debugging.assert_equal(side.row_splits, sides[0].row_splits, message) for side in sides[1:]]
     with tf.control_dependencies(checks):

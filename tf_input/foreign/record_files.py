@@ -1,4 +1,4 @@
-"""Reads TFRecords of other tools into Keras, without preparing them first: open_tfrecords."""
+"""Implements `open_tfrecords`, which reads TFRecords of other tools without converting them."""
 
 import concurrent.futures
 import os
@@ -50,9 +50,8 @@ def open_tfrecords(
         tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
         tf_input.open_tfrecords("mine.tfrecords", parse=parser)
 
-    Records are read almost in their stored order, because the shuffle buffer holds only a few thousand records. If the
-    records are sorted by class, prepare them instead (`recordmill prepare --source=tfrecord`), which shuffles all of
-    them.
+    Records are shuffled only with a buffer of a few thousand records, so that they are read almost in stored order. If
+    the records are sorted by class, use `recordmill prepare --source=tfrecord` instead, which shuffles all records.
 
     Args:
         pattern: File names or patterns, such as "train-*.tfrecord", also as a list, an array, a string tensor or a
@@ -109,7 +108,7 @@ def open_tfrecords(
 
 
 class RecordFiles:
-    """TFRecords that other tools wrote; the return value of `open_tfrecords`.
+    """A dataset of TFRecords that other tools wrote. `open_tfrecords` returns it.
 
     Attributes:
         paths: The file paths of each split.
@@ -143,7 +142,7 @@ class RecordFiles:
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """The features of each example by name: kind, shape, and the class names of class labels."""
+        """The features by name, with their kind, shape and class names."""
         return self.layout.features
 
     @property
@@ -153,13 +152,14 @@ class RecordFiles:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The class names of `label`, or else of `objects`. Empty if they are unknown."""
+        """The class names of the feature `label`. Without `label`, the class names of `objects`. Empty if they are
+        unknown."""
         found = self.features.get("label") or self.features.get("objects/label")
         return found.label_names if found else ()
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """The (height, width) that all images share; None if it is unknown, as for all encoded images."""
+        """The (height, width) of all images; None if the size is unknown, as it is for encoded images."""
         image = self.features.get(IMAGE)
         is_known = image is not None and image.kind in ("pixels", "tensor") and None not in image.shape
         return image.shape[:2] if is_known else None
@@ -173,8 +173,8 @@ class RecordFiles:
     def batches(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Returns the batches of a split, like `PreparedDataset.batches`.
 
-        The cardinality is unknown if `num_examples` is. Keras then reads to the end, and counts the steps in the first
-        epoch.
+        The cardinality is unknown if `num_examples` is. Keras then reads to the end of the data, and counts the steps
+        in the first epoch.
 
         Args:
             split: The name of the split, one of `splits`. Default: `train`.
@@ -238,7 +238,7 @@ class RecordFiles:
 
 
 def _plain_pattern(pattern: Any) -> str | list[str]:
-    """Returns a pattern as str, or several as a list of str.
+    """Converts a file pattern to str, or several patterns to a list of str.
 
     Patterns may be paths, bytes, tensors, arrays, datasets of strings, or other iterables.
 
@@ -291,7 +291,7 @@ def _is_irregular(path: str) -> bool:
 
 
 def _refuse_prepared(directories: Sequence[str]) -> None:
-    """Rejects datasets with a manifest, because `tf_input.open` knows more about them."""
+    """Rejects prepared datasets, which users should open with `tf_input.open`."""
     for directory in directories:
         path = join(directory, MANIFEST)
         if tf.io.gfile.exists(path) and not _is_irregular(path):
@@ -322,8 +322,8 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
 def _find_compression(path: str, compression: str | None) -> str | None:
     """Returns the compression of a file, which must be `compression` if it is given. Returns None if the file is empty.
 
-    All compressions are tried, because the first bytes of an uncompressed file, the length of a record, may look
-    compressed.
+    All compressions are tried. An uncompressed file starts with the length of a record, which may look like the header
+    of a compressed file.
     """
     for guess in _COMPRESSIONS if compression is None else (compression,):
         try:
@@ -335,7 +335,8 @@ def _find_compression(path: str, compression: str | None) -> str | None:
 
 
 def _check_compression(paths: Sequence[str], compression: str) -> None:
-    """Checks that all files have the same compression. Only files whose first bytes look different are read."""
+    """Checks that all files have the same compression. A file is read only if its first bytes suggest a different
+    compression."""
 
     def check(path: str) -> None:
         with tf.io.gfile.GFile(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""Determines how to read TFRecords of other tools, from their layout and their first records."""
+"""Determines the features of other tools' TFRecords, from their layout and their first records."""
 
 import contextlib
 import dataclasses
@@ -55,7 +55,7 @@ class RecordLayout:
 def find_record_layout(
     records: Sequence[bytes], path: str, layout: str | Mapping[str, Any] | None, label_names: Sequence[str]
 ) -> RecordLayout:
-    """Determines how to read records that resemble the given first records.
+    """Determines the features of records, given their layout and the first records.
 
     Args:
         records: The first records.
@@ -93,7 +93,7 @@ def _values(feature: tf.train.Feature) -> tuple[str, Sequence[Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class _FirstRecords:
-    """The first records, and the meaning of their features.
+    """The layout of records, and the values in the first records.
 
     Attributes:
         they_have: The beginning of messages about their contents.
@@ -156,7 +156,7 @@ class _FirstRecords:
     def _counted(self, feature: Feature, item: Item, kind: str, convert: Callable[[Any], Any] = lambda values: values) -> Column:
         """Returns the column of a feature with a fixed or variable number of values.
 
-        A wrong number of values is detected here instead of in the parser, so that the message can suggest a layout.
+        This function also detects a wrong number of values, so that the error message can suggest a layout.
         """
         parts = (Feature(item.name, kind, (None,)),)
         if feature.is_ragged:
@@ -214,7 +214,7 @@ class _FirstRecords:
         return record_columns.stored_alike(Feature(name, "image"), item.name)
 
     def _numbers(self, name: str, item: Item) -> Column:
-        """Returns the column of an image, encoded or raw, or of other raw numbers."""
+        """Returns the column of an encoded image, a raw image or another raw array."""
         seen = self._of(item)
         if (seen.storage, seen.counts) != ("bytes", {1}):
             raise self._error(name, "one string of bytes", f"{seen} in {item.name}")
@@ -242,7 +242,7 @@ class _FirstRecords:
 
 
 def _default_of(kind: str, item: Item) -> bytes | int | float:
-    """Returns the default of an item as a value of its kind.
+    """Returns the default value of an item, converted to the type of the item.
 
     Raises:
         ValueError: The default is not a value of this kind.

@@ -1,4 +1,4 @@
-"""Converts raw bytes of numbers in other tools' TFRecords to images, masks and tensors."""
+"""Converts arrays that are stored as raw bytes in TFRecords of other tools to images, masks and tensors."""
 
 import dataclasses
 import math
@@ -32,7 +32,8 @@ class NumberReader:
     seen: Mapping[str, Seen]
 
     def column(self, name: str, item: Item) -> Column:
-        """Returns the column of an item: an image of uint8 pixels or a PNG, a mask as a PNG, or a tensor.
+        """Returns the column of an item, which is an image, a mask or a tensor. Masks and images of varying size are
+        converted to PNGs.
 
         Raises:
             ValueError: The values do not match the layout. The caller adds the name of the feature to the message.
@@ -64,9 +65,9 @@ class NumberReader:
         return Column(feature, parts, lambda data, *others: {name: data, f"{name}/shape": stated.shapes(data, *others)})
 
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
-        """Returns the sources of the shape, and the features that are parsed for it.
+        """Returns the source of each dimension of the shape, and the features to parse.
 
-        Each source is a fixed number, or the dtype of the integers in a feature.
+        A source is a fixed number, or the integer dtype of a feature that contains the dimension.
         """
         if item.shape:
             return item.shape, ()
@@ -84,7 +85,7 @@ class NumberReader:
 
 @dataclasses.dataclass(frozen=True)
 class _Stated:
-    """The stored information about the shape of raw bytes.
+    """Computes the shapes of a raw array from values in the records.
 
     Attributes:
         name: The name of the feature with the bytes.
@@ -102,7 +103,7 @@ class _Stated:
     parts: tuple[Feature, ...]
 
     def shapes(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
-        """Returns the shapes of a batch of raw bytes, string [batch], as int64 [batch, number of sides].
+        """Returns the shapes of raw arrays, string [batch], as int64 [batch, dimensions].
 
         Raises:
             tf.errors.InvalidArgumentError: A shape differs from those of the first records, or from the number of
@@ -126,12 +127,13 @@ class _Stated:
             return tf.identity(shapes)
 
     def check(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
-        """Returns the bytes unchanged if their shapes are valid."""
+        """Checks that the number of bytes matches the shape of each array, and returns the bytes unchanged."""
         with tf.control_dependencies([self.shapes(data, *stated)]):
             return tf.identity(data)
 
     def encoder(self, is_planar: bool) -> Callable[..., tf.Tensor]:
-        """Returns a function that encodes pixels of varying size as PNGs, because such images must be encoded."""
+        """Returns a function that encodes raw images of varying size as PNGs, because a batch of raw pixels requires
+        equal sizes."""
 
         def encode_one(one: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             pixels = tf.reshape(tf.io.decode_raw(one[0], tf.as_dtype(self.dtype)), one[1])

@@ -1,9 +1,9 @@
-"""Reads directories of TensorFlow Datasets without that library, from `dataset_info.json` and `features.json`.
+"""Reads directories of TensorFlow Datasets from `dataset_info.json` and `features.json`, without importing the library.
 
-Supported features are images, masks, class labels, texts, boxes and tensors, and sequences of them except of images and
-masks. All other features are left out, such as videos, float images, nested sequences and compressed tensors. An image
-is read as a mask if it has labels or a color map, or if it has one channel while another image has more. The feature
-`image` is read as a mask only if it has labels.
+Images, masks, class labels, texts, boxes and tensors are supported. Sequences are supported except sequences of images
+or masks. Unsupported features are omitted, such as videos, float images, nested sequences and compressed tensors. An
+image is read as a mask if it has labels or a color map, or if it has one channel and another image has several
+channels. The feature `image` is read as a mask only if it has labels.
 """
 
 import contextlib
@@ -79,7 +79,8 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
 def _features(
     directory: str, name: str, fields: Mapping[str, Any], is_beside_colours: bool = False
 ) -> Iterator[Feature]:
-    """Yields the features that a TFDS feature is stored as. Entries of a dictionary are named `name/ENTRY`."""
+    """Yields the stored features that represent a feature of TensorFlow Datasets. Entries of a dictionary are named
+    `name/ENTRY`."""
     if "featuresDict" in fields:
         inner_fields = fields["featuresDict"]["features"]
         has_colours = any(_num_channels(value) > 1 for value in inner_fields.values())
@@ -106,7 +107,7 @@ def _features(
 
 
 def _num_channels(fields: Mapping[str, Any]) -> int:
-    """Returns the number of channels of an image; 0 for other features and if it is unknown."""
+    """Returns the number of channels of an image; 0 if the number is unknown or the feature is not an image."""
     dimensions = fields.get("image", {}).get("shape", {}).get("dimensions", [])
     return int(dimensions[-1]) if dimensions else 0
 
@@ -120,7 +121,7 @@ def _tensor(name: str, fields: Mapping[str, Any]) -> Iterator[Feature]:
 
 
 def _label_names(directory: str, name: str, num_classes: int) -> tuple[str, ...]:
-    """Returns the class names from the label file; without the file, the class numbers."""
+    """Returns the class names from the label file, or the class numbers if the file does not exist."""
     path = join(directory, label_file_name(name.replace("/", "-")))
     if not tf.io.gfile.exists(path):
         return tuple(map(str, range(num_classes)))
@@ -135,7 +136,7 @@ def _read_json(directory: str, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _named_errors(directory: str, name: str) -> Iterator[None]:
-    """Converts all errors that a corrupt file causes to a ValueError that names the file."""
+    """Context manager that converts errors from a corrupt file to a ValueError with the name of the file."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:

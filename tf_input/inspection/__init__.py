@@ -1,7 +1,7 @@
 """The command `recordmill inspect`, which shows the contents of a dataset.
 
-The input is a dataset: its metadata, and on request its catalogs and one record. The outputs are tables or JSON, and an
-image.
+The input is the metadata of a dataset and, on request, its catalogs and one record. The outputs are tables or JSON, and
+an image.
 
     inspection    the command
     contents      all metadata

@@ -1,4 +1,4 @@
-"""The metadata of a dataset, as tables for people and as plain values for programs."""
+"""Returns the metadata of a dataset as tables for a terminal, or as plain values for JSON."""
 
 import json
 import os
@@ -42,7 +42,8 @@ class Contents:
         return self._checked(lambda: "\n\n".join([overview.heading(self._manifest, self._directory), *self._blocks()]))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the metadata as plain values: the manifest, the statistics, and the run that wrote the dataset."""
+        """Returns the metadata as plain values: the manifest, the statistics, and the options of the run that wrote the
+        dataset."""
         return self._checked(self._to_json)
 
     def _blocks(self) -> Iterator[str]:
@@ -62,7 +63,7 @@ class Contents:
             yield Table((f"{name}", *map(printable, splits)), rows, 1)
 
     def _class_counts(self) -> dict[str, dict[str, Mapping[str, int]]]:
-        """Returns feature with classes -> split -> class -> number of examples."""
+        """Returns the number of examples of each class, as a dictionary feature -> split -> class -> number."""
         found = {}
         for feature in self._manifest.schema:
             if feature.kind == "class_label":
@@ -117,7 +118,7 @@ class Contents:
         return Table(("shard", "examples", "bytes", "CRC-32C"), rows, 1)
 
     def _made(self) -> Table:
-        """Returns the table of the run that wrote the dataset, with the options that were set."""
+        """Returns a table with the version and the options of the run that wrote the dataset."""
         run = self._run
         facts = {name: run.get(name) for name in ("started", "host", "python")}
         facts |= {name: run.get("versions", {}).get(name) for name in _PACKAGES}
@@ -167,7 +168,7 @@ def _range(found: Mapping[str, Any] | None) -> str:
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the options, with nested options named by their path."""
+    """Yields the name and value of each option. The name of a nested option is its path."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{inner}", one) for inner, one in value.items())

@@ -48,7 +48,7 @@ def _colour(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Draws the valid boxes. Invalid boxes are skipped, because records may contain anything."""
+    """Draws the valid boxes. Invalid boxes are skipped, because records may contain arbitrary values."""
     boxes = np.asarray(objects["bbox"], np.float64)
     labels = objects.get("label", np.full(len(boxes), -1))
     size = max(sides) // 40

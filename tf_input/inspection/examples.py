@@ -18,7 +18,7 @@ _MAX_VALUES = 8
 
 
 def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
-    """Returns the catalog rows that meet a condition: `number`, `key` and the other columns, as plain values.
+    """Returns the catalog rows that meet a condition, as plain values with `number`, `key` and the catalog columns.
 
     Args:
         where: The condition, as in `batches(where=...)`.

@@ -1,4 +1,4 @@
-"""Shows an image in a terminal, with two pixels per character, or saves it to a file."""
+"""Shows images in a terminal with two pixels per character, or saves them to files."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ _KEPT_LINES = 4  # lines of the terminal that are left free
 
 
 def show_image(pixels: np.ndarray, name: str) -> str:
-    """Renders an image for a color terminal; without such a terminal, saves it to a file.
+    """Renders an image for a color terminal, or saves the image to a file if no color terminal is available.
 
     Args:
         pixels: The pixels, uint8 or uint16 [height, width, channels], with 1 to 4 channels.
@@ -43,7 +43,7 @@ def is_shown(value: Any) -> bool:
 
 
 def _console() -> Any:
-    """Returns a rich console for a color terminal; None without such a terminal or without the package rich."""
+    """Returns a console of the package rich; None if rich is not installed or the terminal has no colors."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -55,7 +55,8 @@ def _console() -> Any:
 
 
 def _half_blocks(pixels: np.ndarray, console: Any) -> str:
-    """Returns lines of upper half blocks. The foreground is the upper pixel, and the background the lower pixel."""
+    """Returns lines of upper half blocks. The foreground color is the upper pixel, and the background color is the
+    lower pixel."""
     from rich.color import Color
     from rich.segment import Segment, Segments
     from rich.style import Style

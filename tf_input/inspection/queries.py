@@ -14,7 +14,8 @@ class Answer(NamedTuple):
 
 
 def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
-    """Runs a query over the table `catalog`, which has all examples, the columns of the catalogs, and `split`.
+    """Runs a query over the table `catalog`, which has a row for each example, the catalog columns, and a column
+    `split`.
 
     The query can access neither files nor the network.
 
