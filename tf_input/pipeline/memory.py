@@ -13,10 +13,12 @@ from tf_input.decoding.faults import find_fault
 from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
 from tf_input.pipeline.inputs import RecordInputs
+from tf_input.storage.arenas import release_arenas
 from tf_input.storage.record_reader import RecordReader
 
-_CHUNK_BYTES = 16 << 20  # size of decoded chunks that are copied into the cache
+_CHUNK_BYTES = 4 << 20  # size of decoded chunks that are copied into the cache
 # with this name, TensorFlow creates a resource that is freed with its last handle
+_MIN_READ_BYTES, _READ_PART = 16 << 20, 16  # records that wait meanwhile take at least this, or this part of the decoded size
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
@@ -83,6 +85,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     Raises:
         ValueError, OSError: The errors of `Inputs.batch`.
     """
+    read_buffer = min(read_buffer, max(_MIN_READ_BYTES, num_bytes // _READ_PART))
     num_examples = reader.num_examples
     size = max(1, min(num_examples, _CHUNK_BYTES * num_examples // max(1, num_bytes)))
     failures: list[Exception] = []
@@ -128,6 +131,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
         if not bad:
             raise
         rows = _collect(data, num_examples)
+    release_arenas()  # of which a split that is cached in memory has no further use
     if failures:
         raise failures[0]
     with tf.device("CPU:0"):

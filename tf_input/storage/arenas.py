@@ -81,6 +81,11 @@ def return_arena(arena: Arena) -> None:
     _make_room(0)
 
 
+def release_arenas() -> None:
+    """Releases all unused arenas."""
+    _free.clear()
+
+
 def _make_room(num_bytes: int) -> None:
     """Releases the oldest unused arenas until `num_bytes` more fit into the limit of the pool."""
     while _free and sum(one.num_touched for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:

@@ -1,0 +1,45 @@
+"""Splits that are cached in memory."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from prepared import prepare_images
+
+SIZE, NUM_IMAGES = (1024, 1024), 64
+DECODED = NUM_IMAGES * SIZE[0] * SIZE[1] * 3
+FIXED = 112 << 20  # of TensorFlow, records and images in flight: it does not grow with the split
+
+LOAD = """
+import gc, sys
+import tf_input
+
+def memory(name):
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name))
+
+dataset = tf_input.open(sys.argv[1])
+for _ in dataset.batches("train", batch_size=4, memory_budget=0, read_buffer=16 << 20).take(2):
+    pass
+gc.collect()
+before = memory("VmRSS")
+batches = dataset.batches("train", batch_size=4, seed=0)
+peak = memory("VmHWM")
+others = [dataset.batches("train", batch_size=8, seed=1, one_hot=True), dataset.batches("train", batch_size=4, shuffle=False, augment=True)]
+gc.collect()
+print(peak - before, memory("VmRSS") - before, len(dataset.split_reader("train")._held))
+"""
+
+
+@pytest.mark.slow(20)
+@pytest.mark.skipif(not pathlib.Path("/proc/self/status").exists(), reason="the memory of a process is in /proc")
+def test_a_cached_split_takes_its_decoded_size_once(tmp_path):
+    """The peak and what remains, for several readers with other options for the order and the batches."""
+    made = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": NUM_IMAGES // 2, "bee": NUM_IMAGES // 2}, image_size=SIZE)
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    found = subprocess.run([sys.executable, "-c", LOAD, made], env=environment, capture_output=True, text=True, timeout=240)
+    assert found.returncode == 0, found.stderr[-2000:]
+    peak, lasting, num_entries = map(int, found.stdout.split()[-3:])
+    assert max(peak, lasting) <= DECODED + FIXED and num_entries == 1, (peak / DECODED, lasting / DECODED, num_entries)
