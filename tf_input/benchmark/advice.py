@@ -25,7 +25,7 @@ _MANY_SHARDS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """The facts about a split and the options of reading.
+    """Properties of a split, and the reading options, on which the advice depends.
 
     Attributes:
         directory: The directory of the dataset.
@@ -63,7 +63,7 @@ class Findings:
 
     @classmethod
     def of(cls, data_set: PreparedDataset, split: str, plan: Plan) -> "Findings":
-        """Returns the findings about a split of an open dataset."""
+        """Collects the properties of a split of an open dataset."""
         shards = data_set.manifest.splits[split]
         images = data_set.statistics.get("images", {})
         sides = [images[side]["mean"] for side in ("height", "width") if images.get(side)]
@@ -100,7 +100,7 @@ class Findings:
         )
 
     def advise(self, stages: list[Stage]) -> str:
-        """Returns lines with the bottleneck and suggested changes."""
+        """Returns the bottleneck and the suggested changes, as lines for a terminal."""
         shares = time_shares(stages)
         bottleneck = stages[shares.index(max(shares))].name
         last = stages[-1]
@@ -145,7 +145,7 @@ class Findings:
             yield 'shuffle="exact" reads single records; shuffle="window" reads large chunks, and still mixes well'
 
     def why_not_held(self) -> str:
-        """Returns the reason why the split is not cached in memory; "" if it is unknown."""
+        """Explains why the split is not cached in memory; "" if the reason is unknown."""
         budget = self.config.memory_budget
         if not budget:
             return "memory_budget is 0"
@@ -156,7 +156,7 @@ class Findings:
         return ""
 
     def _smaller_images(self, side: int) -> Iterator[str]:
-        """Yields advice for oversized images: store them in one size if they then fit into memory, else smaller."""
+        """Yields advice for oversized images, such as storing all images in one size that fits into memory."""
         augmentation = self.config.augmentation
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
         height, width = (math.ceil(one * margin) for one in self.config.height_and_width)
@@ -187,14 +187,14 @@ class Findings:
             )
 
     def _prepare(self, suffix: str, *options: str) -> str:
-        """Returns the command that prepares the dataset again with other options."""
+        """Returns a command that prepares the dataset again with the suggested options."""
         output = f"{self.directory.rstrip('/')}_{suffix}"
         command = ["recordmill", "prepare", "--input", self.source, "--output", output, *options]
         return f"{shlex.join(command)}  # and the options of {RUN}"
 
 
 def _source(directory: Any) -> str:
-    """Returns the path of the source of a dataset; "IN" if it is unknown."""
+    """Returns the input path from which a dataset was prepared; "IN" if the path is unknown."""
     try:
         return str(json.loads(read_regular(local_path(join(directory, RUN))))["options"]["input"])
     except (OSError, ValueError, KeyError, TypeError):

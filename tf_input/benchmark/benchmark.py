@@ -1,4 +1,4 @@
-"""Measures how fast a dataset is read, stage by stage: `recordmill benchmark`."""
+"""Measures the throughput of each stage of the input pipeline, for `recordmill benchmark`."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ _HEADINGS = ("stage", "images/s", "CPU µs/image", "share of time")
 
 
 def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -> None:
-    """Reads a split with increasingly complete input pipelines, and prints their throughput and advice.
+    """Benchmarks input pipelines with an increasing number of stages, and prints their throughput and advice.
 
     Args:
         directory: The directory of a dataset, or its URL.
@@ -75,7 +75,7 @@ def table(stages: list[Stage]) -> str:
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
-    """Yields increasingly complete endless pipelines, with the names of their last stages."""
+    """Yields endless input pipelines with an increasing number of stages, each with the name of its last stage."""
     from tf_input.epochs.position import Position
     from tf_input.pipeline import ladder
 
@@ -121,9 +121,11 @@ def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Eve
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Yields an event that is set by Ctrl-C. A second Ctrl-C raises KeyboardInterrupt immediately.
+    """Context manager for an event that is set when the user presses Ctrl-C. A second Ctrl-C raises KeyboardInterrupt
+    immediately.
 
-    Python drops exceptions that a signal handler raises while an object is freed, and TensorFlow frees many objects.
+    An exception from a signal handler would be lost if it occurs while Python frees an object, as TensorFlow often
+    does.
     """
     interrupted = threading.Event()
 

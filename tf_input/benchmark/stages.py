@@ -5,7 +5,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """The measurements of an input pipeline up to a stage.
+    """The measurements of an input pipeline that ends with a given stage.
 
     Attributes:
         name: The name of the stage.
@@ -19,7 +19,7 @@ class Stage:
 
 
 def time_shares(stages: list[Stage]) -> list[float]:
-    """Returns the fraction of the last pipeline's time that each stage adds. The fractions sum to 1."""
+    """Returns the fraction of the total time that each stage adds. The fractions sum to 1."""
     times = [1 / stage.images_per_second for stage in stages]
     added = [
         max(0.0, one - before) for one, before in zip(times, [0.0, *times])

@@ -1,5 +1,5 @@
-"""The tf.data input pipeline, from the records of a batch to prefetched batches.
+"""Builds the tf.data input pipeline, which reads, decodes and prefetches batches.
 
 The inputs are a plan (split, order and host share), a reader and a decoder. The output is a `tf.data.Dataset` of known
-length. The memory for records and batches that are read ahead is bounded.
+length. The pipeline limits the memory for records and batches that are read ahead.
 """

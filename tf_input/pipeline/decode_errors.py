@@ -1,8 +1,8 @@
-"""Reports examples that can't be decoded with their key, or leaves them out of their batch.
+"""Handles examples that can't be decoded: reports their keys, or leaves them out of their batch.
 
-TensorFlow has no op that decodes an image or reports a failure. Therefore a batch is decoded by a function that Python
-calls. If it fails, each example of the batch is decoded separately. The call has no measurable cost, because no tensor
-is copied.
+TensorFlow has no op that reports whether an image can be decoded. Therefore a Python function calls the decoder of a
+batch, and catches errors. If an error occurs, each example of the batch is decoded separately. The detour through
+Python has no measurable cost, because no tensor is copied.
 """
 
 from typing import Any, Callable, Sequence
@@ -33,7 +33,7 @@ class DecodeErrors:
         self._bad: set[int] = set()  # hashes of undecodable records that were found before
 
     def decode(self, packed: tf.Tensor, function: Callable[[tf.Tensor], Any]) -> Any:
-        """Decodes a packed batch. Undecodable examples are left out if `on_error` is "skip".
+        """Decodes a packed batch. If `on_error` is "skip", the function leaves out undecodable examples.
 
         Raises:
             ValueError, OSError: An example can't be decoded, or no example is left, or an error was packed.
@@ -72,7 +72,7 @@ class DecodeErrors:
 
 
 def decode_with_errors(errors: DecodeErrors, decode: Callable[[tf.Tensor], Any]) -> Callable[[tf.Tensor], Any]:
-    """Returns a function like `decode`, from a packed batch to tensors, that reports undecodable examples."""
+    """Returns a function that decodes a packed batch like `decode`, and reports undecodable examples."""
 
     def call(packed: tf.Tensor) -> Any:
         with tf.device("CPU:0"):  # an eager call might choose another device

@@ -1,4 +1,4 @@
-"""Distributed reading with a tf.data service, and the division of whole shards among hosts."""
+"""Reads batches with a tf.data service, and divides whole shards among hosts."""
 
 import dataclasses
 import logging
@@ -19,7 +19,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class Part(NamedTuple):
-    """The part of a split that one host reads.
+    """The shards of a split that one host reads.
 
     Attributes:
         shards: The indices of the shards that the host opens.
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "window") -> Part:
-    """Returns the shards of one host if only whole shards can be distributed. The parts are disjoint.
+    """Returns the shards of one host, if hosts can only read whole shards. Each shard belongs to one host.
 
     Args:
         split: The name of the split, for messages.
@@ -76,13 +76,13 @@ def service_batches(
         train = flowers.batches("train", batch_size=128, image_size=224, service="grpc://dispatcher:5050")
 
     Each iteration contains every example exactly once, unless a worker dies. Shards are assigned to workers one by one,
-    so there should be many shards per worker. If a worker dies, the iteration waits until it is back at its address.
-    The undelivered examples of its shards are left out. Examples of a second iteration replace them, so that the number
-    and size of batches stay the same.
+    so there should be many shards per worker. If a worker dies, the iteration waits until a worker runs at the same
+    address again. The remaining examples of the failed worker's shards are left out. Repeated examples replace the
+    missing examples, so that the number and size of batches stay the same.
 
     The order depends on the speed of the workers, not only on the seed. All iterations use the same random crops and
-    flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no `position`: it can't resume
-    in the middle of an epoch.
+    flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute `position`, and
+    can't resume in the middle of an epoch.
 
     With several `hosts`, each host has its own shards, so there should be many shards per host. `memory_budget` has no
     effect, because nothing is cached. `map_example` and `map_batch` run on the workers. `map_batch` runs before the
@@ -123,7 +123,7 @@ def service_batches(
 
 
 def _check_shapes(data: tf.data.Dataset) -> None:
-    """Checks that all batches have the same shape, so that incomplete batches of workers can be joined."""
+    """Checks that all batches have the same shape, because incomplete batches of several workers are joined."""
     for spec in tf.nest.flatten(data.element_spec):
         if isinstance(spec, tf.TensorSpec) and None in spec.shape[1:]:
             raise ValueError(
@@ -145,7 +145,7 @@ def _check_service_config(config: ReadConfig) -> None:
 
 
 def _warn_of_silence(service: str) -> None:
-    """Warns if the service does not answer. TensorFlow would wait for an hour without a message."""
+    """Warns if the service does not answer. Otherwise TensorFlow would wait for an hour without a message."""
     address = urllib.parse.urlsplit(service if "://" in service else f"grpc://{service}")
     try:
         socket.create_connection((address.hostname, address.port), timeout=_ANSWER_SECONDS).close()
@@ -154,7 +154,7 @@ def _warn_of_silence(service: str) -> None:
 
 
 def _check_graph(data: tf.data.Dataset, service: str) -> None:
-    """Rejects Python code, which would fail on the workers with an unclear message."""
+    """Rejects functions that call Python code, which would fail on the workers with an unclear message."""
     serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1)
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]

@@ -1,7 +1,8 @@
 """Releases tf.data iterators at exit, before the interpreter shuts down.
 
-TensorFlow prefetches in its own threads, which call Python. During the shutdown of the interpreter, such a call never
-returns, and releasing the iterator waits for it forever. Before the shutdown, these threads can still end.
+TensorFlow prefetches in separate threads, which call Python. A call during the shutdown of the interpreter never
+returns, so that releasing the iterator would wait forever. If iterators are released before the shutdown, the threads
+can still end.
 """
 
 import atexit
@@ -13,7 +14,8 @@ import tensorflow as tf
 
 @functools.cache
 def let_go_at_exit() -> None:
-    """Registers the release of all tf.data iterators at exit. Call it before creating iterators that call Python."""
+    """Registers the release of all tf.data iterators at exit. Call this function before creating iterators that call
+    Python."""
     atexit.register(_let_go)
 
 

@@ -1,4 +1,4 @@
-"""The inputs of a batch: serialized examples, or the indices of examples that are cached in memory."""
+"""Reads the inputs of batches, which are serialized examples or indices of cached examples."""
 
 import contextlib
 import functools
@@ -24,7 +24,8 @@ Batch = list[tuple[np.ndarray, np.ndarray]]
 
 
 class Inputs(Protocol):
-    """Reads the inputs of batches, in order or not. As a context manager, it releases its resources."""
+    """An interface for reading the inputs of batches in any order. Instances are context managers that release their
+    resources."""
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Reads the inputs of a batch.
@@ -43,10 +44,10 @@ class Inputs(Protocol):
 
 
 class SplitInputs(Inputs, Protocol):
-    """The inputs of one split, at any indices of its epochs."""
+    """An interface for reading the inputs at any indices of a split's epochs."""
 
     def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
-        """Reads the inputs at some indices of an epoch; None for corrupt records that are left out.
+        """Reads the inputs at the given indices of an epoch, with None for corrupt records that are left out.
 
         Args:
             epoch: The epoch of the split.
@@ -59,7 +60,7 @@ class SplitInputs(Inputs, Protocol):
         """Returns `count` padding examples."""
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Returns the indices in the split of the examples at some indices of an epoch, int64 [n]. Nothing is read."""
+        """Converts indices of an epoch to indices of examples in the split, int64 [n]. Nothing is read."""
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the examples of a batch. Nothing is read.
@@ -73,7 +74,7 @@ class SplitInputs(Inputs, Protocol):
 
 
 class HeldInputs:
-    """Indices of examples that are cached in memory.
+    """Inputs for a split that is cached in memory: indices of cached examples.
 
     Args:
         share: The part of each batch that this host reads.
@@ -93,7 +94,7 @@ class HeldInputs:
         pass
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Returns the indices of a batch's examples in the cache, and their batch slots."""
+        """Returns the cache indices of the examples in a batch, and their batch slots."""
         numbers, rows = self.numbers(epoch, step)
         return [(np.searchsorted(self._held, numbers), rows)]
 
@@ -102,16 +103,16 @@ class HeldInputs:
         return np.searchsorted(self._held, self.numbers_at(epoch, places))
 
     def fill(self, count: int) -> np.ndarray:
-        """Returns zeros, int64: the index of the first cached example."""
+        """Returns padding examples: the index of the first cached example, 0, repeated as int64 [count]."""
         return np.zeros(count, np.int64)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the examples of a batch and their slots; see `SplitInputs.numbers`."""
+        """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
         return _filled_up(self.numbers_at(epoch, places), rows, int(self._held[0])), rows
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Returns the examples at indices of an epoch; see `SplitInputs.numbers_at`."""
+        """Converts indices of an epoch to indices of examples; see `SplitInputs.numbers_at`."""
         places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
         return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
 
@@ -156,7 +157,7 @@ class RecordInputs:
         self._reader.users.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Reads the records of a batch, bytes as objects, with their batch slots.
+        """Reads the records of a batch as an object array of bytes, together with their batch slots.
 
         Consecutive batches are read ahead. Other batches are read record by record.
         """
@@ -172,7 +173,7 @@ class RecordInputs:
         return [found]
 
     def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
-        """Returns records, bytes as objects. Consecutive records are read in long chunks. See `SplitInputs`."""
+        """Returns records as an object array of bytes. Consecutive records are read in long chunks."""
         if follows and self._kind not in ("exact", "key"):
             return self._windows.read(epoch, places)
         return self._reader.read(self.numbers_at(epoch, places))
@@ -182,12 +183,12 @@ class RecordInputs:
         return self._reader.read(np.full(count, self._reader.first)) if count else np.empty(0, object)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the examples of a batch and their slots; see `SplitInputs.numbers`."""
+        """Returns the indices and the slots of the examples in a batch; see `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
         return _filled_up(self.numbers_at(epoch, places), rows, self._reader.first), rows
 
     def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Returns the examples at indices of an epoch; see `SplitInputs.numbers_at`."""
+        """Converts indices of an epoch to indices of examples; see `SplitInputs.numbers_at`."""
         if self._kind == "key":
             return self._reader.selection.of_epoch(epoch)[places]
         if self._kind == "exact":
@@ -202,7 +203,7 @@ class RecordInputs:
 
 
 class MixedInputs:
-    """The inputs of the batches of a mixture.
+    """Inputs for the batches of a mixture.
 
     Args:
         order: The order of the mixture, which defines the examples of each component in each batch.
@@ -227,7 +228,8 @@ class MixedInputs:
             part.__exit__()
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """Returns the inputs of each component, which may be empty. The first component provides the padding."""
+        """Returns the inputs of each component. Some components may have no examples in the batch. The first component
+        provides the padding."""
         follows, self._next = not step or self._next in (None, (epoch, step)), (epoch, step + 1)
         wanted = self._order.rows(step, self._hosts)
         padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(rows) for rows, _ in wanted)
@@ -244,7 +246,8 @@ class MixedInputs:
         return found
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the examples of a batch for each component: indices in its split, int64 [n], and batch slots."""
+        """Returns the examples of each component in a batch: their indices in the split, int64 [n], and their batch
+        slots."""
         found = []
         for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, self._order.rows(step, self._hosts))):
             own_epochs, places = self._order.own_places(part, epoch, numbers)
@@ -263,15 +266,16 @@ def _without_damaged(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _filled_up(numbers: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
-    """Returns the indices, extended by `number` for the padding slots, which come last."""
+    """Appends `number` to the indices for each padding slot."""
     return np.concatenate([numbers, np.full(len(rows) - len(numbers), number)])
 
 
 def run_bytes(read_buffer: int) -> int:
-    """Returns the size of chunks: 8 to 64 MB, or less if the buffer could not hold four of them."""
+    """Returns the size of chunks in bytes: 8 to 64 MB, but at most a quarter of the read buffer."""
     return max(1, min(max(_MIN_RUN_BYTES, min(read_buffer // 16, _MAX_RUN_BYTES)), read_buffer // 4))
 
 
 def window_bytes(read_buffer: int) -> int:
-    """Returns the size of windows, so that the buffer holds two. A window ends with a whole chunk."""
+    """Returns the size of windows in bytes, so that two windows fit into the read buffer. A window ends with a whole
+    chunk."""
     return max(1, read_buffer // 2 - run_bytes(read_buffer))

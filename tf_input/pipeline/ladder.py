@@ -1,4 +1,4 @@
-"""The input pipeline: from inputs to batches, and from files without an index to batches."""
+"""Builds the input pipeline for prepared datasets, and for files without an index."""
 
 import functools
 import itertools
@@ -59,7 +59,7 @@ def read_batches(
         return int(numbers[rows.tolist().index(row)])
 
     def generate() -> Iterator[np.ndarray]:
-        """Yields each batch with a note: (key, step)."""
+        """Yields packed batches, each with the key of the epoch and the step."""
         keep_freed_memory()
         current = position.take(share.num_batches)
         with make_inputs() as inputs:
@@ -112,25 +112,24 @@ def read_batches(
 
 
 def _num_calls(read_buffer: int, batch_bytes: int) -> int:
-    """Returns the number of batches that are decoded in parallel: one per core, as far as the buffer allows.
+    """Returns the number of batches that are decoded in parallel: one per CPU core, limited by the read buffer.
 
-    AUTOTUNE would need time to find this number, and would count cores that this process may not use.
+    AUTOTUNE would need time to find a good number, and would include CPU cores that this process may not use.
     """
     return max(1, min(num_cores(), read_buffer // max(1, batch_bytes) - _NUM_AHEAD))
 
 
 def _bytes_of_one(spec: Any) -> int:
-    """Returns the size of an example in a batch, in bytes, as far as shapes are known."""
+    """Returns the size of an example in a batch in bytes. Unknown dimensions count as 1."""
     leaves = [one for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank]
     return sum(one.dtype.size * math.prod(size or 1 for size in one.shape[1:]) for one in leaves)
 
 
 def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count: int, num_passes: int | None) -> tf.data.Dataset:
-    """Returns the same dataset, which moves the position when an iteration counts.
+    """Makes a dataset update the position when the second batch of an iteration is requested.
 
-    It follows all prefetching in this module. Each batch is accompanied by a number. Only the number at which an
-    iteration counts is processed in Python, because a call for each batch would cost as much as reading fifty tiny
-    records.
+    It follows all prefetching in this module. Each batch is accompanied by a number. Python is called once per
+    iteration, because a call for each batch would take as long as reading fifty tiny records.
 
     Args:
         data: The dataset, with consecutive epochs.
@@ -143,7 +142,8 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
     counting = min(1, count - 1)
 
     def begin() -> np.ndarray:
-        """Returns the iteration that the generator is about to start; without batches if it must not count."""
+        """Returns the iteration that the generator is about to start. The number of batches is 0 if the position must
+        not change."""
         first = position.take(num_batches)
         return np.array(first._replace(count=0) if _is_look_of_keras() else first, np.int64)
 
@@ -152,7 +152,7 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
         return number
 
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
-        """Returns the numbers that accompany an epoch, given its index in the iterator."""
+        """Returns a dataset with one number per batch, which updates the position as a side effect."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
         counts = counts.map(_plain(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))
@@ -173,7 +173,7 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
 
 
 def _is_look_of_keras() -> bool:
-    """Returns whether Keras is reading a batch to build a model, whose prefetching must not count as an iteration."""
+    """Returns whether Keras is reading a batch only to build a model, which must not update the position."""
     for frame in sys._current_frames().values():
         while frame is not None:
             if frame.f_code.co_name.endswith("_symbolic_build"):
@@ -259,7 +259,7 @@ def read_records(
 
 
 def shuffle_buffer(num_records: int, num_bytes: int) -> int:
-    """Returns the size of the shuffle buffer in records, given the number and size of all records."""
+    """Returns the size of the shuffle buffer in records, given the number of records and their total size."""
     return max(1, min(_SHUFFLE_RECORDS, _SHUFFLE_BYTES * num_records // max(1, num_bytes)))
 
 
@@ -279,12 +279,13 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
 
 
 def nothing(spec: Any) -> tf.data.Dataset:
-    """Returns an empty dataset with this element spec, to determine the output specs of transformations."""
+    """Returns an empty dataset with the given element spec, which is used to determine the output specs of
+    transformations."""
     return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
 
 
 def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
-    """Decodes batches of records, with one call and one parse per batch."""
+    """Decodes batches of records. Each batch is parsed with a single call."""
 
     def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
         outputs = decode_batch(batch, seed if config.augment else None)

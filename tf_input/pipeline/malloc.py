@@ -1,8 +1,9 @@
 """Makes malloc reuse freed memory, although TensorFlow makes it return memory to the system.
 
-From Python 3.11 on, an iterator over a generator makes malloc request each block of 128 KiB or more from the system, in
-the whole process, and return it when it is freed (`ApplyPython311MemoryPatch`, with `mallopt`). Therefore each large
-record and each decoded image gets new memory pages, which is a fourth of the time for photos of 2000 pixels.
+With Python 3.11 or later, TensorFlow changes malloc for the whole process when an iterator over a generator is created
+(`ApplyPython311MemoryPatch`, with `mallopt`). Each block of 128 KiB or more is then requested from the system, and
+returned when it is freed. Therefore each large record and each decoded image needs new memory pages. This takes a
+quarter of the time for photos of 2000 pixels.
 """
 
 import ctypes
@@ -16,8 +17,8 @@ _NUM_BYTES = 4 << 20  # larger blocks, such as windows, are still returned
 def keep_freed_memory() -> None:
     """Makes malloc keep freed blocks of less than 4 MiB, unless environment variables set other limits.
 
-    Call it after the first iterator over a generator exists. It has no effect without `mallopt`: outside Linux, and
-    with some C libraries.
+    Call this function after the first iterator over a generator has been created. The function has no effect on systems
+    without `mallopt`.
     """
     if mallopt := sys.platform == "linux" and getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_MMAP_THRESHOLD, _given("MALLOC_MMAP_THRESHOLD_", _NUM_BYTES))

@@ -40,25 +40,25 @@ class Held:
 
     @property
     def num_examples(self) -> int:
-        """The number of examples in an epoch, without corrupt records that were left out."""
+        """The number of examples in an epoch, not counting corrupt records that were left out."""
         return len(self.numbers) if self.selection is None else self.selection.num_examples
 
     def select(self, selection: Selection | None) -> "Held":
-        """Returns the same examples with a selection. Selected examples that are missing are removed from it."""
+        """Returns the same examples with a selection. Examples that are not cached are removed from the selection."""
         if selection is None:
             return self
         is_there = np.isin(selection.numbers, self.numbers)
         return dataclasses.replace(self, selection=selection if is_there.all() else selection.keep(is_there))
 
     def gather(self, places: tf.Tensor) -> dict[str, Any]:
-        """Returns some of the examples by their indices in the cache: [batch, ...] by name."""
+        """Returns the examples at the given cache indices, [batch, ...] by name."""
         return {name: _gather(values, places) for name, values in self.values.items()}
 
 
 def decoded_bytes(decoder: ExampleDecoder, num_examples: int, record_bytes: int) -> int | None:
     """Returns the approximate size of decoded examples in bytes; None if they can't be cached.
 
-    Examples can't be cached if their images differ in size, or if no image is read.
+    Examples can be cached only if images are read and all images have the same size.
 
     Args:
         decoder: The decoder of the examples.
@@ -141,10 +141,10 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
 
 
 class Numbers:
-    """Rows of numbers in a TensorFlow variable, which are written in place, chunk by chunk.
+    """Numeric values of all examples in a TensorFlow resource, which is filled chunk by chunk.
 
-    A dataset that references a tensor copies it for each iterator, and TensorFlow keeps the freed memory of a
-    concatenation.
+    A tensor would need more memory. A tf.data dataset copies a tensor for each iterator, and TensorFlow does not return
+    the memory of concatenated chunks.
     """
 
     def __init__(self, num_rows: int, like: tf.Tensor) -> None:
@@ -160,17 +160,17 @@ class Numbers:
             tf.raw_ops.ResourceStridedSliceAssign(ref=self._handle, begin=[begin], end=[self._count], strides=[1], value=values)
 
     def join(self) -> "Numbers":
-        """Returns the object itself, because all rows are in place."""
+        """Returns the object itself, because the values need no concatenation."""
         return self
 
     def gather(self, places: tf.Tensor) -> tf.Tensor:
-        """Returns some of the rows."""
+        """Returns the rows at the given indices."""
         found = tf.raw_ops.ResourceGather(resource=self._handle, indices=places, dtype=self._dtype)
         return tf.ensure_shape(found, [*places.shape, *self._shape])
 
 
 class _Chunks:
-    """Rows of lists and strings, which are concatenated at the end."""
+    """Lists or strings of all examples, collected in chunks that are concatenated at the end."""
 
     def __init__(self) -> None:
         self._chunks: list[Any] = []
@@ -183,7 +183,7 @@ class _Chunks:
 
 
 def _collect(data: tf.data.Dataset, num_rows: int) -> dict[str, Numbers | _Chunks]:
-    """Returns the rows of all chunks by name."""
+    """Returns the values of all examples by name."""
     rows: dict[str, Numbers | _Chunks] = {}
     for chunk in data:
         for name, values in chunk.items():
@@ -192,7 +192,7 @@ def _collect(data: tf.data.Dataset, num_rows: int) -> dict[str, Numbers | _Chunk
 
 
 def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_rows: int) -> Numbers | _Chunks:
-    """Returns a collector for such rows, at most `num_rows` of them."""
+    """Returns a collector for values like the given values, with at most `num_rows` rows."""
     is_plain = not isinstance(values, tf.RaggedTensor) and values.dtype != tf.string and math.prod(values.shape[1:])
     return Numbers(num_rows, values) if is_plain else _Chunks()
 

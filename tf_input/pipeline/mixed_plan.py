@@ -1,4 +1,4 @@
-"""The plan of a mixture: the records of each component in each batch."""
+"""The plan of a mixture, which defines the records of each component in each batch."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from tf_input.read_config import ReadConfig
 
 @dataclasses.dataclass(frozen=True)
 class MixedPlan:
-    """A plan of several components, with the interface of `Plan`.
+    """A plan for several components, with the same interface as `Plan`.
 
     Attributes:
         config: The options of reading, with definite `hosts`.

@@ -1,4 +1,4 @@
-"""Packs the inputs of a batch into one tensor, because each further tensor from a generator costs time."""
+"""Packs the inputs of a batch into a single tensor, because each additional tensor from a generator takes time."""
 
 import itertools
 from typing import Iterable, Iterator, Sequence
@@ -14,9 +14,10 @@ _ALIGNED = 8  # TensorFlow copies rows of strings whose length is not a multiple
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
-    """Packs the inputs of a batch: records, followed by all numbers as bytes; or only numbers, int64, without records.
+    """Packs the inputs of a batch into one array. With records, the numbers are appended as bytes. Without records, the
+    array is int64.
 
-    Rows of records are padded to a multiple of 8.
+    The length of an array with records is padded to a multiple of 8.
 
     Args:
         note: The note of the batch, NUM_NOTED numbers.
@@ -33,7 +34,7 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
 
 
 def take_apart(packed: np.ndarray, are_held: Sequence[bool]) -> tuple[list[int], Batch]:
-    """Unpacks the note and the batch. At least one component must not be cached in memory."""
+    """Unpacks the note and the batch. At least one component must consist of records instead of cached examples."""
     numbers, num_parts = np.frombuffer(packed[-1], np.int64), len(are_held)
     sizes = numbers[NUM_NOTED : NUM_NOTED + num_parts].tolist()
     rest, batch = iter(np.split(numbers[NUM_NOTED + num_parts :], np.cumsum([*sizes, *itertools.compress(sizes, are_held)]))), []
@@ -46,12 +47,13 @@ def take_apart(packed: np.ndarray, are_held: Sequence[bool]) -> tuple[list[int],
 
 
 def pack_error(error: Exception) -> np.ndarray:
-    """Packs an error in place of a batch with records, because an exception would be shown with a traceback."""
+    """Packs an error message instead of a batch, because TensorFlow would show an exception with a traceback."""
     return np.array([str(error).encode(), b""], object)
 
 
 def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarray]:
-    """Stacks consecutive batches, because a call of Python costs TensorFlow as much as a hundred tiny records.
+    """Stacks consecutive batches, because a call from TensorFlow to Python takes as long as reading a hundred tiny
+    records.
 
     Args:
         batches: The batches, from `pack` and `pack_error`.
@@ -81,7 +83,7 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
 
 
 def packed_spec(are_held: Sequence[bool]) -> tf.TensorSpec:
-    """Returns the spec of the stacks, for components that are cached in memory or not."""
+    """Returns the tensor spec of the stacked batches, given which components are cached in memory."""
     return tf.TensorSpec([None, None], tf.int64 if all(are_held) else tf.string)
 
 

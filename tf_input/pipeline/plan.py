@@ -1,4 +1,4 @@
-"""The plan of a split: the records of each batch, their reader and their decoder."""
+"""The plan of a split, which defines the records, the reader and the decoder of each batch."""
 
 import dataclasses
 import functools
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def selection(self) -> Selection | None:
-        """The selection of records for an epoch; None: each once."""
+        """The selection of records for an epoch; None if an epoch contains each record once."""
         return self.held.selection if self.reader is None else self.reader.selection
 
     @property
@@ -77,7 +77,7 @@ class Plan:
 
     @functools.cached_property
     def seed(self) -> int:
-        """The seed of everything random: the given seed, or a random one."""
+        """The random seed for shuffling and augmentation, which is drawn if no seed is given."""
         return draw_seed() if self.config.seed is None else self.config.seed
 
     @property
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def has_all_rows(self) -> bool:
-        """Whether each batch has all batch slots in order."""
+        """Whether the examples of each batch are complete and in the order of their batch slots."""
         return self.share.hosts[0] == 1 and self.config.on_error == "raise"
 
     @property
@@ -106,14 +106,16 @@ class Plan:
 
     @property
     def make_inputs(self) -> Callable[[], SplitInputs]:
-        """A function like `open_inputs` with small references only: TensorFlow never releases generator functions."""
+        """A function that opens the inputs without a reference to the plan, because TensorFlow never releases generator
+        functions."""
         if self.reader is None:
             return functools.partial(HeldInputs, self.share, self.seed, self.kind in ("window", "exact"), self.held.numbers, self.held.selection)
         read_buffer = self.config.read_buffer
         return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, read_buffer, lanes=self.lanes)
 
     def look_up(self, inputs: tf.Tensor) -> tf.Tensor | dict[str, Any]:
-        """Returns the features of cached examples, given indices int64 [batch]. Serialized examples are unchanged."""
+        """Returns the features of cached examples, given their indices, int64 [batch]. Serialized examples are
+        unchanged."""
         return inputs if self.held is None else self.held.gather(inputs)
 
     def decode(self, inputs: Sequence[tf.Tensor], seed: tf.Tensor | None, rows: Sequence[tf.Tensor] | None) -> Any:
@@ -127,12 +129,12 @@ class Plan:
 
 
 def draw_seed() -> int:
-    """Returns a random seed, if none is given."""
+    """Draws a random seed, which is used if no seed is given."""
     return random.SystemRandom().randrange(1 << 63)
 
 
 def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: bool) -> Share:
-    """Returns the part of each batch that this host reads. Logs padding if no weights can mark it.
+    """Returns the part of each batch that this host reads. Logs a warning if padding can't be marked by weights.
 
     Raises:
         ValueError: The errors of `Plan.of`.

@@ -1,4 +1,4 @@
-"""Applies the user functions `map_example` and `map_batch`, called as by `tf.data.Dataset.map`."""
+"""Applies the user functions `map_example` and `map_batch`, in the same way as `tf.data.Dataset.map`."""
 
 import functools
 import inspect
@@ -17,11 +17,11 @@ _ARGUMENTS = ("x", "y", "weight")
 def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: ReadConfig) -> Any:
     """Applies `map_example` to the examples of a batch, then `map_batch` to the batch, in the graph of the batch.
 
-    The functions may change structure, shapes and dtypes, but not the number and order of examples. They are traced
-    with AutoGraph, so Python code belongs into a `tf.numpy_function`. A parameter `seed` receives an int64 [2] tensor
-    for stateless random numbers. The seed of an example depends on the batch's seed and the example's slot in the
-    global batch. The seed of a batch depends on the batch's seed and the host. The first host has the same seed as
-    without other hosts.
+    The functions may change structure, shapes and dtypes, but not the number and order of examples. User functions are
+    traced with AutoGraph, so put other Python code into a `tf.numpy_function`. A parameter `seed` receives an int64 [2]
+    tensor for stateless random numbers. The seed of an example depends on the batch's seed and the example's slot in
+    the global batch. The seed that `map_batch` receives depends on the batch's seed and the host. The first host of
+    several hosts receives the same seed as a single host.
 
     Args:
         outputs: A batch `x`, `(x, y)` or `(x, y, weight)`; with `keys`, a pair of that and the keys, which are not
@@ -50,7 +50,7 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
 
 
 def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the same dataset, in which user functions may have state: tables, variables, layers.
+    """Allows user functions with state in a dataset, such as lookup tables, variables and Keras layers.
 
     TensorFlow would fuse the `map` and the `batch` of each batch's examples, which fails if the function has state.
     """
@@ -60,7 +60,7 @@ def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: bool = False) -> Callable[[Any, tf.Tensor], Any]:
-    """Returns a function of outputs and a seed that calls a user function.
+    """Returns a function (outputs, seed) that calls a user function.
 
     Args:
         name: The name of the option, for errors.
@@ -111,9 +111,10 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
 def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> Any:
     """Calls a function with each example of a batch, and batches the results.
 
-    The examples of the batch are a dataset within the dataset, so that structures, lists and unknown shapes work as in
-    `Dataset.map`, unlike in `tf.map_fn`. Unbatching the whole dataset would lose its cardinality. It would also fill
-    batches that lack corrupt records with examples of the next batch.
+    The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore structures, lists and unknown
+    shapes work as in `Dataset.map`, in contrast to `tf.map_fn`. Unbatching the whole dataset would lose its
+    cardinality. If corrupt records are left out, unbatching would also move examples from the next batch into the
+    incomplete batch.
     """
     leaves = tf.nest.flatten(outputs)
     examples = tf.data.Dataset.from_tensor_slices((rows, outputs))
@@ -138,5 +139,5 @@ def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.Ra
 
 
 def _plain(function: Callable) -> Callable:
-    """Disables AutoGraph, which would take longer for this module than for the user function."""
+    """Disables AutoGraph for a function of this module, because the conversion would be slow."""
     return tf.autograph.experimental.do_not_convert(function)

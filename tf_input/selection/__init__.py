@@ -1,6 +1,6 @@
 """Selects the examples to read, from the options `where`, `fold`, `subset`, `take` and `balance`.
 
-The inputs are these options, and the indexes and catalogs of a split. The output is a `Selection`: the indices of
+The inputs are the options, and the index files and catalogs of a split. The output is a `Selection`: the indices of
 records. Records are not read, and of the catalogs only the columns that options name.
 
     catalog        columns of a split's catalogs

@@ -1,4 +1,4 @@
-"""Columns of a split's catalogs, and the labels in its indexes."""
+"""Reads the columns of a split's catalogs, and the labels in its index files."""
 
 import functools
 import hashlib
@@ -27,7 +27,7 @@ _logger = logging.getLogger("tf_input")
 class Catalog(Mapping[str, Column]):
     """The catalogs of a split as a mapping from column names to columns, which are read on first access and cached.
 
-    If the indexes contain the classes of `label`, they are read from there, even without catalogs.
+    The column `label` is read from the index files if they contain labels, so that it is available without catalogs.
 
     Args:
         directory: The directory of the dataset.
@@ -78,7 +78,7 @@ class Catalog(Mapping[str, Column]):
         return self._read[name]
 
     def described(self) -> str:
-        """Describes the existing columns, as a sentence for messages."""
+        """Lists the existing columns in a sentence for error messages."""
         if all(shard.catalog for shard in self._shards):
             return f"the catalog has {', '.join(self)}"
         return f"{self._directory} has no catalog, as `recordmill transform` writes none; its indexes have {', '.join(self) or 'no labels'}"
@@ -107,7 +107,8 @@ class Catalog(Mapping[str, Column]):
     def row_columns(self) -> list[str]:
         """Returns the columns that `rows` can read: `path`, and each feature with one class label, as class names.
 
-        Empty without a catalog, as after `recordmill transform`, and without pyarrow, which is logged.
+        Empty if there is no catalog, as after `recordmill transform`. Empty with a log message if pyarrow is not
+        installed.
         """
         if not all(shard.catalog for shard in self._shards):
             return []
@@ -119,7 +120,8 @@ class Catalog(Mapping[str, Column]):
         return [PATH, *(column for column, feature in self._with_names.items() if not feature.shape)]
 
     def rows(self, columns: Sequence[str], paths: Collection[str] | None = None) -> Iterator[tuple[str | None, ...]]:
-        """Yields the key of each example and its strings in these columns. Only one shard is in memory at a time.
+        """Yields the key of each example and its values in the given string columns. Only one shard is in memory at a
+        time.
 
         Args:
             columns: The names of columns with strings.
@@ -154,13 +156,13 @@ class Catalog(Mapping[str, Column]):
         yield from self._each(lambda file: file.read())
 
     def find(self, key: str) -> list[int]:
-        """Returns the indices of the examples with a hash of the key. It raises the errors of `hashes`."""
+        """Returns the indices of the examples whose key has the given hash. It raises the errors of `hashes`."""
         hashes, numbers = self._by_hash
         wanted = np.uint64(int.from_bytes(_digest(key.encode("utf-8", "surrogatepass"), _FINDING), "big"))
         return numbers[np.searchsorted(hashes, wanted, "left") : np.searchsorted(hashes, wanted, "right")].tolist()
 
     def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
-        """Returns a hash of each example's key, or of its group if it has one, uint64 [n].
+        """Returns a hash of each example's group, or of its key if it has no group, uint64 [n].
 
         The hash is BLAKE2b-64 of the UTF-8 string, keyed by `purpose`. Keys are released shard by shard, because they
         are the largest column.
@@ -174,7 +176,8 @@ class Catalog(Mapping[str, Column]):
 
     @functools.cached_property
     def _by_hash(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sorted hashes of all keys and the indices of their examples. They need a tenth of the memory of strings."""
+        """The sorted hashes of all keys and the indices of their examples. The hashes need a tenth of the memory that
+        the keys would need."""
         hashes = self.hashes(False, _FINDING.decode())
         numbers = np.argsort(hashes, kind="stable")
         return hashes[numbers], numbers
@@ -196,7 +199,7 @@ class Catalog(Mapping[str, Column]):
             return list(file.schema_arrow.names)
 
     def _each(self, read: Callable[[Any], Any]) -> Iterator[Any]:
-        """Yields the result of a function for each shard's catalog, in order."""
+        """Applies a function to the catalog of each shard, and yields the results in shard order."""
         if not all(shard.catalog for shard in self._shards):
             raise ValueError(f"keys and groups are in the catalog, and {self.described()}")
 
@@ -211,7 +214,7 @@ class Catalog(Mapping[str, Column]):
             yield from threads.map(read_one, self._shards)
 
     def _open(self, shard: ShardInfo) -> Any:
-        """Opens the catalog of a shard, and reads only its footer."""
+        """Opens the catalog of a shard, without reading more than the Parquet footer."""
         parquet = _parquet()
         path = join(self._directory, shard.catalog)
         try:
@@ -228,7 +231,8 @@ class Catalog(Mapping[str, Column]):
 
 
 def _shard_name(metadata: Any) -> str:
-    """Returns the shard that a catalog belongs to, from the statistics of its column `shard`; "" without them."""
+    """Returns the name of a catalog's shard, from the Parquet statistics of the column `shard`; "" without
+    statistics."""
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(column) for column in range(metadata.num_columns))
         for column in columns:
@@ -268,7 +272,7 @@ class _Range(io.RawIOBase):
 
 
 def _failed(path: str, error: Exception) -> Exception:
-    """Returns the error as one line with the path: the catalog could not be read, or is corrupt."""
+    """Converts an error to one line with the path of the catalog, which could not be read or is corrupt."""
     message = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"catalog {path} is missing")

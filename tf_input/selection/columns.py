@@ -1,4 +1,4 @@
-"""Columns of strings, which evaluate functions once per distinct value."""
+"""Columns of strings, in which functions are evaluated only once per distinct value."""
 
 import dataclasses
 from typing import Any, Callable, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """A column with one string, or none, per example.
+    """A column with at most one string per example.
 
     Attributes:
         codes: The index of each example's string in `values`, int [n]; -1 for a missing string.
@@ -21,7 +21,7 @@ class Texts:
     names: Sequence[str] | None = None
 
     def look_up(self, function: Callable[[str], Any], missing: Any) -> np.ndarray:
-        """Returns a function's result for each example's string, and `missing` for missing strings: [n]."""
+        """Returns the result of a function for the string of each example, [n]. Missing strings give `missing`."""
         return np.array([*map(function, self.values), missing])[self.codes]
 
     def map(self, function: Callable[[str], str]) -> "Texts":

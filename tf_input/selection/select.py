@@ -76,7 +76,7 @@ def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog
 
 
 class _Arrays(Mapping[str, np.ndarray]):
-    """Columns of a catalog as NumPy arrays: numbers with NaN for missing values; str, None and lists as objects."""
+    """A mapping from catalog columns to NumPy arrays. Missing numbers are NaN, and strings and lists are objects."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
