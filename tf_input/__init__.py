@@ -94,7 +94,9 @@ def _load(name: str) -> Any:
         try:
             return metadata.version("recordmill")
         except metadata.PackageNotFoundError:
-            raise AttributeError("there is no version: recordmill is imported from a folder, and not installed") from None
+            raise AttributeError(
+                "recordmill has no version: it is imported from a folder that is not installed. Install it with pip."
+            ) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

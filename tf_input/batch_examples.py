@@ -22,7 +22,9 @@ def config_of_any(config: ReadConfig) -> ReadConfig:
     """
     for name in ("start_epoch", "start_step", "service", "keys"):
         if (value := getattr(config, name)) != (default := getattr(ReadConfig, name)):
-            raise ValueError(f"{name}={value!r}: expected {default!r}: epoch and step say which batch, of one that is read here")
+            raise ValueError(
+                f"{name}={value!r} is invalid here. Leave it at {default!r}: epoch and step select the batch."
+            )
     return dataclasses.replace(config, keys=True, hosts=config.hosts or (1, 0))
 
 
@@ -30,11 +32,14 @@ def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
     """Raises ValueError if the step is out of range, or if batches can't be recomputed because there is no seed."""
     for name, value in (("epoch", epoch), ("step", step)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
-            raise ValueError(f"{name}={value!r}: expected 0 or more")
+            raise ValueError(f"{name}={value!r} is invalid. Pass an integer of 0 or more.")
     if step >= plan.num_batches:
-        raise ValueError(f"step={step}: an epoch of {plan.share.split} has {plan.num_batches} batches; expected one below")
+        raise ValueError(
+            f"step={step} is out of range: an epoch of {plan.share.split} has {plan.num_batches} batches. Pass a "
+            "smaller step."
+        )
     if plan.config.seed is None and any(part.kind in ("window", "exact") for part in plan.parts):
-        raise ValueError("seed=None: expected the seed of the training; without one, each has batches of its own")
+        raise ValueError("seed=None: the order is random without a seed. Pass the seed of the training.")
 
 
 def find_examples(

@@ -232,12 +232,16 @@ class PreparedDataset(Mapping[str, Examples]):
         split = training_split(self.splits) if split is None else self.split_reader(split).split
         targets = self.targets if target is None else (target,)
         if not set(targets) <= set(self.targets):
-            expected = f"one of {', '.join(self.targets)}{meant(target, self.targets)}" if self.targets else "none, as there is no target"
-            raise ValueError(f"target={target!r}: expected {expected}")
+            known = ", ".join(self.targets)
+            advice = f"Choose one of {known}{meant(target, self.targets)}" if known else "There are none."
+            raise ValueError(f"target={target!r} is not a target of the dataset. {advice}")
         if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
             kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
             found = [f"{name} ({'any number of classes' if _is_multi_label(self.features.get(name)) else kinds[name]})" for name in targets]
-            raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
+            raise ValueError(
+                "class weights need a target with one class per example: "
+                f"found {', '.join(found) or 'no target'}. Choose such a target with target=..."
+            )
         return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
 
     def normalization_layer(self, split: str | None = None, *, channels: int | None = None) -> "keras.layers.Normalization":
@@ -257,7 +261,10 @@ class PreparedDataset(Mapping[str, Examples]):
 
         split = training_split(self.splits) if split is None else self.split_reader(split).split
         if IMAGE not in self.features:
-            raise ValueError(f"there is no {IMAGE!r} to be normalised, only {', '.join(self.features)}; expected images of uint8")
+            raise ValueError(
+                f"the dataset has no {IMAGE!r} to normalize, only {', '.join(self.features)}. Normalization needs "
+                "images of uint8."
+            )
         return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels, channels)
 
     @named_options(ReadConfig)
@@ -501,7 +508,7 @@ class PreparedDataset(Mapping[str, Examples]):
         return self._readers[split]
 
     def _unknown(self, split: object) -> str:
-        return f"split={split!r}: expected one of {', '.join(self)}{meant(split, self)}"
+        return f"split={split!r} does not exist. Choose one of {', '.join(self)}{meant(split, self)}"
 
 
 @named_options()
@@ -547,11 +554,16 @@ def open(
     """
     for name, path in (("directory", directory), ("cache_directory", cache_directory)):
         if not isinstance(path, (str, os.PathLike)) and (path is not None or name == "directory"):
-            raise ValueError(f"{name}={path!r}: expected a path{' or a URL' if name == 'directory' else ', or None'}")
+            raise ValueError(
+                f"{name}={path!r} is invalid. Pass a path{' or a URL' if name == 'directory' else ', or None'}."
+            )
     if cache_directory is not None and is_url(cache_directory):
-        raise ValueError(f"cache_directory={os.fspath(cache_directory)!r}: expected a local directory")
+        raise ValueError(f"cache_directory={os.fspath(cache_directory)!r} is a URL. Pass a directory on a local disk.")
     if cache_bytes is not None and (cache_directory is None or not _is_bytes(cache_bytes)):
-        raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
+        raise ValueError(
+            f"cache_bytes={cache_bytes!r} is invalid. Pass a positive number of bytes, together with "
+            "cache_directory=..."
+        )
     fold = None if fold is None else plain_fold(fold)
     directory = os.path.expanduser(directory)
     source, manifest, data = open_manifest(directory)

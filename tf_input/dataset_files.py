@@ -85,7 +85,8 @@ class DatasetFiles:
         """
         if self.fold is not None:
             raise ValueError(
-                f"transform=True: {self.directory} was analysed as a whole, and is read as fold {self.fold[1]} of {self.fold[0]}; expected no fold"
+                f"transform=True: {self.directory} was analyzed as a whole, but is opened as fold {self.fold[1]} of "
+                f"{self.fold[0]}. Open it without fold=..."
             )
         # The transform may be replaced while the dataset stays the same, so it is not read through the cache.
         source = self.source.source if isinstance(self.source, CachedFiles) else self.source
@@ -112,8 +113,8 @@ class DatasetFiles:
         else:
             cache, room = "tf_input.open(..., cache_directory=...)", sum(map(kept_bytes, sizes.values()))
         raise ValueError(
-            f"shuffle='exact': {self.directory} is not on a disk of this machine, from where records can be read one by one; expected "
-            f"'window', or {cache} with room for {room:,} bytes: {split}, its indexes, and what else is in use there"
+            f"shuffle='exact' needs local files, and {self.directory} is remote. Use shuffle='window', or "
+            f"{cache} with {room:,} bytes, enough for all open splits and their indexes."
         )
 
     def catalog(self, split: str) -> Catalog:

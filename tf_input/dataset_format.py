@@ -157,13 +157,16 @@ class Feature:
 
     def __post_init__(self) -> None:
         if self.kind not in FEATURE_KINDS:
-            raise ValueError(f"feature {self.name!r} has kind {self.kind!r}; expected one of {', '.join(FEATURE_KINDS)}")
+            raise ValueError(
+                f"feature {self.name!r} has kind {self.kind!r}, which does not exist. Use one of "
+                f"{', '.join(FEATURE_KINDS)}."
+            )
         dtypes = {"tensor": TENSOR_DTYPES, "image": ("", "uint16")}.get(self.kind, ("",))
         if self.dtype not in dtypes:
-            expected = f"one of {', '.join(filter(None, dtypes))}" if any(dtypes) else "none"
-            raise ValueError(f"feature {self.name!r}, {self.kind}, has dtype {self.dtype!r}; expected {expected}")
+            allowed = f"Use one of {', '.join(filter(None, dtypes))}." if any(dtypes) else "Leave it empty."
+            raise ValueError(f"feature {self.name!r} of kind {self.kind} has dtype {self.dtype!r}. {allowed}")
         if None in self.shape[1:] and self.kind != "tensor":
-            raise ValueError(f"feature {self.name!r} has shape {self.shape}; only the first dimension may be unknown")
+            raise ValueError(f"feature {self.name!r} has shape {self.shape}. Only the first dimension may be unknown.")
 
     @property
     def is_ragged(self) -> bool:
@@ -289,9 +292,9 @@ class ShardInfo:
         _check_types(cls, fields, "shards")
         for name, value in fields.items():
             if isinstance(value, int) and not 0 <= value < 1 << 63:
-                raise ValueError(f"shards: {name} is {value!r:.80}; expected 0 to {(1 << 63) - 1}")
+                raise ValueError(f"shards: {name} is {value!r:.80}; it must be from 0 to {(1 << 63) - 1}")
             if isinstance(value, str) and not _INSIDE.fullmatch(value) and (value or name != "catalog"):
-                raise ValueError(f"shards: {name} is {value!r:.80}; expected a path within the data set")
+                raise ValueError(f"shards: {name} is {value!r:.80}; it must be a path inside the dataset")
         return cls(**fields)
 
     def files(self) -> tuple[tuple[str, int, int], ...]:
@@ -421,11 +424,15 @@ class Manifest:
         """
         fields: dict[str, Any] = json.loads(text)
         if not isinstance(fields, dict) or fields.pop("format", None) != "recordmill":
-            raise ValueError("not a manifest of a Recordmill data set")
+            raise ValueError("not a manifest of a Recordmill dataset")
         version = fields.pop("format_version")
         fields.pop("checksum", None)
         if version != FORMAT_VERSION:
-            raise ValueError(f"format version {version}; this reader knows version {FORMAT_VERSION}")
+            raise ValueError(
+                f"format version {version} is not supported: this reader knows version {FORMAT_VERSION}. Install the "
+                "version "
+                "of Recordmill that wrote the dataset, or prepare the dataset again."
+            )
         _check_types(cls, fields, "manifest")
         _check_types(Feature, {"label_names": fields["label_names"]}, "manifest")
         _check_type(fields.get("about", {}), dict, "manifest: about")
@@ -479,7 +486,7 @@ def _check_types(cls: type, fields: Any, place: str) -> None:
 
 def _check_type(value: Any, expected: Any, what: str) -> None:
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-        raise ValueError(f"{what} is {value!r:.80}; expected {_TYPES[expected]}")
+        raise ValueError(f"{what} is {value!r:.80}; it must be {_TYPES[expected]}")
 
 
 def default_channels(statistics: Mapping[str, Any]) -> int:
@@ -528,7 +535,7 @@ def training_split(splits: Collection[str]) -> str:
     if "train" in found:
         return "train"
     if len(found) != 1:
-        raise ValueError(f"which split is to be trained with? Expected the name of one of {', '.join(splits)}")
+        raise ValueError(f"no split is the obvious one for training. Name one of {', '.join(splits)}.")
     return found[0]
 
 
@@ -574,8 +581,11 @@ def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
     """Returns the error for a directory without a manifest."""
     folder, _, name = os.fspath(directory).rpartition("/")
     if name == MANIFEST:
-        return FileNotFoundError(f"{directory} is not a data set, but a file of one: expected the folder in which it lies, {folder or '.'}")
-    return FileNotFoundError(f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)")
+        return FileNotFoundError(f"{directory} is a file of a dataset. Pass the folder of the dataset: {folder or '.'}")
+    return FileNotFoundError(
+        f"{directory} is not a dataset: it has no {MANIFEST}. `recordmill prepare` writes this file last: wait until "
+        "the run ends, or repeat a run that failed."
+    )
 
 
 def decode_manifest(data: bytes, path: str | os.PathLike[str]) -> Manifest:
@@ -671,14 +681,16 @@ def read_index_header(header: bytes, num_bytes: int) -> IndexHeader:
         ValueError: The index is corrupt or has another format version.
     """
     if num_bytes < INDEX_HEADER.size:
-        raise ValueError(f"an index of {num_bytes} bytes; its header alone has {INDEX_HEADER.size}")
+        raise ValueError(f"the index has {num_bytes} bytes, fewer than the {INDEX_HEADER.size} bytes of its header")
     magic, version, row_bytes, num_rows, *fingerprint = INDEX_HEADER.unpack(header)
     if (magic, version, row_bytes) != (INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size):
         raise ValueError(
-            f"index header {magic!r}, version {version}, {row_bytes} bytes a row; "
-            f"expected {INDEX_MAGIC!r}, version {FORMAT_VERSION}, {INDEX_ROW.size}"
+            f"the index header is {magic!r}, version {version}, {row_bytes} bytes per row; "
+            f"it must be {INDEX_MAGIC!r}, version {FORMAT_VERSION}, {INDEX_ROW.size} bytes per row"
         )
     if num_bytes != INDEX_HEADER.size + num_rows * INDEX_ROW.size:
         body = num_bytes - INDEX_HEADER.size
-        raise ValueError(f"an index of {num_rows} rows has {body} bytes; expected {num_rows * INDEX_ROW.size}")
+        raise ValueError(
+            f"the {num_rows} rows of the index have {body} bytes; they must have {num_rows * INDEX_ROW.size} bytes"
+        )
     return IndexHeader(num_rows, tuple(fingerprint))

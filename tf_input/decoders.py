@@ -13,9 +13,9 @@ from tf_input.decoding.targets import with_inputs
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transforms import Transform
 
-_VARIED = "`map_batch`, or layers of the model that work in training alone, vary what a transform gives"
-_AVERAGED = "`decode_images(..., antialias=True)` in a preprocessing_fn averages"
-_SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transform shows of an image"
+_VARIED = "To vary its outputs, use map_batch, or layers of the model that are active only in training."
+_AVERAGED = "To average pixels, call `decode_images(..., antialias=True)` in the preprocessing_fn."
+_SHOWN = "The transform decides this: run `recordmill analyze` with other --image_size and --fit."
 
 
 def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str, Any], split: str) -> ExampleDecoder:
@@ -94,7 +94,10 @@ def _frame_size(dataset: DatasetFiles, config: ReadConfig, stored_size: tuple[in
         return config.height_and_width or stored_size
     largest = stored_size or dataset.largest_size()
     if largest is None and IMAGE in dataset.features:
-        raise ValueError("image_size='largest': sizes are unknown after --check=none; expected a size such as 224, or (height, width)")
+        raise ValueError(
+            "image_size='largest': image sizes are unknown after --check=none. Pass a size, such as 224 or (height, "
+            "width)."
+        )
     return largest
 
 
@@ -103,9 +106,9 @@ def _with_size(decoder: ExampleDecoder, dataset: DatasetFiles) -> ExampleDecoder
     for name in decoder.unsized:
         ranges = dataset.side_ranges(name).items()
         known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
-        found = f"images have {' and '.join(known)}" if known else "sizes are unknown after --check=none"
-        of_which = "" if name == IMAGE else f" of {name!r}"
-        raise ValueError(f"image_size=None{of_which}: {found}; expected a size such as 224, or (height, width)")
+        found = f"images have {' and '.join(known)}" if known else "image sizes are unknown after --check=none"
+        whose = "" if name == IMAGE else f" for {name!r}"
+        raise ValueError(f"image_size=None{whose}: {found}. Pass a size, such as 224 or (height, width).")
     return decoder
 
 
@@ -127,7 +130,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     shown = [("encoded", False, _SHOWN), *((name, None, _SHOWN) for name in ("image_size", "channels", "fit"))]
     for name, expected, instead in (*shown, ("augment", False, _VARIED), ("antialias", False, _AVERAGED)):
         if (value := getattr(config, name)) != expected:
-            raise ValueError(f"{name}={value!r}: expected {expected!r} with transform=True: {instead}")
+            raise ValueError(f"{name}={value!r} is invalid with transform=True: it must be {expected!r}. {instead}")
 
 
 def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: DatasetFiles) -> tuple[int, int] | None:
@@ -137,7 +140,9 @@ def _stored_size(features: Mapping[str, Feature], names: Collection[str], datase
         return None
     if dataset.image_size() is None and not _is_stored(features.get(IMAGE)):
         raise ValueError(
-            f"{', '.join(stored)}: the transform passes on what is stored, in different sizes; expected one that decodes it"
+            f"{', '.join(stored)}: the transform outputs images as stored, in different sizes. Decode and resize them "
+            "in "
+            "its preprocessing_fn."
         )
     return dataset.image_size()
 

@@ -109,7 +109,7 @@ def find_layout(
         if found is None and seen and not any("bytes" in one.storages for one in seen.values()):
             found = Layout(VALUES, {name: Item((name,)) for name in sorted(seen)})
         if found is None:
-            raise ValueError(f"{has}, which is no known layout ({', '.join(LAYOUTS)}); {_advise(seen)}")
+            raise ValueError(f"{has}, which is no known layout ({', '.join(LAYOUTS)}). {_advise(seen)}")
     else:
         found = parse_layout(layout)
         objects = {feature for name, item in found.items.items() if name.startswith(f"{OBJECTS}/") for feature in item.names}
@@ -117,7 +117,8 @@ def find_layout(
         if missing := [names for names in _missing(found, seen, needs_label) if not (come_later and objects.issuperset(names))]:
             near = difflib.get_close_matches(missing[0][0], seen, n=1) if found.name == MAPPING else ()
             needed = ", ".join(map(" or ".join, missing))
-            raise ValueError(f"layout {found.name} needs {needed}; {has}{f'; did you mean {near[0]!r}?' if near else ''}")
+            guess = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"layout {found.name} needs the features {needed}; {has}{guess}")
     items = {}
     for name, item in found.items.items():
         there = [one for one in item.names if one in seen]
@@ -145,12 +146,13 @@ def _advise(seen: Mapping[str, Seen]) -> str:
     image = max(known, key=len, default="FEATURE")
     if image == "image/encoded":
         has_boxes = all(f"image/object/{side.removeprefix('objects/')}" in seen for side in SIDES)
-        problem = "boxes without classes are not kept; " * has_boxes
-        return f"{problem}expected the layout image={image} for the images alone, or image={image},label=FEATURE"
-    return (
-        f"expected a layout such as image={image},label=FEATURE; of pixels without a format also height=FEATURE,width=FEATURE or "
-        "shape=FEATURE, or their numbers, as in height=28,width=28,depth=1; without a label drop label=FEATURE"
-    )
+        problem = "This layout needs classes for boxes. " * has_boxes
+        return f"{problem}To read only images, pass the layout image={image}; with labels, image={image},label=FEATURE."
+        return (
+            f"Pass a layout such as image={image},label=FEATURE, or without label=FEATURE if there are no labels. Raw "
+            "pixels "
+            "also need height=FEATURE,width=FEATURE or shape=FEATURE, or numbers, as in height=28,width=28,depth=1."
+        )
 
 
 def describe_seen(seen: Mapping[str, Seen]) -> str:
@@ -215,7 +217,10 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
         name = side if item.number is not None else item.name
         stated = [item.number] if item.number is not None else _integers(values.get(name, ()), num_values)
         if len(stated) != 1 and side != "shape" or not stated or not all(type(one) is int and 0 < one < 1 << 31 for one in stated):
-            raise ValueError(f"{len(stated)} values in feature {name!r}, {stated[:4]!r:.80}; expected integers above 0, a shape")
+            raise ValueError(
+                f"feature {name!r} has {len(stated)} values, {stated[:4]!r:.80}. A shape must consist of integers "
+                "above 0."
+            )
         numbers += stated
     return tuple(numbers)
 
@@ -228,7 +233,8 @@ def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: It
     """
     if item.shape is not None:
         return [item.shape]
-    shapes, problem = [], f"no shape beside {item.name}; expected shape=FEATURE, or {item.name}:{item.dtype or 'uint8'}[28,28,1]"
+    shapes, example_shape = [], f"{item.name}:{item.dtype or 'uint8'}[28,28,1]"
+    problem = f"{item.name} has no shape. Add shape=FEATURE to the layout, or write {example_shape}."
     for example in examples:
         values = {name: some for name, (_, some) in example.items()}
         (data, *_) = (*values.get(item.name, ()), b"")
@@ -238,7 +244,8 @@ def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: It
         except ValueError as error:
             problem = str(error)
     if not shapes or len(set(map(len, shapes))) > 1:
-        raise ValueError(f"shapes of {sorted(set(map(len, shapes)))} sides; expected as many in each record" if shapes else problem)
+        sides = sorted(set(map(len, shapes)))
+        raise ValueError(f"records have shapes of {sides} sides; all must have the same number" if shapes else problem)
     return shapes
 
 
@@ -280,7 +287,7 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
     if len(shape) == 2:
         shape += (3 if num_values == 3 * math.prod(shape) else 1,)
     if len(shape) != 3:
-        raise ValueError(f"shape {list(shape)}; expected a height, a width, and channels")
+        raise ValueError(f"shape {list(shape)} is not an image. It must have a height, a width and channels.")
     if dtype == "uint8" and shape[0] in NUM_CHANNELS and shape[2] not in NUM_CHANNELS:
         return shape[1], shape[2], shape[0], True
     return *shape, False
@@ -289,5 +296,5 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
 def wrong_size(name: str, num_bytes: int, shape: Sequence[int], dtype: str = "uint8") -> str:
     """Returns the error message for raw bytes whose number does not match their shape."""
     others = [f"{name}:{one}" for one in ("float32", "float64", "uint8") if DTYPES[one] * math.prod(shape) == num_bytes]
-    hint = f"; the layout {others[0]} reads them as {others[0].rpartition(':')[2]}" if others else ""
-    return f"{num_bytes} bytes in feature {name!r}; expected {'x'.join(map(str, shape))}, of {dtype}{hint}"
+    hint = f". To read them as {others[0].rpartition(':')[2]}, use the layout {others[0]}." if others else ""
+    return f"feature {name!r} has {num_bytes} bytes, which do not fit {'x'.join(map(str, shape))} of {dtype}{hint}"

@@ -20,7 +20,7 @@ def plain_fold(fold: Any) -> Fold:
         ValueError: The value is not such a pair.
     """
     if not is_one_of_several(fold):
-        raise ValueError(f"fold={fold!r}: expected (number of folds, which one), such as (5, 0) to (5, 4)")
+        raise ValueError(f"fold={fold!r} is invalid. Pass (number of folds, index), such as (5, 0) to (5, 4).")
     return int(fold[0]), int(fold[1])
 
 
@@ -39,7 +39,8 @@ def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
     found = [split for split in manifest.splits if split.startswith("fold")]
     if sorted(found) != sorted(names) or {TRAIN, VALIDATION}.intersection(others):
         raise ValueError(
-            f"fold={fold!r}: the data set has the splits {', '.join(manifest.splits)}; expected one prepared with --folds {fold[0]}"
+            f"fold={fold!r}: the dataset was not prepared for this; its splits are {', '.join(manifest.splits)}. "
+            f"Prepare it with --folds {fold[0]}."
         )
     validation = names[fold[1]]
     train = tuple(shard for name in names if name != validation for shard in manifest.splits[name])

@@ -10,8 +10,9 @@ import os
 from tensorflow.python.eager import context
 
 _ADVICE = (
-    "this process was forked after TensorFlow had run, and TensorFlow does not survive that: start processes anew, with "
-    "multiprocessing.get_context('spawn') (DataLoader(multiprocessing_context='spawn')), or fork them before anything is read"
+    "this process was forked after TensorFlow had run, which TensorFlow does not support. Use "
+    "multiprocessing.get_context('spawn') (DataLoader(multiprocessing_context='spawn')), or fork before reading "
+    "anything."
 )
 
 

@@ -140,12 +140,15 @@ class Mixture:
 
     def __init__(self, parts: Mapping[str, Part], *, stop: Stop = "first", class_names: Sequence[str] | None = None) -> None:
         if not isinstance(parts, Mapping) or not parts:
-            raise ValueError(f"parts={parts!r}: expected some by name, such as {{'photos': (photos, 'train', 0.7), ...}}")
+            raise ValueError(
+                f"parts={parts!r} is invalid. Pass components by name, such as "
+                f"{{'photos': (photos, 'train', 0.7), ...}}."
+            )
         is_count = isinstance(stop, Integral) and not isinstance(stop, bool) and 0 < stop < _MAX_BATCHES
         if not is_count and not (isinstance(stop, str) and stop in ("first", "all")):
-            raise ValueError(f"stop={stop!r}: expected 'first', 'all' or a number of batches")
+            raise ValueError(f"stop={stop!r} is invalid. Pass 'first', 'all' or a number of batches.")
         if class_names is not None and (isinstance(class_names, str) or len(set(class_names)) < len(class_names)):
-            raise ValueError(f"class_names={class_names!r}: expected names, each once, or None")
+            raise ValueError(f"class_names={class_names!r} is invalid. List each class name once, or pass None.")
         self._stop: str | int = int(stop) if is_count else stop
         self._given_names = tuple(class_names or ())
         self._parts = {name: _to_part(name, part) for name, part in parts.items()}
@@ -246,7 +249,7 @@ class Mixture:
             ValueError: `split` is not None.
         """
         if split is not None:
-            raise ValueError(f"split={split!r}: expected None, as each part of a mix says its own")
+            raise ValueError(f"split={split!r}: each component of a mixture has its own split. Pass None.")
         return self
 
     def settle(self, config: ReadConfig) -> ReadConfig:
@@ -256,9 +259,11 @@ class Mixture:
             ValueError: An option does not apply to a mixture.
         """
         if config.service is not None:
-            raise ValueError(f"service={config.service!r}: expected None, as a service deals out the shards of one data set")
+            raise ValueError(f"service={config.service!r}: a tf.data service can't read a mixture. Use service=None.")
         if config.drop_remainder and self._has_whole_batches:
-            raise ValueError(f"drop_remainder=True: with stop={self._stop} all batches are full; expected False")
+            raise ValueError(
+                f"drop_remainder=True: with stop={self._stop} all batches are full. Use drop_remainder=False."
+            )
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
     def identify(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
@@ -287,8 +292,8 @@ class Mixture:
         order = MixedOrder(self._weights, sizes, config.batch_size, num_places)
         for name, count, share_of in zip(self._parts, order.counts, self._shares):
             if not count:
-                found = f"a share of {share_of:.3g} of the {num_places} examples of an epoch is none"
-                raise ValueError(f"{name}: {found}; expected a larger one, or stop='all'")
+                found = f"a share of {share_of:.3g} of the {num_places} examples in an epoch is less than one example"
+                raise ValueError(f"{name}: {found}. Use a larger share, or stop='all'.")
         decoder = self.batch_decoder(config, share.has_padding)
         self._tell_of_objects(plans, decoder)
         parts = [
@@ -333,7 +338,7 @@ class Mixture:
             return
         for name, plan, own in zip(self._parts, plans, decoder.decoders):
             if lost := [one for one in plan.decoder.features if one not in own.features]:
-                _logger.warning("%s: %s are left out, as not all parts of the mix have them", name, ", ".join(lost))
+                _logger.warning("%s: %s are left out, because not all components have them", name, ", ".join(lost))
 
     @property
     def _shares(self) -> list[float]:
@@ -356,7 +361,9 @@ class Mixture:
     def _config_of(self, name: str, config: ReadConfig) -> ReadConfig:
         """Returns the options for reading one component as a separate dataset, on one host and from the first epoch."""
         if (shuffle := self._parts[name].options.get("shuffle", config.shuffle)) == "key":
-            raise ValueError(f"shuffle={shuffle!r}: expected True, False, 'window' or 'exact' in a mix, whose parts take turns")
+            raise ValueError(
+                f"shuffle={shuffle!r} is not available in a mixture. Use True, False, 'window' or 'exact'."
+            )
         num_parts = len(self._parts)
         alone = {"drop_remainder": False, "start_epoch": 0, "start_step": 0, "hosts": (1, 0), "class_weight": None}
         alone |= {"memory_budget": config.memory_budget // num_parts, "read_buffer": max(1, config.read_buffer // num_parts)}
@@ -379,13 +386,16 @@ class Mixture:
         ):
             if any(set(names) != set(found[0]) for names in found):
                 there = [f"{part} has {', '.join(names) or 'none'}" for part, names in zip(self._parts, found)]
-                raise ValueError(f"{option}=None: {'; '.join(there)}; expected {option}=... that all parts have")
+                raise ValueError(
+                    f"{option}=None: the components differ: {'; '.join(there)}. Pass {option}=... with names that all "
+                    "have."
+                )
         names = [*decoders[0].config.input_names, *decoders[0].targets]
         for name in [*names, f"{OBJECTS}/{LABEL}"] if OBJECTS in names else names:
             kinds = [_kind(decoder.features[name]) for decoder in decoders if name in decoder.features]
             if len(set(kinds)) > 1:
                 there = [f"{part} has {kind}" for part, kind in zip(self._parts, kinds)]
-                raise ValueError(f"{name}: {', '.join(there)}; expected the same of all parts")
+                raise ValueError(f"{name} must be of one kind in all components: {', '.join(there)}")
 
     def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
         """Returns the features that all components share, and for each component the new class indices of its labels.
@@ -405,7 +415,10 @@ class Mixture:
             given = self._given_names if name == head else ()
             for part, names in zip(self._parts, label_names):
                 if given and (unknown := [one for one in names if one not in given]):
-                    raise ValueError(f"class_names={[*given]!r}: {part} has a class {unknown[0]!r}; expected all that there are")
+                    raise ValueError(
+                        f"class_names={[*given]!r} does not have the class {unknown[0]!r} of {part}. List the classes "
+                        "of all components."
+                    )
             union = tuple(dict.fromkeys(itertools.chain(given, *label_names)))
             united[name] = dataclasses.replace(one, label_names=union)
             position = {label: number for number, label in enumerate(union)}
@@ -432,26 +445,29 @@ class Mixture:
 
 
 def _to_part(name: Any, given: Any) -> _Part:
-    expected = "expected (data set, split, share), and options of its own if it has any"
+    expected = "Pass (dataset, split, share), and optionally a dictionary of options."
     if not isinstance(name, str) or not name:
-        raise ValueError(f"parts: {name!r} is no name; expected a text")
+        raise ValueError(f"parts: {name!r} is not a name. Use a non-empty string.")
     if not isinstance(given, (tuple, list)) or len(given) not in (3, 4):
         raise ValueError(f"{name}={given!r}: {expected}")
     dataset, split, share, *options = given
     if isinstance(dataset, (str, os.PathLike)):
         dataset = open_dataset(dataset)
     if not isinstance(dataset, PreparedDataset):
-        raise ValueError(f"{name}: {dataset!r} has no index by which to read it in parts; expected a data set that was prepared")
+        raise ValueError(f"{name}: {dataset!r} has no index, which a mixture needs. Pass a prepared dataset.")
     if split not in dataset:
-        raise ValueError(f"{name}: split={split!r}: expected one of {', '.join(dataset)}{meant(split, dataset)}")
+        raise ValueError(
+            f"{name}: split={split!r} does not exist. Choose one of {', '.join(dataset)}{meant(split, dataset)}"
+        )
     if not isinstance(share, Real) or isinstance(share, bool) or not 0 < share < float("inf"):
-        raise ValueError(f"{name}: share={share!r}: expected a number above 0")
+        raise ValueError(f"{name}: share={share!r} is invalid. Pass a number above 0.")
     own = options[0] if options else {}
     if not isinstance(own, Mapping):
-        raise ValueError(f"{name}: {own!r}: expected options of its own in a dictionary, such as {{'augment': False}}")
+        raise ValueError(f"{name}: {own!r} is invalid. Pass options as a dictionary, such as {{'augment': False}}.")
     known = [field.name for field in dataclasses.fields(ReadConfig) if field.name not in _OF_ALL]
     if unknown := [option for option in own if option not in known]:
-        whose = "all parts have the same" if unknown[0] in _OF_ALL else f"there is no such option{meant(unknown[0], known)}"
+        whose = "this option must be the same for all components. Pass it to `batches`."
+        whose = whose if unknown[0] in _OF_ALL else f"there is no such option{meant(unknown[0], known)}"
         raise ValueError(f"{name}: {unknown[0]}={own[unknown[0]]!r}: {whose}")
     # From the decimal notation: 0.7 is 7/10, not the nearest binary fraction.
     return _Part(dataset, split, Fraction(str(share)), own)

@@ -10,9 +10,9 @@ import numpy as np
 from tf_input.mapped_batches import OTHER_SCALE
 
 _OTHER_STATISTICS = 20  # the same factor for moving statistics, which lag behind after few steps
-SAME_OPTIONS = "Use the options of its training"
+SAME_OPTIONS = "Use the options from training"
 RESCALED = (
-    "If `map` or a loop of your own rescaled the images, put the same step before the model, as in "
+    "If `map` or your own training loop rescaled the images, put the same step before the model, as in "
     "keras.Sequential([keras.layers.Rescaling(1 / 255), model])"
 )
 # largest value of normalized images, and largest scale of a layer for 0..255
@@ -32,8 +32,8 @@ def describe_misfit(model: keras.Model, x: Any) -> str:
         values = x.get(given.name) if isinstance(x, Mapping) else x
         if not isinstance(values, np.ndarray) or values.dtype == object:
             continue
-        found = f"it would be fed with {values.dtype} {[None, *values.shape[1:]]}"
-        expected = f"{found}, and it takes {given.dtype} {[*given.shape]}. {SAME_OPTIONS}"
+        found = f"its input would be {values.dtype} {[None, *values.shape[1:]]}"
+        expected = f"{found}, but it takes {given.dtype} {[*given.shape]}. {SAME_OPTIONS}"
         sides = zip(given.shape[1:], values.shape[1:])
         if len(given.shape) == values.ndim and any(side not in (None, other) for side, other in sides):
             return expected
@@ -73,12 +73,12 @@ def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:
-            return f"multiplies by {scale:g} values that are at most {largest:.3g} already"
+            return f"multiplies values by {scale:g} that are at most {largest:.3g} already"
     if isinstance(layer, keras.layers.Normalization) and values.shape[-1:] == np.shape(layer.mean)[-1:]:
         deviation = np.sqrt(keras.ops.convert_to_numpy(layer.variance)).max()
         found = values.reshape(-1, values.shape[-1]).std(axis=0, dtype=np.float64).max()
         if found and not deviation / OTHER_SCALE < found < deviation * OTHER_SCALE:
-            return f"is made for a standard deviation of {deviation:.3g}, which here is {found:.3g}"
+            return f"was adapted to a standard deviation of {deviation:.3g}, which here is {found:.3g}"
     return ""
 
 

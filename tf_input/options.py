@@ -36,7 +36,10 @@ def named_options(config: type | None = None, *, without: Collection[str] = ()) 
         def call(*arguments: Any, **options: Any) -> Any:
             for name in options:
                 if name not in names and name not in without:
-                    raise TypeError(f"{owner}() has no option {name!r}{meant(name, names) or '; it has ' + ', '.join(names)}")
+                    raise TypeError(
+                        f"{owner}() has no option "
+                        f"{name!r}{meant(name, names) or '. Its options are ' + ', '.join(names)}"
+                    )
             return function(*arguments, **options)
 
         call.__signature__ = shown  # type: ignore[attr-defined]

@@ -44,7 +44,10 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
     for name in OF_TRAINING:
         value, default = getattr(config, name), getattr(ReadConfig, name)
         if value != default and value is not False:
-            raise ValueError(f"{name}={value!r}: expected {default!r}; examples are predicted as they are, in the order of the shards")
+            raise ValueError(
+                f"{name}={value!r} is invalid: predictions are made without changes, in storage order. Use "
+                f"{name}={default!r}."
+            )
     return dataclasses.replace(config, shuffle=False, keys=True, hosts=config.hosts or (1, 0))
 
 
@@ -77,7 +80,9 @@ def predict(
         for name, values in outputs.items():
             if values.shape[1:] != shapes.setdefault(name, values.shape[1:]):
                 told = " and then ".join(str(list(shape)) for shape in (shapes[name], values.shape[1:]))
-                raise ValueError(f"{name}: {told} for each example; expected one shape: max_length=... pads lists alike")
+                raise ValueError(
+                    f"{name} has shapes {told} in one split. Pass max_length=... to pad lists to one length."
+                )
         is_example = keys.numpy() != b""  # False for padding examples
         texts = [key.decode("utf-8", "backslashreplace") for key in keys.numpy()[is_example]]
         found = {KEY: np.array(texts, object)}
@@ -106,14 +111,19 @@ def check_output(model: Any, output: str | os.PathLike[str] | None) -> None:
         ValueError: The output is not a local path that ends in .parquet or .csv.
     """
     if not callable(getattr(model, "predict_on_batch", model)):
-        raise TypeError(f"model={model!r}: expected a Keras model, or a function of a batch")
+        raise TypeError(f"model={model!r} is invalid. Pass a Keras model, or a function of a batch.")
     if output is None:
         return
     path = pathlib.Path(output)
     if path.suffix not in _WRITERS or "://" in os.fspath(output):
-        raise ValueError(f"output={os.fspath(output)!r}: expected a local file, such as predictions.parquet or predictions.csv")
+        raise ValueError(
+            f"output={os.fspath(output)!r} is invalid. Pass a local file, such as predictions.parquet or "
+            "predictions.csv."
+        )
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"output={os.fspath(output)!r}: there is no folder {path.parent}")
+        raise FileNotFoundError(
+            f"output={os.fspath(output)!r}: the folder {path.parent} does not exist. Create it first."
+        )
     if path.suffix == ".parquet":
         import_package("pyarrow.parquet", "writing Parquet (and not .csv)", "pyarrow")
 
@@ -143,7 +153,9 @@ def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
             for name, values in part.items():
                 if values.ndim > 2:
                     raise ValueError(
-                        f"{name} is {' x '.join(map(str, values.shape[1:]))} numbers an example; expected an output that ends in .parquet"
+                        f"{name} has {' x '.join(map(str, values.shape[1:]))} numbers per example, which CSV can't "
+                        "store. "
+                        "Pass an output that ends in .parquet."
                     )
                 texts = values if values.dtype == object else values.astype(str)
                 cells |= {name: texts} if values.ndim == 1 else {f"{name}/{index}": texts[:, index] for index in range(values.shape[1])}
@@ -200,7 +212,10 @@ def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
         found = {OUTPUT: _array(outputs)}
     for name, values in found.items():
         if values.shape[:1] != (num_examples,):
-            raise ValueError(f"{name}: the model predicts shape {values.shape} for {num_examples} examples; expected a row for each")
+            raise ValueError(
+                f"{name}: the model returned shape {values.shape} for {num_examples} examples. It must return one row "
+                "for each."
+            )
     return found
 
 
@@ -213,7 +228,7 @@ def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
 
     first = tf.nest.map_structure(lambda one: one[:_NUM_CHECKED], x)
     if reason := describe_misfit(model, first):
-        _logger.warning("predict: the model can't have been trained on this: %s", reason)
+        _logger.warning("predict: the model was probably not trained on such inputs: %s", reason)
         return
     if scales_itself(model) or not isinstance(first, np.ndarray) or first.dtype.kind not in "iuf":
         return
@@ -221,8 +236,8 @@ def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
         difference = one.difference(dataset)
         if difference is not None and difference.is_other_scale and is_other_scale(difference.values, first):
             option = "map_batch" if one.name == "map" else one.name
-            message = "predict: `%s` made %s of other batches, and the model is fed with %s here. If it was trained on the former, pass "
-            message += "the function of `%s` as %s=FUNCTION. %s"
+            message = "predict: `%s` made %s from other batches, and the model gets %s here. If it was trained on "
+            message += "the former, pass the function of `%s` as %s=FUNCTION. %s"
             _logger.warning(message, one.name, difference.found, describe(first), one.name, option, RESCALED)
             return
 
@@ -248,7 +263,8 @@ def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_fi
         from_logits = predicts_logits(model, name.removeprefix(f"{OUTPUT}/"))
         if from_logits is None and not predicts_scores(model):
             if is_first:
-                message = "predict: %s has one score for two classes, and no loss says whether it is a logit; compile the model for names"
+                message = "predict: %s has one score for two classes, and without a loss it may be a logit. "
+                message += "Compile the model to get class names."
                 _logger.warning(message, name)
             return None
         best = (values[:, 0] > (0 if from_logits else 0.5)).astype(int)

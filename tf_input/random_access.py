@@ -79,11 +79,14 @@ class Examples:
         if isinstance(index, slice):
             return Examples(self.reader, self._numbers[index])
         if (position := _position(index)) is None:
-            raise TypeError(f"examples[{index!r}]: expected a number, a key or a slice, such as examples[17] or examples[:100]")
+            raise TypeError(
+                f"examples[{index!r}] is invalid. Pass a number, a key or a slice, such as examples[17] or "
+                "examples[:100]."
+            )
         try:
             number = self._numbers[position]
         except IndexError:
-            raise IndexError(f"example {index}: there are {len(self)}") from None
+            raise IndexError(f"example {index} does not exist: there are {len(self)} examples") from None
         return self.reader.read(number)
 
     def find(self, key: str) -> tuple[int, Example]:

@@ -60,7 +60,8 @@ class Augmentation:
     hue: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(_is_number(self.min_area) and 0 < self.min_area <= 1, "min_area", self.min_area, "a share above 0, at most 1")
+        is_fraction = _is_number(self.min_area) and 0 < self.min_area <= 1
+        _require(is_fraction, "min_area", self.min_area, "a fraction above 0 and up to 1")
         _require(isinstance(self.flip, bool), "flip", self.flip, "True or False")
         _require(isinstance(self.crop, bool), "crop", self.crop, "True or False")
         for name, most in _JITTERS.items():
@@ -243,20 +244,30 @@ class ReadConfig:
         self._check_reading()
         self._make_plain()
         if self.shuffle == "key" and (self.balance is not None or self.service is not None):
-            raise ValueError("shuffle='key': expected no balance and no service, which have orders of their own")
+            raise ValueError(
+                "shuffle='key' can't be combined with balance or service, which define their own order. Omit them."
+            )
         if self.on_error == "skip" and self.drop_remainder:
-            raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
+            raise ValueError(
+                "drop_remainder=True can't be combined with on_error='skip', which makes batches smaller. "
+                "Use drop_remainder=False."
+            )
         if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
-            raise ValueError(f"fit={self.fit!r}: expected 'crop' with random crops; Augmentation(crop=False) makes none")
+            raise ValueError(
+                f"fit={self.fit!r} can't be combined with random crops. Use fit='crop', or Augmentation(crop=False)."
+            )
         if self.image_size == "largest" and self.augmentation is not None and self.augmentation.crop:
-            raise ValueError("image_size='largest': expected another size with random crops; Augmentation(crop=False) makes none")
+            raise ValueError(
+                "image_size='largest' can't be combined with random crops. Use another size, or "
+                "Augmentation(crop=False)."
+            )
 
     def _check_images(self) -> None:
         """Raises ValueError if an option for images is invalid."""
         size, together = self.image_size, self.augment_together
         is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
         is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size) or _is_one_of(size, "largest")
-        expected = "such as 224, or (height, width), or one of these for each image by its name, or 'largest'"
+        expected = "a size, such as 224 or (height, width), a size for each image by its name, or 'largest'"
         _require(is_size, "image_size", size, expected)
         _require(isinstance(self.antialias, bool), "antialias", self.antialias, "True or False")
         is_channels = self.channels is None or _is_count(self.channels) and self.channels in (1, 3, 4)
@@ -264,30 +275,32 @@ class ReadConfig:
         is_augment = isinstance(self.augment, (bool, Augmentation))
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
         is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
-        _require(is_together, "augment_together", together, "True, False, or the names of two images or more")
+        _require(is_together, "augment_together", together, "True, False, or the names of two or more images")
         _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
 
     def _check_values(self) -> None:
         """Raises ValueError if an option for the features of a batch is invalid."""
         is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
-        _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
+        _require(is_inputs, "inputs", self.inputs, "a list of different feature names, or None")
         is_names = self.targets is None or _is_names(self.targets)
-        _require(is_names, "targets", self.targets, "names of features, each once, or None")
-        _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "an integer above 0, or None")
+        _require(is_names, "targets", self.targets, "a list of different feature names, or None")
+        is_most = self.max_objects is None or _is_count(self.max_objects)
+        _require(is_most, "max_objects", self.max_objects, "a positive integer, or None")
         _require(_is_one_of(self.ragged, *RAGGED), "ragged", self.ragged, f"one of {', '.join(RAGGED)}")
-        expected = "an integer above 0, or lengths by the names of lists, or None"
+        expected = "a positive integer, a dictionary from list names to lengths, or None"
         _require(self.max_length is None or _is_lengths(self.max_length), "max_length", self.max_length, expected)
         is_padding = self.padding_value is None or _is_padding(self.padding_value)
-        _require(is_padding, "padding_value", self.padding_value, "a number or a text, or these by the names of lists, or None")
+        expected = "a number, a string, a dictionary from list names to these, or None"
+        _require(is_padding, "padding_value", self.padding_value, expected)
         is_encoded = isinstance(self.encoded, bool) or _is_names(self.encoded) and len(self.encoded) > 0
-        _require(is_encoded, "encoded", self.encoded, "True, False or names of images")
+        _require(is_encoded, "encoded", self.encoded, "True, False or a list of image names")
         for name in ("max_length", "padding_value"):
             is_given = self.ragged == "ragged" and getattr(self, name) is not None
             _require(not is_given, name, getattr(self, name), "None with ragged='ragged', which pads nothing")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
         is_one_hot = isinstance(self.one_hot, bool) or _is_names(self.one_hot) and len(self.one_hot) > 0
-        _require(is_one_hot, "one_hot", self.one_hot, "True, False or names of targets, each once")
+        _require(is_one_hot, "one_hot", self.one_hot, "True, False or a list of different target names")
         _require(isinstance(self.keys, bool), "keys", self.keys, "True or False")
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("map_example", "map_batch"):
@@ -296,22 +309,24 @@ class ReadConfig:
     def _check_selection(self) -> None:
         """Raises ValueError if an option for the selection of examples is invalid."""
         is_where = isinstance(self.where, str) and self.where.strip() != "" or callable(self.where)
-        _require(self.where is None or is_where, "where", self.where, "such as \"label == 'cat'\", a function of columns, or None")
-        expected = "(number of folds, those that are read, from 0): (5, (0,)) reads fold 0, and (5, (1, 2, 3, 4)) the others"
+        expected = "a condition such as \"label == 'cat'\", a function of columns, or None"
+        _require(self.where is None or is_where, "where", self.where, expected)
+        expected = "(number of folds, indices to read): (5, (0,)) reads fold 0, and (5, (1, 2, 3, 4)) the other folds"
         _require(self.fold is None or _folds(self.fold) is not None, "fold", self.fold, expected)
         is_share = _is_number(self.subset) and 0 < self.subset <= 1
-        _require(self.subset is None or is_share, "subset", self.subset, "a share above 0, at most 1, or None")
-        _require(self.take is None or _is_count(self.take), "take", self.take, "an integer above 0, or None")
+        _require(self.subset is None or is_share, "subset", self.subset, "a fraction above 0 and up to 1, or None")
+        _require(self.take is None or _is_count(self.take), "take", self.take, "a positive integer, or None")
         is_balance = self.balance is None or _is_one_of(self.balance, *get_args(Balancing)) or _is_shares(self.balance)
-        _require(is_balance, "balance", self.balance, "'oversample', 'undersample', or class name -> share, which sum to 1, or None")
+        expected = "'oversample', 'undersample', a dictionary from class names to shares that sum to 1, or None"
+        _require(is_balance, "balance", self.balance, expected)
 
     def _check_reading(self) -> None:
         """Raises ValueError if an option for the order, hosts, buffers or error handling is invalid."""
-        _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
+        _require(_is_count(self.batch_size), "batch_size", self.batch_size, "a positive integer")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window', 'exact' or 'key'")
         is_seed = self.seed is None or _is_integer(self.seed) and -(2**63) <= self.seed < 2**63
-        _require(is_seed, "seed", self.seed, "an integer of 64 bits, or None")
+        _require(is_seed, "seed", self.seed, "a 64-bit integer, or None")
         for name in ("drop_remainder", "use_weights"):
             _require(_is_switch(getattr(self, name)), name, getattr(self, name), "True or False")
         for name, least in (("memory_budget", 0), ("read_buffer", 1)):
@@ -319,9 +334,10 @@ class ReadConfig:
             _require(is_bytes, name, getattr(self, name), f"a whole number of bytes, {least} or more")
         for name in ("start_epoch", "start_step"):
             value = getattr(self, name)
-            _require(_is_integer(value) and 0 <= value < 2**63, name, value, "an integer, 0 or more")
+            _require(_is_integer(value) and 0 <= value < 2**63, name, value, "an integer of 0 or more")
         _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
-        _require(self.hosts is None or is_one_of_several(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
+        expected = "(number of hosts, index of this host from 0), or None"
+        _require(self.hosts is None or is_one_of_several(self.hosts), "hosts", self.hosts, expected)
         is_address = isinstance(self.service, str) and self.service != ""
         _require(self.service is None or is_address, "service", self.service, "an address, or None")
         is_whole = self.service is None or _PORTLESS.fullmatch(self.service) is None
@@ -413,11 +429,14 @@ class ReadConfig:
             ValueError: There would be no batch.
         """
         if not num_examples:
-            raise ValueError(f"{split} has no example that can be read")
+            raise ValueError(f"{split} has no readable example. Choose another split, or run `recordmill verify`.")
         num_full, remainder = divmod(num_examples, self.batch_size)
         num_batches = num_full if self.drop_remainder else num_full + (remainder > 0)
         if not num_batches:
-            raise ValueError(f"drop_remainder leaves no batch of {self.batch_size}: {split} has {num_examples} examples")
+            raise ValueError(
+                f"drop_remainder leaves no batch of {self.batch_size}: {split} has {num_examples} examples. "
+                "Use a smaller batch_size, or drop_remainder=False."
+            )
         return num_batches
 
 
@@ -528,4 +547,4 @@ def _is_shares(value: Any) -> bool:
 
 def _require(condition: bool, name: str, value: Any, expected: str) -> None:
     if not condition:
-        raise ValueError(f"{name}={value!r}: expected {expected}")
+        raise ValueError(f"{name}={value!r} is invalid. Pass {expected}.")

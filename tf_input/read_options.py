@@ -60,8 +60,8 @@ def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:
     """
     if config is None:
         if "batch_size" not in options:
-            raise TypeError("batch_size is missing: expected the number of examples in a batch, such as batch_size=128")
+            raise TypeError("batch_size is missing. Pass the number of examples in a batch, such as batch_size=128.")
         return ReadConfig(**options)
     if not isinstance(config, ReadConfig):
-        raise TypeError(f"config={config!r}: expected a ReadConfig; options are given by their names, such as batch_size=128")
+        raise TypeError(f"config={config!r} is not a ReadConfig. Pass options by name, such as batch_size=128.")
     return dataclasses.replace(config, **options)

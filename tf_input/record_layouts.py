@@ -153,31 +153,36 @@ def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
         is_number = text.isdecimal() and name in ("height", "width", "depth")
         names = match["names"].split("|") if match else []
         if not _ITEM.fullmatch(name) or name in items or not match or not all(names):
-            raise _error(layout, "expected items ITEM=FEATURE[:TYPE], each once")
+            raise _error(layout, "write items as ITEM=FEATURE[:TYPE], each once")
         is_image = match["dtype"] == IMAGE
         if match["dtype"] and not is_image and match["dtype"] not in DTYPES:
-            raise _error(layout, f"{name}: type {match['dtype']!r}; expected one of {', '.join(DTYPES)}, {IMAGE}")
+            raise _error(layout, f"{name} has type {match['dtype']!r}; use one of {', '.join(DTYPES)}, {IMAGE}")
         if is_image and (name in _NO_OTHER_IMAGES or name.startswith(f"{OBJECTS}/") or match["shape"]):
             raise _error(
-                layout, f"{name}={text}: {IMAGE} is the type of another image beside {IMAGE!r}; expected right={match['names']}:{IMAGE}"
+                layout,
+                f"{name}={text}: {IMAGE} is only the type of further images; write for example "
+                f"right={match['names']}:{IMAGE}",
             )
         numbers = [int(number) for number in re.findall(r"\d+", match["shape"] or "")]
         if is_number and not 0 < int(text) < 1 << 31 or 0 in numbers or numbers and not match["dtype"]:
-            raise _error(layout, f"{name}={text}: expected numbers above 0, and a type before a shape")
+            raise _error(layout, f"{name}={text}: use numbers above 0, and a type before a shape")
         shape = tuple(numbers) if numbers else None
         is_optional, default = match["optional"] is not None, match["default"] or ""
         if default and (name in _NO_OTHER_IMAGES or name.startswith(f"{OBJECTS}/") or match["dtype"] or match["shape"]):
-            raise _error(layout, f"{name}={text}: only one class, number or text can have a default value; expected {name}={names[0]}?")
+            raise _error(
+                layout,
+                f"{name}={text}: only one class, number or string can have a default value; write {name}={names[0]}?",
+            )
         if is_number:
             items[name] = Item((), number=int(text))
         else:
             dtype = "" if is_image else match["dtype"] or ""
             items[name] = Item(tuple(names), dtype, shape, match["shape"] == "[]", is_optional, is_image=is_image, default=default)
     if not items:
-        raise _error(layout, "expected items ITEM=FEATURE[:TYPE], each once")
+        raise _error(layout, "write items as ITEM=FEATURE[:TYPE], each once")
     sides = [side for side in SIDES if side in items]
     if sides and (len(sides) < 4 or BBOX in items):
-        raise _error(layout, f"boxes of {', '.join(sides)}; expected all four sides, or {BBOX} alone")
+        raise _error(layout, f"boxes have only the sides {', '.join(sides)}; give all four sides, or only {BBOX}")
     return Layout(MAPPING, items)
 
 
@@ -192,7 +197,11 @@ def _split(layout: str | Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield from zip(SIDES, value)
         elif isinstance(value, (list, tuple)):
             if len(value) != 1:
-                raise _error(layout, f"{name}: found {list(value)}; expected one feature{', or the four sides of boxes' * (name == BBOX)}")
+                raise _error(
+                    layout,
+                    f"{name} has {len(value)} features, {list(value)}; give one"
+                    f"{', or the four sides of boxes' * (name == BBOX)}",
+                )
             yield name, f"{value[0]}[]"
         else:
             yield name, str(value)
@@ -200,4 +209,4 @@ def _split(layout: str | Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def _error(layout: Any, problem: str) -> ValueError:
     text = layout if isinstance(layout, str) else dict(layout)
-    return ValueError(f"layout={text}: {problem}; or a layout's name: {', '.join(LAYOUTS)}")
+    return ValueError(f"layout={text}: {problem}, or use a layout's name: {', '.join(LAYOUTS)}")

@@ -24,7 +24,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY | os.O_CLOEXEC) -> tuple[in
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "no file")
-    raise OSError(errno.ENODEV, f"{os.path.basename(path)} is {kind}; expected a regular file", path)
+    raise OSError(errno.ENODEV, f"{os.path.basename(path)} is {kind}, not a regular file", path)
 
 
 def regular_opener(path: str, flags: int) -> int:
@@ -55,7 +55,8 @@ def read_regular(path: str) -> bytes:
     descriptor, status = open_regular(path)
     try:
         if status.st_size > MAX_WHOLE_BYTES:
-            raise OSError(errno.EFBIG, f"{status.st_size} bytes; expected at most {MAX_WHOLE_BYTES}", path)
+            message = f"{status.st_size} bytes are too many: at most {MAX_WHOLE_BYTES} are allowed"
+            raise OSError(errno.EFBIG, message, path)
         return read_at(descriptor, status.st_size, 0) if status.st_size else _read_unsized(descriptor, path)
     finally:
         os.close(descriptor)
@@ -68,5 +69,5 @@ def _read_unsized(descriptor: int, path: str) -> bytes:
         pieces.append(data)
         num_bytes += len(data)
         if num_bytes > MAX_WHOLE_BYTES:
-            raise OSError(errno.EFBIG, f"more than {MAX_WHOLE_BYTES} bytes; expected fewer", path)
+            raise OSError(errno.EFBIG, f"more than the allowed {MAX_WHOLE_BYTES} bytes", path)
     return b"".join(pieces)

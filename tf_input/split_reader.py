@@ -66,13 +66,15 @@ class SplitReader:
         if config.shuffle is None and not config.augment and is_training_split(self.split) is None and not self._was_warned:
             self._was_warned = True
             _logger.warning(
-                "%s is read in the order of its shards, as its name does not tell whether it is for training; shuffle=True or "
-                "shuffle=False decides",
+                "%s is read in shard order, because its name does not show whether it is for training. Pass "
+                "shuffle=True "
+                "or shuffle=False.",
                 self.split,
             )
         augmentation = config.augmentation
         if augmentation is not None and augmentation.saturation + augmentation.hue and 1 == (config.channels or self._files.channels):
-            _logger.warning("%s: images have 1 channel, so that saturation and hue vary nothing; brightness and contrast do", self.split)
+            message = "%s: images have 1 channel, so saturation and hue have no effect. Use brightness and contrast."
+            _logger.warning(message, self.split)
         found = hosts.hosts_of(self.split) if config.hosts is None else config.hosts
         shuffle = config.order(self.split) is not None if config.shuffle is None else config.shuffle
         return dataclasses.replace(config, hosts=found, shuffle=shuffle)
@@ -136,8 +138,8 @@ class SplitReader:
             return None
         if config.fold is not None and has_folds(self._files.manifest, self._files.fold):
             raise ValueError(
-                f"fold={config.fold!r}: the dataset was prepared with --folds. tf_input.open(..., fold=(5, 0)) reads its folds: fold 0 is "
-                "`validation`, and the others are `train`"
+                f"fold={config.fold!r}: the dataset was prepared with --folds. To read its folds, use "
+                "tf_input.open(..., fold=(5, 0)): fold 0 is `validation`, and the other folds are `train`."
             )
         labels = {name: self._files.features[name].label_names for name in self._heads(config)}
         return select(self.split, config, self.catalog, labels)
@@ -238,7 +240,7 @@ class SplitReader:
                     del self._held[next(iter(self._held))]
                 records = self.open_records(config, None if is_part else selection).each_once()
                 held = memory.load(records, decoder, num_bytes, config.read_buffer)
-                message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
+                message = "%s: %d images cached in memory, %.1f MB of a budget of %.1f MB. Shuffling is exact."
                 _logger.info(message, self.split, len(held.numbers), num_bytes / 1e6, config.memory_budget / 1e6)
             self._held[key] = held  # at the end, so that the first entry is the least recently used
         return held.select(selection)

@@ -184,7 +184,7 @@ def change_colors(images: tf.Tensor, changes: ColorChanges) -> tf.Tensor:
     """
     height, width, channels = images.shape[1:]
     if channels not in (1, len(colors.LUMA)):
-        raise ValueError(f"images have {channels} channels: to change colours, expected 3 (RGB) or 1 (grey)")
+        raise ValueError(f"images have {channels} channels. Changing colors needs 3 channels (RGB) or 1 (gray).")
     brightness, saturation, angle = (one[:, tf.newaxis, tf.newaxis] for one in changes[:3])  # [batch, 1, 1] each
     if channels == 1:
         luma, matrix = np.ones(1), brightness

@@ -71,7 +71,11 @@ class BatchDecoder:
         found = [dict(_leaves(one)) for one in outputs]
         for name, one in zip(self.names, found):
             if differing := sorted(set(one) ^ set(found[0])):
-                raise ValueError(f"{self.names[0]} has {', '.join(found[0])}, and {name} {', '.join(one)}: {differing[0]} is not in both")
+                raise ValueError(
+                    f"{self.names[0]} has {', '.join(found[0])}, and {name} has {', '.join(one)}. All components of a "
+                    "mixture must "
+                    f"have the same features: {differing[0]} is not in both."
+                )
         order = _order(rows)
         places = tf.split(tf.argsort(order), [tf.size(one) for one in rows], num=len(rows))
         of_objects = {f"{path.removesuffix(VALID)}{LABEL}" for path in found[0] if path.endswith(f"/{VALID}")}
@@ -85,7 +89,10 @@ class BatchDecoder:
         are_ragged = {isinstance(one, tf.RaggedTensor) for one in values}
         if len(dtypes) > 1 or len(are_ragged) > 1 or any(not one.is_compatible_with(shapes[0]) for one in shapes):
             there = [f"{name} has {one.dtype.name} {[*one.shape[1:]]}" for name, one in zip(self.names, values)]
-            raise ValueError(f"{path}: {', '.join(there)}; expected the same of all parts{_advice(shapes, dtypes)}")
+            raise ValueError(
+                f"{path}: {', '.join(there)}. All components must have the same type and "
+                f"shape{_advice(shapes, dtypes)}."
+            )
         if True in are_ragged:
             return tf.gather(tf.concat(values, axis=0), order)
         if not all(one.is_fully_defined() for one in shapes):
@@ -104,7 +111,8 @@ def _advice(shapes: Sequence[tf.TensorShape], dtypes: Collection[tf.DType]) -> s
     """Returns advice on the option that gives all images the same size or channels; "" if the values are not images."""
     if len(dtypes) > 1 or any(one.rank != 3 for one in shapes):
         return ""
-    return ", as image_size=... makes images alike" if len({(*one[:2],) for one in shapes}) > 1 else ", as channels=... makes images alike"
+    option = "image_size" if len({(*one[:2],) for one in shapes}) > 1 else "channels"
+    return f": pass {option}=..."
 
 
 def _renumber(labels: tf.Tensor | tf.RaggedTensor, numbers: Sequence[int]) -> tf.Tensor | tf.RaggedTensor:

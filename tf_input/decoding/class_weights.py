@@ -53,24 +53,37 @@ def weight_tables(
         return {}
     known, given = weighed(features, targets), option
     if not known:
-        expected = "a target that is one class label, or a mask"
-        raise ValueError(f"class_weight={option!r}: expected {expected}; there are {', '.join(targets) or 'none'}")
+        raise ValueError(
+            f"class_weight={option!r} needs a target that is a class label or a mask. "
+            f"The targets are {', '.join(targets) or 'none'}."
+        )
     if option == "balanced":
         option = dict.fromkeys(heads(features, targets) or known, option)
     elif not any(isinstance(weights, (str, Mapping)) for weights in option.values()):
         if len(known) > 1:
-            raise ValueError(f"class_weight={option!r}: expected weights for each of {', '.join(known)}")
+            raise ValueError(
+                f"class_weight={option!r} is ambiguous with several targets. Pass weights by target: "
+                f"{', '.join(known)}."
+            )
         option = {known[0]: option}
     num_labels = {name: _num_labels(features[name], statistics) for name in known}
     if unknown := [name for name in option if name not in known]:
-        labels = f", or labels of it, 0 to {num_labels[known[0]] - 1}" if len(known) == 1 and num_labels[known[0]] else ""
-        raise ValueError(f"class_weight={unknown[0]!r}: expected one of {', '.join(known)}{labels}{meant(unknown[0], known)}")
+        most = num_labels[known[0]] - 1 if len(known) == 1 else -1
+        labels = f", or a label from 0 to {most}" if most >= 0 else ""
+        raise ValueError(
+            f"class_weight has the key {unknown[0]!r}, which does not exist. Use {', '.join(known)}{labels}"
+            f"{meant(unknown[0], known)}"
+        )
     if statistics is None and "balanced" in option.values():
-        raise ValueError("class_weight='balanced': the classes of these files are not counted; expected weights by label")
+        raise ValueError("class_weight='balanced': the classes in these files are not counted. Pass weights by label.")
     if unnamed := [name for name in option if not num_labels[name]]:
-        raise ValueError(f"class_weight={given!r}: the number of classes of {unnamed[0]} is unknown; label_names=... says it")
+        raise ValueError(
+            f"class_weight={given!r}: the number of classes of {unnamed[0]} is unknown. Pass label_names=..."
+        )
     if uncounted := [name for name, weights in option.items() if weights == "balanced" and features[name].kind == "mask"]:
-        raise ValueError(f"class_weight='balanced': the pixels of {uncounted[0]} are not counted; expected weights by label")
+        raise ValueError(
+            f"class_weight='balanced': the pixels of {uncounted[0]} are not counted. Pass weights by label."
+        )
     return {
         name: balanced(features[name], statistics, split)
         if weights == "balanced"
@@ -88,15 +101,21 @@ def _num_labels(feature: Feature, statistics: Mapping[str, Any] | None) -> int:
 
 def _table(weights: Any, feature: Feature, num_labels: int) -> Table:
     if not isinstance(weights, Mapping):
-        raise ValueError(f"class_weight={weights!r}: expected 'balanced' or weights by label, for {feature.name}")
+        raise ValueError(
+            f"class_weight={weights!r} is invalid for {feature.name}. Pass 'balanced' or weights by label."
+        )
     table = [1.0] * num_labels
     for given, weight in weights.items():
         label = feature.label_names.index(given) if given in feature.label_names else given
         if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= label < num_labels:
             raise ValueError(
-                f"class_weight: {given!r} is no label of {feature.name}; expected 0 to {num_labels - 1}{meant(given, feature.label_names)}"
+                f"class_weight: {given!r} is not a label of {feature.name}. Use labels from 0 to {num_labels - 1}"
+                f"{meant(given, feature.label_names)}"
             )
         if not isinstance(weight, Real) or not 0 <= weight < float("inf"):
-            raise ValueError(f"class_weight: expected weights of 0 or more; label {given} of {feature.name} has {weight!r}")
+            raise ValueError(
+                f"class_weight: label {given} of {feature.name} has weight {weight!r}. Pass a finite number of 0 or "
+                "more."
+            )
         table[label] = float(weight)
     return tuple(table)

@@ -42,8 +42,10 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
         return ""
     verb = "looks like coordinates and stays" if len(found) == 1 else "look like coordinates and stay"
     return (
-        f"{', '.join(map(repr, found))} {verb} as stored while images are {', '.join(changes)}. "
-        "Store coordinates as shares of the image's width and height (0 to 1), and read with fit='stretch' and without augment; or move them yourself in map_batch"
+        f"{', '.join(map(repr, found))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as "
+        "fractions of the image's width and height (0 to 1) and read with fit='stretch' without augment, or move them "
+        "in "
+        "map_batch."
     )
 
 

@@ -74,4 +74,7 @@ def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
             lost += [f"{hidden:.0%} of the area of masks and maps"] * (hidden >= 0.005)
     if not lost:
         return ""
-    return f"fit='crop' leaves out {' and '.join(lost)} of the first {len(records)} images; fit='pad', the default here, shows all"
+    return (
+        f"fit='crop' cuts off {' and '.join(lost)} in the first {len(records)} images. fit='pad', the default, keeps "
+        "all."
+    )

@@ -249,7 +249,8 @@ def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
     """Converts 8-bit masks that were decoded as 16 bits back to their stored values, and rejects color PNGs."""
     headers = tf.strings.substr(encoded, _MASK_HEADER_OFFSET, len(_MASK_HEADERS[0]))
     is_mask = tf.reduce_any([headers == header for header in _MASK_HEADERS], axis=0)
-    with tf.control_dependencies([tf.debugging.assert_equal(is_mask, True, "a mask is a grey PNG of 8 or 16 bits")]):
+    message = "a mask must be a grayscale PNG of 8 or 16 bits"
+    with tf.control_dependencies([tf.debugging.assert_equal(is_mask, True, message)]):
         has_8_bits = (headers == _MASK_HEADERS[0])[:, tf.newaxis, tf.newaxis, tf.newaxis]
     return tf.where(has_8_bits, masks // 257, masks)
 

@@ -75,7 +75,10 @@ class ExampleDecoder:
         feature_checks.check_names(self.config, self.targets, self.features)
         feature_checks.check_one_hot(self.config, class_weights.heads(self.features, self.targets), self.features)
         if self.config.keys and self.parse_keys is None:
-            raise ValueError(f"keys=True: expected records with a feature {KEY!r}; these have {', '.join(self.features)}")
+            raise ValueError(
+                f"keys=True: the records have no feature {KEY!r}, only {', '.join(self.features)}. Read them with "
+                "keys=False."
+            )
         if self.config.fit is None:  # the default, for all users of `config`
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
@@ -512,7 +515,7 @@ cached, because images, masks or dense targets differ in size or are not read.
             return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
         stored = self.sizes_of(name).stored
         if stored is None:
-            raise ValueError(f"{name}: images differ in size; expected one size, to decode them whole")
+            raise ValueError(f"{name}: images differ in size, so they can't be batched. Pass image_size=...")
         if feature.kind == "mask":
             return tf.cast(decode.decode_masks(value, stored), self.mask_dtype)
         are_grey = self.stored_channels == 1

@@ -29,5 +29,5 @@ def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tens
     else:
         return ""
     if decoder.parse_keys is None:
-        return f"an example without a key does not decode: {reason}"
-    return f"{decoder.parse_keys(records).numpy()[0].decode(errors='replace')!r} does not decode: {reason}"
+        return f"an example without a key can't be decoded: {reason}"
+    return f"{decoder.parse_keys(records).numpy()[0].decode(errors='replace')!r} can't be decoded: {reason}"

@@ -26,10 +26,13 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
         _check_images("augment_together", config.augment_together, read)
     if config.channels is not None and not any(feature.kind in ("image", "pixels") for feature in features.values()):
         image = features.get(IMAGE)
-        found = "there is none" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
-        raise ValueError(f"channels={config.channels}: it is of images of uint8, and {found}; expected None")
+        found = f"there is no {IMAGE!r}" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
+        raise ValueError(f"channels={config.channels} needs images of uint8, and {found}. Use channels=None.")
     if config.max_objects is not None and OBJECTS not in (*config.input_names, *target_names):
-        raise ValueError(f"max_objects={config.max_objects}: no objects are asked for")
+        raise ValueError(
+            f"max_objects={config.max_objects}: neither inputs nor targets include {OBJECTS!r}. Add it, or drop "
+            "max_objects."
+        )
 
 
 def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
@@ -41,14 +44,18 @@ def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     if not any(name == IMAGE or is_other_image(feature) for name, feature in features.items()):
         for name in ("image_size", "fit", "antialias"):
             if (value := getattr(config, name)) != getattr(ReadConfig, name):
-                raise ValueError(f"{name}={value!r}: there are no images, only {', '.join(features)}; expected {getattr(ReadConfig, name)}")
+                raise ValueError(
+                    f"{name}={value!r} needs images, and there are only {', '.join(features)}. "
+                    f"Leave it at {getattr(ReadConfig, name)!r}."
+                )
 
 
 def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise ValueError(
-                f"{option}: {name!r} is none of the images, {', '.join(known) or 'of which there are none'}{meant(name, known)}"
+                f"{option}: {name!r} is not one of the images: "
+                f"{', '.join(known) or 'there are none'}{meant(name, known)}"
             )
 
 
@@ -58,14 +65,14 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
     if has_objects:
         known.append(OBJECTS)
     if name not in known:
-        raise ValueError(f"{option}={name!r}: there is no such feature; expected one of {', '.join(known)}{meant(name, known)}")
+        raise ValueError(f"{option}={name!r} does not exist. Choose one of {', '.join(known)}{meant(name, known)}")
     if name == OBJECTS:
         return
     feature = features[name]
     if feature.kind == "bbox":
-        raise ValueError(f"{option}={name!r}: boxes are read as {OBJECTS}/{targets.BBOX} alone")
+        raise ValueError(f"{option}={name!r}: boxes are only available as {OBJECTS}/{targets.BBOX}. Use that name.")
     if feature.kind == "class_label" and feature.is_ragged and not feature.label_names:
-        raise ValueError(f"{option}={name!r}: its number of classes is unknown; label_names=... says it")
+        raise ValueError(f"{option}={name!r}: the number of classes is unknown. Pass label_names=...")
 
 
 def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[str, Feature]:
@@ -80,11 +87,16 @@ def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[st
     names = images if config.encoded is True else [config.encoded] if isinstance(config.encoded, str) else config.encoded
     if not names or (unknown := [name for name in names if name not in images]):
         found = f"they have {', '.join(images) or 'none'}{meant(unknown[0], images) if names else ''}"
-        raise ValueError(f"encoded={config.encoded!r}: expected images of these examples that are stored as files; {found}")
+        raise ValueError(
+            f"encoded={config.encoded!r}: only images that are stored as files can be returned encoded; {found}"
+        )
     if set(names) == set(images):
         for name in ("image_size", "fit", "augment", "channels", "antialias"):
             if (value := getattr(config, name)) != getattr(ReadConfig, name):
-                raise ValueError(f"{name}={value!r}: expected {getattr(ReadConfig, name)} with encoded, as no image is decoded")
+                raise ValueError(
+                    f"{name}={value!r} has no effect with encoded, which decodes no image. "
+                    f"Leave it at {getattr(ReadConfig, name)!r}."
+                )
     return {name: Feature(name, "text") if name in names else feature for name, feature in features.items()}
 
 
@@ -104,10 +116,12 @@ def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[st
     names = config.one_hot_names(heads)
     if not names or (unknown := [name for name in names if name not in heads]):
         found = f"there are {', '.join(heads) or 'none'}{meant(unknown[0], heads) if names else ''}"
-        raise ValueError(f"one_hot={config.one_hot!r}: expected targets that are one class label; {found}")
+        raise ValueError(f"one_hot={config.one_hot!r}: only targets with one class per example can be one-hot; {found}")
     for name in names:
         if not features[name].label_names:
-            raise ValueError(f"one_hot={config.one_hot!r}: the number of classes of {name} is unknown; label_names=... says it")
+            raise ValueError(
+                f"one_hot={config.one_hot!r}: the number of classes of {name} is unknown. Pass label_names=..."
+            )
 
 
 def check_image(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
@@ -126,12 +140,12 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     seen = [features[name] for name in names if is_seen(features[name])]
     are_others = bool(seen) and all(map(is_other_image, seen))
     if not is_decoded and (image is None or image.kind not in STORED_KINDS) and not are_others:
-        raise ValueError(f"image_size and augment are of images, and there are only {', '.join(features)}; expected neither of them")
+        raise ValueError(f"image_size and augment need images, and there are only {', '.join(features)}. Omit both.")
     if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
-        found = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed, to float32"
+        found = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed to float32"
         raise ValueError(
-            f"augment={augmentation}: colours vary of images of uint8; {IMAGE!r} is {found}; expected "
-            "brightness, contrast, saturation and hue to be 0, or map_batch"
+            f"augment={augmentation}: color changes need images of uint8, and {IMAGE!r} is {found}. Set brightness, "
+            "contrast, saturation and hue to 0, or change colors in map_batch."
         )
 
 
@@ -152,8 +166,9 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
     if channels not in (1, 3) or image.dtype:
         found = f"{image.dtype or 'uint8'} in {channels} channels"
         raise ValueError(
-            f"augment={augmentation}: colours vary of images of uint8 in 1 or 3 channels; these are of {found}; expected "
-            "brightness, contrast, saturation and hue to be 0"
+            f"augment={augmentation}: color changes need images of uint8 with 1 or 3 channels; these are of {found}. "
+            "Set "
+            "brightness, contrast, saturation and hue to 0."
         )
 
 
@@ -177,6 +192,7 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
         feature = features[name]
         if feature.kind in ("float", "tensor") and None not in feature.shape[:1] and len(feature.shape) == 2:
             raise ValueError(
-                f"{name!r} has shape {feature.shape}: whether it lies over its image, which is cropped or padded, is not known; "
-                "expected (height, width, channels), or fit='stretch' without augmentation"
+                f"{name!r} has shape {feature.shape}, so it is unknown whether it must be cropped or padded like its "
+                "image. "
+                "Store it as (height, width, channels), or read with fit='stretch' and without augment."
             )

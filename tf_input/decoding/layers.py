@@ -44,25 +44,33 @@ def normalization_layer(
         ValueError: The statistics do not contain such pixels.
     """
     if image.kind not in ("image", "pixels", "tensor"):
-        raise ValueError(f"{image.name!r} is {image.kind}, transformed already; expected images, or keras.layers.Normalization().adapt")
+        raise ValueError(
+            f"{image.name!r} is {image.kind} and already transformed. Use keras.layers.Normalization().adapt instead."
+        )
     stored_channels = stored_channels if image.kind == "image" else image.shape[-1]
     channels = channels or stored_channels
     expected = (stored_channels,) if image.kind == "tensor" else (1, len(colors.LUMA))
     if channels not in expected:
         raise ValueError(
-            f"{image.name!r} has {channels} channels; expected {stored_channels if image.kind == 'tensor' else '3 (RGB) or 1 (grey)'}"
+            f"{image.name!r} can't have {channels} channels. Pass "
+            f"channels={stored_channels if image.kind == 'tensor' else '3 (RGB) or channels=1 (gray)'}."
         )
     if channels < stored_channels:
         raise ValueError(
-            f"channels={channels}: nobody computed the variance of colours made grey; expected 3, or keras.layers.Normalization().adapt"
+            f"channels={channels}: the variance of these images in gray was not computed. Use channels=3, or "
+            "keras.layers.Normalization().adapt."
         )
     pixels = statistics["splits"][split]["pixels"]
     if pixels is None:
         if image.kind == "tensor":
             raise ValueError(
-                f"of the numbers in {image.name!r} of {split!r} no variance is known; expected keras.layers.Normalization().adapt"
+                f"the variance of {image.name!r} in {split!r} is unknown. Use keras.layers.Normalization().adapt "
+                "instead."
             )
-        raise ValueError(f"no image of {split!r} was decoded to prepare it; expected --check=decode, or strict")
+        raise ValueError(
+            f"no image of {split!r} was decoded when the dataset was prepared. Prepare it with --check=decode or "
+            "--check=strict."
+        )
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # equal for grayscale images
     scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.kind == "image" and image.dtype else 1
     mean, variance = [one * scale for one in mean], [one * scale**2 or 1.0 for one in variance]
@@ -84,7 +92,9 @@ def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "
         ValueError: The options contain neither flips nor color changes.
     """
     if not augmentation.flip and not augmentation.jitters:
-        raise ValueError(f"{augmentation}: expected flip, brightness, contrast, saturation or hue")
+        raise ValueError(
+            f"{augmentation} changes nothing in a layer. Set flip, brightness, contrast, saturation or hue."
+        )
     options = {name: getattr(augmentation, name) for name in _OPTIONS}
     return RandomFlipAndColors(**options, seed=seed, name="augmentation")
 
@@ -125,12 +135,15 @@ class RandomFlipAndColors(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         if input_shape[-1] not in (1, len(colors.LUMA)):
-            raise ValueError(f"images have {input_shape[-1]} channels: {self.name!r} expects 3 (RGB) or 1 (grey)")
+            raise ValueError(
+                f"{self.name!r} needs 3 channels (RGB) or 1 (gray); the images have {input_shape[-1]} channels"
+            )
 
     def call(self, images: Any, training: bool | None = None) -> Any:
         if keras.backend.standardize_dtype(images.dtype) == "uint16":
             raise ValueError(
-                f"images of uint16: {self.name!r} expects 0..255; `batches` mirrors others, with augment=Augmentation(flip=True)"
+                f"{self.name!r} needs pixels from 0 to 255, and the images are of uint16. To flip them, read with "
+                "augment=Augmentation(flip=True)."
             )
         if not training:
             return keras.ops.cast(images, self.compute_dtype)

@@ -44,10 +44,13 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
     for name in ("ragged", "max_length", "padding_value"):
         is_of_frames = has_frames and name == "ragged" and config.ragged == "mask"
         if not lists and not grids and not is_of_frames and (value := getattr(config, name)) != getattr(ReadConfig, name):
-            raise ValueError(f"{name}={value!r}: no feature that is asked for has lists of any length; expected none of it")
+            raise ValueError(f"{name}={value!r} needs a list of any length among the inputs and targets. Omit it.")
         if isinstance(value := getattr(config, name), Mapping) and (unknown := [one for one in value if one not in (*lists, *grids)]):
             known = ", ".join((*lists, *grids))
-            raise ValueError(f"{name}={value!r}: {unknown[0]!r} is no list of any length that is read; expected some of {known}")
+            raise ValueError(
+                f"{name}={value!r}: {unknown[0]!r} is not a list of any length among the inputs and targets. Use "
+                f"{known}."
+            )
     _check_grids(config, grids, target_names, features)
     for name in (*lists, *grids):
         _check_padding(name, config.padding_of(name), features[name])
@@ -57,21 +60,26 @@ def check_lists(config: ReadConfig, target_names: Collection[str], features: Map
     for name in target_names:
         if name in lists and (features[name].kind != "integer" or len(features[name].shape) > 1):
             raise ValueError(
-                f"targets={name!r}: lists of any length of kind {features[name].kind} can't be weighed value by value; expected "
-                "ragged='ragged', or integers, such as a class for each word"
+                f"targets={name!r}: lists of kind {features[name].kind} with any length can't be weighted value by "
+                "value. "
+                "Use ragged='ragged', or lists of integers, such as a class for each word."
             )
     for name in lists if config.ragged == "mask" else ():
         if name in config.input_names and f"{name}{MASK_SUFFIX}" in config.input_names:
-            raise ValueError(f"ragged='mask': there is a feature {name + MASK_SUFFIX!r} already; expected ragged='pad', or other inputs")
+            raise ValueError(
+                f"ragged='mask': a feature {name + MASK_SUFFIX!r} already exists. Use ragged='pad', or other inputs."
+            )
 
 
 def _check_grids(config: ReadConfig, grids: Collection[str], target_names: Collection[str], features: Mapping[str, Feature]) -> None:
     for name in grids:
-        found = f"{name!r} is a tensor of shape {features[name].shape}, which is padded in several dimensions"
+        found = f"{name!r} has shape {features[name].shape}, with several unknown dimensions"
         if config.ragged == "ragged":
-            raise ValueError(f"ragged='ragged': {found}; expected 'pad' or 'mask'")
+            raise ValueError(f"ragged='ragged': {found}, and must be padded. Use ragged='pad' or ragged='mask'.")
         if name in target_names:
-            raise ValueError(f"targets={name!r}: {found}, so its loss would count the padding; expected it among the inputs")
+            raise ValueError(
+                f"targets={name!r}: {found}, so the loss would include padding. Read it as an input instead."
+            )
 
 
 def _check_padding(name: str, value: Any, feature: Feature) -> None:
@@ -83,14 +91,17 @@ def _check_padding(name: str, value: Any, feature: Feature) -> None:
     if is_fitting and dtype.is_integer:
         is_fitting = value == int(value) and dtype.min <= value <= dtype.max
     if not is_fitting:
-        raise ValueError(f"padding_value={value!r}: {name!r} has values of {dtype.name}; expected such a value, or padding_value={{{name!r}: ...}}")
+        raise ValueError(
+            f"padding_value={value!r} does not fit {name!r}, whose values are {dtype.name}. Pass such a value, or "
+            f"padding_value={{{name!r}: ...}}."
+        )
 
 
 def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feature) -> None:
     """Raises ValueError if the number of lengths differs from the number of unknown dimensions."""
     if isinstance(length, tuple) and len(length) != feature.shape.count(None):
         found = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
-        raise ValueError(f"max_length={length!r}: {found}; expected one length for each")
+        raise ValueError(f"max_length={length!r}: {found}. Pass one length for each of them.")
 
 
 def pad(values: tf.RaggedTensor, max_length: int | tuple[int] | None, padding_value: Any = None) -> tf.Tensor:

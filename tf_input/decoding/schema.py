@@ -65,7 +65,7 @@ def parse_examples(
     features = {feature.name: feature for feature in schema}
     wanted = list(features) if names is None else names
     if unknown := [name for name in wanted if name not in features]:
-        raise ValueError(f"no feature {', '.join(unknown)}; the schema has {', '.join(features)}")
+        raise ValueError(f"the schema has no feature {', '.join(unknown)}, only {', '.join(features)}")
     stored = {feature.name: feature for feature in stored_features(features[name] for name in wanted)}
     parsed = tf.io.parse_example(serialized, {name: _spec(feature) for name, feature in stored.items()})
     return {_name(stored[name]): _fold(value, stored[name]) for name, value in parsed.items()}
@@ -81,7 +81,7 @@ def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | t
     if not (feature.is_ragged and inner):
         return value
     size = math.prod(inner)
-    message = f"{feature.name} has the shape {feature.shape}: expected multiples of {size} values"
+    message = f"{feature.name} has shape {feature.shape}, so its number of values must be a multiple of {size}"
     check = tf.debugging.assert_equal(value.row_lengths() % size, tf.constant(0, value.row_splits.dtype), message)
     with tf.control_dependencies([check]):
         folded = tf.reshape(value.values, (-1, *inner))

@@ -29,7 +29,7 @@ def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_name
         return config
     found = input_names(features, target_names)
     if not found:
-        raise ValueError(f"inputs=None: there is no {IMAGE!r}; expected some of {', '.join(features)}")
+        raise ValueError(f"inputs=None: the dataset has no {IMAGE!r}. Choose inputs from {', '.join(features)}.")
     return dataclasses.replace(config, inputs=found)
 
 

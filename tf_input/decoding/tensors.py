@@ -29,7 +29,8 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
     num_bytes = math.prod(inner) * dtype.size
     lengths = tf.strings.length(stored)
     found = lengths % num_bytes if is_ragged else lengths
-    message = f"{feature.name}: expected {'multiples of ' * is_ragged}{num_bytes} bytes, of {feature.dtype} in the shape {feature.shape}"
+    size = f"{'a multiple of ' * is_ragged}{num_bytes} bytes"
+    message = f"{feature.name} must have {size}, for {feature.dtype} in the shape {feature.shape}"
     with tf.control_dependencies([tf.debugging.assert_equal(found, 0 if is_ragged else num_bytes, message)]):
         numbers = tf.io.decode_raw(tf.strings.reduce_join(stored, keepdims=True) if is_ragged else stored, dtype)
     values = tf.reshape(numbers, (-1, *inner))
@@ -41,7 +42,7 @@ def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.Ragged
 def decode_tensor(stored: tf.Tensor, shape: tf.Tensor, feature: Feature) -> tf.Tensor:
     """Decodes one tensor, string [], with a shape from `stored_shapes`, int64 [dimensions]."""
     with tf.control_dependencies(
-        [tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name}: expected the shape {feature.shape}")]
+        [tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name} must have the shape {feature.shape}")]
     ):
         numbers = tf.io.decode_raw(stored, tf.as_dtype(feature.dtype))
     return tf.ensure_shape(tf.reshape(numbers, shape), feature.shape)

@@ -42,7 +42,10 @@ def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | N
         return 1, 0
     is_default = strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy()
     if strategy is not None and not is_default:
-        raise ValueError(f"strategy={strategy!r}: expected the InputContext of its distribute_datasets_from_function")
+        raise ValueError(
+            f"strategy={strategy!r} does not say which host this is. Pass the InputContext that "
+            "distribute_datasets_from_function gives to its function."
+        )
     if is_default:
         return 1, 0
     return _find_processes()[0]
@@ -60,15 +63,16 @@ def hosts_of(split: str) -> tuple[int, int]:
     if tf.distribute.has_strategy():
         strategy = tf.distribute.get_strategy()
         try:
-            hosts, where = find_hosts(strategy), f"the {type(strategy).__name__} in whose scope it is read"
+            hosts, where = find_hosts(strategy), f"the {type(strategy).__name__} whose scope is active"
         except ValueError as error:
-            raise ValueError(f"hosts=None: {error}, and hosts=tf_input.find_hosts(context); hosts=(1, 0) reads all of it") from error
+            raise ValueError(
+                f"hosts=None: {error} Pass hosts=tf_input.find_hosts(context), or hosts=(1, 0) to read all data here."
+            ) from error
     else:
         hosts, where = _find_processes(is_asked=False)
     if hosts[0] > 1:
-        # A warning, because lower levels are hidden without logging setup, and a wrong guess would only be noticed by
         # the accuracy.
-        message = "%s: found %d hosts by %s; this is number %d, and reads its own part. hosts=(1, 0) reads all of it here"
+        message = "%s: found %d hosts from %s; this is host %d and reads only its part. To read all, pass hosts=(1, 0)."
         _logger.warning(message, split, hosts[0], where, hosts[1])
     return hosts
 
@@ -84,8 +88,8 @@ def tell_undivided(name: str) -> None:
     with contextlib.suppress(ValueError):  # TF_CONFIG is not required here, so errors in it are ignored
         hosts, where = _find_processes(is_asked=False)
         if hosts[0] > 1:
-            message = "%s: found %d hosts by %s, and each of them reads all of it, unless a strategy of tf.distribute divides it; "
-            message += "files of its own for each host, or `.shard(%d, index)`, divide it too"
+            message = "%s: found %d hosts from %s. Each host reads all data, unless a tf.distribute strategy shards it. "
+            message += "To divide the data, give each host its own files, or call `.shard(%d, index)`."
             _logger.warning(message, name, hosts[0], where, hosts[0])
 
 
@@ -138,7 +142,7 @@ def _find_tf_config(is_asked: bool) -> tuple[int, int] | None:
         if not is_asked and task.get("type") == "evaluator":
             return 1, 0  # an evaluator evaluates alone
         if not is_asked and cluster.get("ps"):
-            raise ValueError("who reads what beside parameter servers is not known from here; expected hosts=(number of hosts, index)")
+            raise ValueError("hosts can't be detected with parameter servers. Pass hosts=(number of hosts, index).")
         return _find_task(cluster, task.get("type"), task.get("index"))
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"TF_CONFIG={text}: {error}") from error
@@ -150,5 +154,5 @@ def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int |
         return 1, 0
     jobs = [(job, place) for job in ("chief", "worker") for place in range(len(cluster.get(job, ())))]
     if (task := (kind, int(index or 0))) not in jobs:
-        raise ValueError(f"task {task}: expected one of the cluster's chief and workers, {jobs}")
+        raise ValueError(f"task {task} is not in the cluster; its chief and workers are {jobs}.")
     return len(jobs), jobs.index(task)

@@ -87,7 +87,11 @@ class Position:
             ValueError: The epoch or the step does not exist.
         """
         if epoch < 0 or step < 0 or self.num_batches is not None and step >= self.num_batches:
-            raise ValueError(f"epoch={epoch}, step={step}: an epoch has {self.num_batches} batches; expected one of them")
+            raise ValueError(
+                f"epoch={epoch}, step={step} does not exist: an epoch has {self.num_batches} batches. Pass an epoch "
+                "and a step "
+                "of 0 or more, and a step below that number."
+            )
         with self._lock:
             self._next, self._is_told = (epoch, step), True
 
@@ -103,8 +107,9 @@ class Position:
             if self.start_step and (after or not self._is_told) and not self._has_warned:
                 self._has_warned = True
                 _logger.warning(
-                    "start_step=%d: passes have %d batches, as the rest of the first epoch had; this one begins at epoch %d, step %d; "
-                    "batches(start_epoch=%d) has whole epochs",
+                    "start_step=%d: each iteration has %d batches, the rest of the first epoch. This one starts at "
+                    "epoch %d, "
+                    "step %d. For whole epochs, pass batches(start_epoch=%d).",
                     *(self.start_step, count, epoch, step, epoch),
                 )
             return Pass(epoch, step, count)
@@ -194,4 +199,4 @@ def _plain(value: Any) -> Any:
         return getattr(value, "__qualname__", type(value).__qualname__)
     if isinstance(value, Real):
         return int(value) if isinstance(value, Integral) else float(value)
-    raise TypeError(f"{value!r}: expected what JSON knows, a number or a function")
+    raise TypeError(f"{value!r} can't be saved in a checkpoint. Pass a value that JSON can store, or a function.")

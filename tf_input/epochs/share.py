@@ -30,10 +30,11 @@ class Share:
     def __post_init__(self) -> None:
         local_batch_size(self.batch_size, self.hosts[0])
         if not self.num_examples:
-            raise ValueError(f"{self.split} has no example that can be read")
+            raise ValueError(f"{self.split} has no readable example. Choose another split, or run `recordmill verify`.")
         if not self.num_batches:
             raise ValueError(
-                f"drop_remainder leaves no batch of {self.batch_size}: {self.split} has {self.num_examples} examples"
+                f"drop_remainder leaves no batch of {self.batch_size}: {self.split} has {self.num_examples} examples. "
+                "Use a smaller batch_size, or drop_remainder=False."
             )
 
     @property
@@ -79,6 +80,7 @@ def local_batch_size(batch_size: int, num_hosts: int) -> int:
     if batch_size % num_hosts:
         near = batch_size // num_hosts * num_hosts or num_hosts
         raise ValueError(
-            f"batch_size={batch_size}: expected a multiple of the {num_hosts} hosts, which have equal parts of each batch, such as {near}"
+            f"batch_size={batch_size} can't be divided among {num_hosts} hosts. Pass a multiple of {num_hosts}, such "
+            f"as {near}."
         )
     return batch_size // num_hosts

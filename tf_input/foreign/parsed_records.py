@@ -13,7 +13,7 @@ from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 
 _OPTIONS = ("batch_size", "shuffle", "seed", "drop_remainder")
-_EXPECTED = "expected a dictionary of tensors, x, (x, y) or (x, y, weight)"
+_EXPECTED = "Return a dictionary of tensors, x, (x, y) or (x, y, weight)."
 
 
 class ParsedRecords:
@@ -65,13 +65,16 @@ class ParsedRecords:
         check_fork()
         config = make_config(config, options)
         if not isinstance(split, str) or split not in self.paths:
-            raise ValueError(f"split={split!r}: expected 'train', the only one")
+            raise ValueError(f"split={split!r} does not exist. Pass 'train', the only split of these files.")
         for name in ReadOptions.__annotations__:
             if name not in _OPTIONS and getattr(config, name) != getattr(ReadConfig, name):
                 given = f"{name}={getattr(config, name)!r}"
-                raise ValueError(f"{given}: what becomes of a record is said by parse; expected only {', '.join(_OPTIONS)}")
+                raise ValueError(f"{given} is not available with parse=..., which only supports {', '.join(_OPTIONS)}.")
         if config.order(split) in ("exact", "key"):
-            raise ValueError(f"shuffle={config.shuffle!r}: only a data set that was prepared has the index for it; expected 'window'")
+            raise ValueError(
+                f"shuffle={config.shuffle!r} needs the index of a prepared dataset. Use shuffle='window', or prepare "
+                "the files."
+            )
         tell_undivided(f"TFRecords, {split}")
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
         data = ladder.read_records(self.paths[split], config, split, buffer, compression=self.compression)
@@ -96,9 +99,11 @@ class ParsedRecords:
         except (tf.errors.OpError, TypeError, ValueError) as error:
             lines = getattr(error, "message", str(error)).strip().splitlines() or [type(error).__name__]
             found = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()
-            raise ValueError(f"{told}: {found[:400]}; expected a function of one record, a string tensor") from error
+            raise ValueError(
+                f"{told} failed: {found[:400]}. Pass a function that takes one record, a string tensor."
+            ) from error
         if isinstance(spec, tuple) and len(spec) > 3:
-            raise ValueError(f"{told}: it returned a tuple of {len(spec)}; {_EXPECTED}")
+            raise ValueError(f"{told} returned a tuple of {len(spec)}. {_EXPECTED}")
         return len(shapes) > 1
 
 
@@ -110,7 +115,7 @@ def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
     def call(record: tf.Tensor) -> Any:
         result = converted(record)
         if not tf.nest.flatten(result) or any(one is None for one in tf.nest.flatten(result)):
-            raise ValueError(f"it returned {result}, and so nothing to batch; {_EXPECTED}")
+            raise ValueError(f"it returned {result}, which can't be batched. {_EXPECTED}")
         return result
 
     return tf.autograph.experimental.do_not_convert(call)

@@ -47,7 +47,7 @@ def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) ->
 
 def positions(flags: tf.Tensor) -> tf.RaggedTensor:
     """Converts multi-hot labels, int64 [batch, classes], to the indices of their ones."""
-    message = "expected a 0 or 1 for each class, as in the first records"
+    message = "labels must be a 0 or 1 for each class, as in the first records"
     check = tf.debugging.Assert(tf.reduce_all((flags == 0) | (flags == 1)), [message, flags])
     with tf.control_dependencies([check]):
         classes = tf.broadcast_to(tf.range(tf.shape(flags, tf.int64)[1]), tf.shape(flags))
@@ -56,7 +56,7 @@ def positions(flags: tf.Tensor) -> tf.RaggedTensor:
 
 def stack_sides(*sides: tf.RaggedTensor) -> tf.RaggedTensor:
     """Stacks four tensors with the sides of boxes, each [batch, None], to [batch, None, 4]."""
-    message = "a record has different numbers of box sides"
+    message = "a record has different numbers of values for the four sides of boxes"
     checks = [tf.debugging.assert_equal(side.row_splits, sides[0].row_splits, message) for side in sides[1:]]
     with tf.control_dependencies(checks):
         return sides[0].with_values(tf.stack([tf.identity(side.values) for side in sides], axis=1))
@@ -69,7 +69,7 @@ def look_up(names: tuple[str, ...]) -> Callable[[Any], Any]:
 
     def find(texts: tf.Tensor) -> tf.Tensor:
         labels = table.lookup(texts)
-        return _refuse(labels, texts, labels < 0, "class names that label_names does not have")
+        return _refuse(labels, texts, labels < 0, "label_names does not contain these class names:")
 
     return lambda texts: tf.ragged.map_flat_values(find, texts)
 
@@ -79,7 +79,8 @@ def check_labels(num_classes: int) -> Callable[[Any], Any]:
 
     def check(labels: tf.Tensor) -> tf.Tensor:
         are_wrong = (labels < 0) | (labels >= num_classes)
-        return _refuse(labels, labels, are_wrong, f"labels that label_names does not have, which names 0..{num_classes - 1}")
+        message = f"label_names has only labels 0 to {num_classes - 1}, and not these:"
+        return _refuse(labels, labels, are_wrong, message)
 
     return lambda labels: tf.ragged.map_flat_values(check, labels)
 

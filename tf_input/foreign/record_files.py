@@ -82,16 +82,27 @@ def open_tfrecords(
     check_fork()
     label_names = _names(label_names)
     if parse is not None and (not callable(parse) or layout is not None or label_names):
-        raise ValueError(f"parse={parse!r}: expected a function of one record, without a layout and without label_names")
+        raise ValueError(
+            f"parse={parse!r} is invalid. Pass a function that takes one record, without layout and label_names."
+        )
     if compression not in (None, *_COMPRESSIONS):
-        raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
+        raise ValueError(
+            f"compression={compression!r} is unknown. Pass None, or one of {', '.join(map(repr, _COMPRESSIONS))}."
+        )
     pattern = _plain_pattern(pattern)
     if isinstance(pattern, str) and parse is None and tfds_directory.is_tfds_directory(pattern):
         _refuse_prepared([pattern])  # TensorFlow Datasets can read prepared datasets, too
         if layout not in (None, "tfds"):
-            raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
+            raise ValueError(
+                f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which defines its own layout. "
+                "Omit layout."
+            )
         if label_names or compression:
-            raise ValueError(f"{pattern}: a directory of TensorFlow Datasets says its class names, and is not compressed")
+            raise ValueError(
+                f"{pattern} is a directory of TensorFlow Datasets, which defines its own class names and is not "
+                "compressed. "
+                "Omit label_names and compression."
+            )
         splits = tfds_directory.read_splits(pattern)
         counts = {split: num_examples for split, (_, num_examples) in splits.items()}
         paths = {split: files for split, (files, _) in splits.items() if files}
@@ -206,17 +217,25 @@ class RecordFiles:
 
     def _check_split(self, split: str) -> None:
         if not isinstance(split, str) or split not in self.splits:
-            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}{meant(split, self.splits)}")
+            raise ValueError(
+                f"split={split!r} does not exist. Choose one of {', '.join(self.splits)}{meant(split, self.splits)}"
+            )
 
     def _make_decoder(self, split: str, config: ReadConfig) -> ExampleDecoder:
         self._check_split(split)
         for name in _INDEXED:
             if getattr(config, name) != getattr(ReadConfig, name):
-                raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
+                raise ValueError(
+                    f"{name}={getattr(config, name)!r} needs the index of a prepared dataset. "
+                    "Omit it, or run `recordmill prepare --source tfrecord`."
+                )
         if config.transform:
-            raise ValueError("transform=True: only a data set that was prepared and analysed has a transform")
+            raise ValueError("transform=True needs a dataset that was prepared and analyzed. Omit it.")
         if config.order(split) in ("exact", "key"):
-            raise ValueError(f"shuffle={config.shuffle!r}: only a data set that was prepared has the index for it; expected 'window'")
+            raise ValueError(
+                f"shuffle={config.shuffle!r} needs the index of a prepared dataset. Use shuffle='window', or prepare "
+                "the files."
+            )
         feature_checks.check_shown(config, self.features)
         targets = config.target_names(self.targets)
         decoder = ExampleDecoder(
@@ -232,7 +251,8 @@ class RecordFiles:
         )
         if (IMAGE in decoder.image_names and decoder.image_size is None) or decoder.unsized:
             raise ValueError(
-                f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)"
+                f"image_size={config.image_size!r}: the sizes of the images are unknown. Pass a size, such as 224 or "
+                "(height, width)."
             )
         return decoder
 
@@ -254,7 +274,7 @@ def _plain_pattern(pattern: Any) -> str | list[str]:
     ones = [found] if is_one else [*found] if isinstance(found, Iterable) and not isinstance(found, Mapping) else [None]
     if not all(isinstance(one, (str, bytes, os.PathLike)) for one in ones):
         found = " ".join(repr(pattern).split())[:_MAX_SHOWN]
-        raise ValueError(f"pattern={found}: expected names of files, or patterns such as 'train-*.tfrecord'")
+        raise ValueError(f"pattern={found} is invalid. Pass names of files, or patterns such as 'train-*.tfrecord'.")
     names = [os.path.expanduser(os.fsdecode(one)) for one in ones]
     return names[0] if is_one else names
 
@@ -263,7 +283,9 @@ def _names(label_names: Any) -> tuple[str, ...]:
     is_some = isinstance(label_names, Iterable) and not isinstance(label_names, (str, set, frozenset))
     names = tuple(label_names) if is_some else ()
     if not is_some or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"label_names={label_names!r}: expected class names, each once, in the order of the labels")
+        raise ValueError(
+            f"label_names={label_names!r} is invalid. List each class name once, in the order of the labels."
+        )
     return tuple(map(str, names))  # NumPy strings are a subclass of str
 
 
@@ -276,12 +298,12 @@ def _find_files(pattern: str | Sequence[str]) -> list[str]:
         folders = [path for path in found if tf.io.gfile.isdir(path)]
         _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in found)])
         for path in folders:
-            raise ValueError(f"{path} is a directory; expected files, such as {join(path, '*.tfrecord')}")
+            raise ValueError(f"{path} is a directory. Pass files, such as {join(path, '*.tfrecord')}")
         for path in filter(_is_irregular, found):
-            raise ValueError(f"{path} is a pipe, a socket or a device; expected a regular file")
+            raise ValueError(f"{path} is a pipe, a socket or a device. Pass a regular file.")
         paths += found
     if not paths:
-        raise ValueError("pattern=[]: expected files")
+        raise ValueError("pattern=[] names no file. Pass at least one.")
     return sorted(set(paths))
 
 
@@ -297,7 +319,7 @@ def _refuse_prepared(directories: Sequence[str]) -> None:
         if tf.io.gfile.exists(path) and not _is_irregular(path):
             with tf.io.gfile.GFile(path, "rb") as file:
                 if b'"recordmill"' in file.read(100):  # other tools may use this file name
-                    raise ValueError(f"{directory} was prepared: tf_input.open reads it")
+                    raise ValueError(f"{directory} is a prepared dataset. Open it with tf_input.open.")
 
 
 def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, list[bytes], str]:
@@ -313,9 +335,13 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
                 if len(records) == MAX_RECORDS or sum(map(len, records)) >= MAX_BYTES:
                     return first_path, records, compression
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-            raise ValueError(f"{path}: one of its first {MAX_RECORDS} records is damaged, or cut short") from None
+            raise ValueError(
+                f"{path}: one of the first {MAX_RECORDS} records is corrupt or truncated. Copy the file again."
+            ) from None
     if not records:
-        raise ValueError(f"no records in {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
+        raise ValueError(
+            f"{', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}: there are no records in these files"
+        )
     return first_path, records, compression
 
 
@@ -331,7 +357,9 @@ def _find_compression(path: str, compression: str | None) -> str | None:
             return guess if has_records else None
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
             continue
-    raise ValueError(f"{path} is no TFRecord file{'' if compression is None else f' with compression {compression!r}'}")
+    raise ValueError(
+        f"{path} is not a TFRecord file{'' if compression is None else f' with compression {compression!r}'}"
+    )
 
 
 def _check_compression(paths: Sequence[str], compression: str) -> None:

@@ -71,10 +71,14 @@ def find_record_layout(
         examples = [tf.train.Example.FromString(record).features.feature for record in records]
     except DecodeError as error:
         they_are = "its first record is" if len(records) == 1 else f"one of its first {len(records)} records is"
-        raise ValueError(f"{path}: {they_are} no tf.train.Example: {error}; parse=function is for any other message") from None
+        raise ValueError(
+            f"{path}: {they_are} not a tf.train.Example: {error}. For other messages, pass parse=function."
+        ) from None
     with contextlib.suppress(DecodeError):
         if any(tf.train.SequenceExample.FromString(record).feature_lists.feature_list for record in records):
-            raise ValueError(f"{path}: {they_have} a tf.train.SequenceExample; expected a tf.train.Example, or parse=function")
+            raise ValueError(
+                f"{path}: {they_have} a tf.train.SequenceExample, which layouts do not support. Pass parse=function."
+            )
     stored = [{name: _values(feature) for name, feature in example.items()} for example in examples]
     seen = first_records.look_at(stored)
     try:
@@ -129,7 +133,9 @@ class _FirstRecords:
         items = [self.layout.items[side] for side in (SIDES if name == BBOX and BBOX not in self.layout.items else [name])]
         for item in items:
             if item.number is not None:
-                raise ValueError(f"{name}={item}: expected a feature; there are no pixels whose shape it would be")
+                raise ValueError(
+                    f"{name}={item}: a number needs raw pixels whose shape it describes. Use a feature instead."
+                )
             if len(self._of(item).storages) > 1:
                 raise self._error(name, "values of one type", f"{self._of(item)} in {item.name}")
         if name == BBOX:
@@ -161,9 +167,9 @@ class _FirstRecords:
         parts = (Feature(item.name, kind, (None,)),)
         if feature.is_ragged:
             return Column(feature, parts, convert)
-        message = f"{item.name}: expected {math.prod(feature.shape)} of it in each record, as in the first ones; "
-        message += f"a layout with {feature.name}={item.name}[] is for any number of it, "
-        message += f"{feature.name}={item.name}?VALUE for records without it"
+        message = f"{item.name} must have {math.prod(feature.shape)} values in each record, as in the first ones. "
+        message += f"For any number of values, use a layout with {feature.name}={item.name}[]; "
+        message += f"for records without it, {feature.name}={item.name}?VALUE."
         if not item.default:
             return Column(feature, parts, lambda values: convert(record_columns.fold(values, feature.shape, message)))
         default = _default_of(kind, item)
@@ -238,7 +244,7 @@ class _FirstRecords:
         return dataclasses.replace(seen, values=values, counts=frozenset([1]))
 
     def _error(self, name: str, expected: str, found: str) -> ValueError:
-        return ValueError(f"{name}: expected {expected}; {self.they_have} {found}")
+        return ValueError(f"{name} must be {expected}; {self.they_have} {found}")
 
 
 def _default_of(kind: str, item: Item) -> bytes | int | float:
@@ -250,4 +256,6 @@ def _default_of(kind: str, item: Item) -> bytes | int | float:
     try:
         return {"text": str.encode, "integer": int, "float": float}[kind](item.default)
     except ValueError:
-        raise ValueError(f"{item.name}?{item.default}: the feature is of kind {kind}; expected such a value") from None
+        raise ValueError(
+            f"{item.name}?{item.default}: the default does not fit a feature of kind {kind}. Use a value of this kind."
+        ) from None

@@ -43,7 +43,10 @@ class NumberReader:
         common, num_channels, is_planar = first_records.common_shape(shapes, item.is_list), 1, False
         if name == MASK:
             if dtype not in _MASK_DTYPES or len(common) < 2:
-                raise ValueError(f"{item} of shape {shapes[0]}; expected a height and a width, and {' or '.join(_MASK_DTYPES)}")
+                raise ValueError(
+                    f"{item} has shape {shapes[0]}, but needs a height and a width, and type "
+                    f"{' or '.join(_MASK_DTYPES)}"
+                )
             common = common[:2]
         if name == IMAGE:
             *_, num_channels, is_planar = first_records.as_pixels(shapes[0], len(data) // DTYPES[dtype], dtype)
@@ -115,9 +118,9 @@ class _Stated:
         shapes = tf.ensure_shape(tf.concat(numbers, axis=1), (None, len(self.shape)))
         wanted = tf.constant([-1 if side is None else side for side in self.shape], tf.int64)
         shown = ", ".join("?" if side is None else str(side) for side in self.shape)
-        message = f"{self.name}: expected the shape ({shown}), that of the first records; "
-        message += f"a layout with {self.name}:{self.dtype}[] is for any size"
-        bytes_message = f"{self.name}: a record has not as many bytes as its shape says"
+        message = f"{self.name} must have the shape ({shown}), as in the first records. "
+        message += f"For any size, use a layout with {self.name}:{self.dtype}[]."
+        bytes_message = f"{self.name}: the number of bytes in a record does not fit its shape"
         num_bytes = tf.reduce_prod(shapes, axis=1) * DTYPES[self.dtype]
         checks = [
             tf.debugging.Assert(tf.reduce_all((wanted < 0) | (shapes == wanted)), [message, shapes]),

@@ -38,7 +38,10 @@ def read_layout(directory: str) -> RecordLayout:
         features = {one.name: one for one in _features(directory, "", _read_json(directory, FEATURES))}
     images = [name for name, feature in features.items() if feature.kind == "image"]
     if not images:
-        raise ValueError(f"{join(directory, FEATURES)}: expected an image; found {', '.join(features) or 'nothing readable'}")
+        raise ValueError(
+            f"{join(directory, FEATURES)} has no image feature, only "
+            f"{', '.join(features) or 'nothing that can be read'}"
+        )
     stored = {IMAGE: features.pop(IMAGE if IMAGE in images else images[0])}
     columns = {name: Column(dataclasses.replace(one, name=name), (one,)) for name, one in (stored | features).items()}
     with _named_errors(directory, DATASET_INFO):
@@ -55,7 +58,7 @@ def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
     """
     path, info = join(directory, DATASET_INFO), _read_json(directory, DATASET_INFO)
     if (file_format := info.get("fileFormat") or "tfrecord") != "tfrecord":
-        raise ValueError(f"{path}: files of format {file_format!r}; expected tfrecord")
+        raise ValueError(f"{path}: the file format {file_format!r} is not supported. Use a dataset in tfrecord format.")
     splits = {}
     with _named_errors(directory, DATASET_INFO):
         for split in info["splits"]:
@@ -72,7 +75,7 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
     parts = {"SHARD_INDEX": place.partition("-")[0], "NUM_SHARDS": place.rpartition("-")[2], "SHARD_X_OF_Y": place}
     name = template.format_map({"DATASET": dataset, "SPLIT": split["name"], "FILEFORMAT": "tfrecord", **parts})
     if os.path.basename(name) != name:
-        raise ValueError(f"filepathTemplate {template!r} leads out of the directory")
+        raise ValueError(f"filepathTemplate {template!r} points outside the directory")
     return name
 
 

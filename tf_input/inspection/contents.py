@@ -148,17 +148,19 @@ class Contents:
         try:
             found = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is no JSON: {error}") from None
+            raise ValueError(f"{path} is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise ValueError(f"{path} has no JSON object; expected one")
+            raise ValueError(f"{path} does not contain a JSON object")
         return found
 
     def _checked(self, make: Any) -> Any:
         try:
             return make()
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            told = f"{STATISTICS} and {RUN} are not such as are written ({type(error).__name__}: {error})"
-            raise ValueError(f"{join(self._directory, told)}; `recordmill verify` says what is damaged") from None
+            told = f"{STATISTICS} and {RUN} have unexpected contents ({type(error).__name__}: {error})"
+            raise ValueError(
+                f"{join(self._directory, told)}. To find corrupt files, run `recordmill verify`."
+            ) from None
 
 
 def _range(found: Mapping[str, Any] | None) -> str:

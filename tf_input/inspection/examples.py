@@ -54,7 +54,9 @@ def find_example(dataset: "PreparedDataset", wanted: str) -> tuple[str, int, Map
     split, colon, number = wanted.rpartition(":")
     if colon and split in dataset and number.isdecimal():
         if len(number) > 18 or int(number) >= len(dataset[split]):
-            raise ValueError(f"--example={wanted}: {split} has {len(dataset[split]):,} examples; expected a number from 0, below that")
+            raise ValueError(
+                f"--example={wanted}: {split} has {len(dataset[split]):,} examples. Pass a number from 0, below that."
+            )
         return split, int(number), dataset[split][int(number)]
     for split, examples in dataset.items():
         try:
@@ -62,7 +64,8 @@ def find_example(dataset: "PreparedDataset", wanted: str) -> tuple[str, int, Map
         except KeyError:
             continue
     raise ValueError(
-        f"--example={wanted}: no example has this key; expected one that has, or SPLIT:NUMBER, such as {next(iter(dataset), 'train')}:0"
+        f"--example={wanted}: no example has this key. Pass an existing key, or SPLIT:NUMBER, such as "
+        f"{next(iter(dataset), 'train')}:0"
     )
 
 

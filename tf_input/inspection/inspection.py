@@ -48,7 +48,9 @@ def run(directory: str, *, where: str | None, split: str | None, example: str | 
         print(json.dumps(contents.to_json(), indent=1) if as_json else contents.describe())
         return
     if split is not None and split not in manifest.splits:
-        raise ValueError(f"--split={split}: expected one of {', '.join(manifest.splits)}{meant(split, manifest.splits)}")
+        raise ValueError(
+            f"--split={split} does not exist. Choose one of {', '.join(manifest.splits)}{meant(split, manifest.splits)}"
+        )
     store = Store(directory, files, manifest)
     catalogs = {
         name: Catalog(directory, name, shards, manifest.features, store)

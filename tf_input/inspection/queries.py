@@ -41,9 +41,13 @@ def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
         try:
             found = connection.execute(sql)
             if found is None:
-                raise ValueError(f"--sql={sql!r}: expected a query, such as select label, count(*) from catalog group by label")
+                raise ValueError(
+                    f"--sql={sql!r} is not a query. Pass one such as: select label, count(*) from catalog group by "
+                    "label"
+                )
             return Answer([column[0] for column in found.description or ()], found.fetchall())
         except duckdb.Error as error:
             raise ValueError(
-                f"--sql={sql!r}: {' '.join(str(error).split())}; the columns of catalog are {', '.join(table.column_names)}"
+                f"--sql={sql!r} failed: {' '.join(str(error).split())}. The columns of catalog are "
+                f"{', '.join(table.column_names)}."
             ) from None

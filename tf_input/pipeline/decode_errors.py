@@ -55,7 +55,7 @@ class DecodeErrors:
                 are_good = [is_good(note, part, record, row) for record, row in zip(values, rows.tolist())]
                 batch[part] = values[are_good], rows[are_good]
         if not any(len(rows) for _, rows in batch):
-            raise ValueError("all examples of a batch are damaged: `skipped` of the dataset names them")
+            raise ValueError("all examples of a batch are corrupt. The `skipped` list of the dataset names them.")
         return pack(note, batch)
 
     def _is_known_good(self, note: Sequence[int], part: int, record: bytes, row: int) -> bool:

@@ -54,14 +54,16 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
     total = sum(counts)
     if not part.count:
         where = f" in {len(counts)} shards" if len(counts) > 1 else ""  # one shard: cached in memory
-        raise ValueError(f"hosts={hosts}: {split} has {total} examples{where}, too few for {num_hosts} hosts")
+        raise ValueError(
+            f"hosts={hosts}: {split} has {total} examples{where}, too few for {num_hosts} hosts. Use fewer hosts."
+        )
     if len(part.shards) < len(counts):
         what = f"shards of its own, {len(part.shards)} of {len(counts)} here"
     else:
         what = "a part of the order of all records, from all shards"
     left_out = total - num_hosts * part.count
-    rest = f"; {left_out} are left out, so that all make as many steps" if left_out else ""
-    message = "%s on %d hosts, of which this is number %d: each reads %s, %d of %d examples%s"
+    rest = f"; {left_out} are left out, so that all hosts have the same number of steps" if left_out else ""
+    message = "%s on %d hosts: this is host %d. Each host reads %s: %d of %d examples%s"
     # With a fixed order, the same examples are left out in each epoch.
     level = logging.WARNING if left_out and kind is None else logging.INFO
     _logger.log(level, message, split, num_hosts, index, what, part.count, total, rest)
@@ -127,21 +129,24 @@ def _check_shapes(data: tf.data.Dataset) -> None:
     for spec in tf.nest.flatten(data.element_spec):
         if isinstance(spec, tf.TensorSpec) and None in spec.shape[1:]:
             raise ValueError(
-                f"service: {spec.dtype.name} {[size for size in spec.shape]} differs from batch to batch; expected max_length=..., or max_objects=..., that "
-                "say how many there may be"
+                f"service: {spec.dtype.name} {[size for size in spec.shape]} differs in size from batch to batch. Pass "
+                "max_length=..., or max_objects=..., to fix the size."
             )
 
 
 def _check_service_config(config: ReadConfig) -> None:
     cases = [
-        ("start_step", config.start_step, 0, "a service gives an epoch from its beginning"),
-        ("on_error", config.on_error, "raise", "a service's workers skip nothing"),
+        ("start_step", config.start_step, 0, "a service always starts at the beginning of an epoch"),
+        ("on_error", config.on_error, "raise", "the workers of a service can't skip examples"),
     ]
     for name, value, expected, why in cases:
         if value != expected:
-            raise ValueError(f"{name}={value!r}: expected {expected!r} with a service: {why}")
+            raise ValueError(f"{name}={value!r} is not available with a service: {why}. Use {name}={expected!r}.")
     if config.shuffle in ("exact", "key"):
-        raise ValueError(f"shuffle={config.shuffle!r}: expected 'window' or False with a service: its workers read whole shards")
+        raise ValueError(
+            f"shuffle={config.shuffle!r} is not available with a service, whose workers read whole shards. "
+            "Use shuffle='window' or shuffle=False."
+        )
 
 
 def _warn_of_silence(service: str) -> None:
@@ -150,7 +155,7 @@ def _warn_of_silence(service: str) -> None:
     try:
         socket.create_connection((address.hostname, address.port), timeout=_ANSWER_SECONDS).close()
     except (OSError, ValueError, TypeError) as error:
-        _logger.warning("service=%r: nobody answers there (%s); waiting", service, error)
+        _logger.warning("service=%r does not respond (%s); retrying", service, error)
 
 
 def _check_graph(data: tf.data.Dataset, service: str) -> None:
@@ -160,6 +165,7 @@ def _check_graph(data: tf.data.Dataset, service: str) -> None:
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     if any(node.op in _PYTHON_OPS for node in nodes):
         raise ValueError(
-            f"service={service!r}: its workers run no Python code; expected TensorFlow operations in map_example and map_batch, "
-            "no tf.numpy_function or tf.py_function"
+            f"service={service!r}: its workers can't run Python code. In map_example and map_batch, use TensorFlow "
+            "operations "
+            "instead of tf.numpy_function and tf.py_function."
         )

@@ -168,7 +168,8 @@ class RecordInputs:
         if not len(found[1]) and not self._may_be_empty:
             # An empty batch makes the loss NaN, and a missing step would stop other hosts.
             shard, record, offset = self._reader.place(int(self.numbers_at(epoch, places[:1])[0]))
-            message = f"all {len(places)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ..."
+            first = f"{shard}: record {record}, at byte {offset}"
+            message = f"all {len(places)} records of a batch are corrupt, the first in {first}"
             raise ValueError(message)
         return [found]
 
@@ -242,7 +243,10 @@ class MixedInputs:
             padding = 0
         if not any(len(rows) for _, rows in found):
             num_records = sum(len(rows) for rows, _ in wanted)
-            raise ValueError(f"all {num_records} records of a batch are damaged, of all parts; `skipped` of their data sets names them")
+            raise ValueError(
+                f"all {num_records} records of a batch are corrupt, in all components. `skipped` of their datasets "
+                "names them."
+            )
         return found
 
     def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:

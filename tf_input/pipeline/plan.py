@@ -141,10 +141,14 @@ def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: b
     """
     share = Share(split, num_examples, config.batch_size, config.drop_remainder, config.hosts or (1, 0))
     if config.start_step >= share.num_batches:
-        raise ValueError(f"start_step={config.start_step}: an epoch of {split} has {share.num_batches} batches; expected one below")
+        raise ValueError(
+            f"start_step={config.start_step} is out of range: an epoch of {split} has {share.num_batches} batches. "
+            "Pass a smaller step."
+        )
     if share.has_padding and not has_targets:
         message = (
-            "%s has no targets, and so no weights to tell by that the last of %d examples on some of the %d hosts only fills up a batch"
+            "%s has no targets, and so no sample weights: the last of %d examples on some of the %d hosts is padding "
+            "that you can't recognize by its weight."
         )
         _logger.warning(message, split, share.num_examples, share.hosts[0])
     return share

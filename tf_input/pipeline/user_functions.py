@@ -79,15 +79,14 @@ def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: boo
         try:
             signature.bind(*[None] * num_arguments, **{"seed": None} if with_seed else {})
         except TypeError as error:
-            expected = f"a function of ({names}), not of {signature}"
-            raise TypeError(f"{name}={function!r}: expected {expected}: {error}") from None
+            raise TypeError(f"{name}={function!r} takes {signature}. It must take ({names}): {error}") from None
     converted = tf.function(function)  # AutoGraph for the user function only
 
     def call(outputs: Any, seed: tf.Tensor) -> Any:
         arguments = outputs if isinstance(outputs, tuple) else (outputs,)
         result = converted(*arguments, seed=seed) if with_seed else converted(*arguments)
         if result is None:
-            raise ValueError(f"{name}={function!r}: it returned None; expected x, (x, y) or (x, y, weight)")
+            raise ValueError(f"{name}={function!r} returned None. Return x, (x, y) or (x, y, weight).")
         return result
 
     return call

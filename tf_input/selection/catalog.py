@@ -71,7 +71,8 @@ class Catalog(Mapping[str, Column]):
             self._read[name] = _to_column([*self._each(functools.partial(_read_column, name=name))], names)
         elif name in self._features and self._features[name].is_long:
             raise KeyError(
-                f"{name!r} is in no catalog, as one of its texts is longer than {MAX_CATALOG_TEXT_BYTES:,} bytes; {self.described()}"
+                f"{name!r} is not in the catalog, as one of its values has more than {MAX_CATALOG_TEXT_BYTES:,} bytes; "
+                f"{self.described()}"
             )
         else:
             raise KeyError(f"there is no column {name!r}; {self.described()}{meant(name, self)}")
@@ -81,7 +82,10 @@ class Catalog(Mapping[str, Column]):
         """Lists the existing columns in a sentence for error messages."""
         if all(shard.catalog for shard in self._shards):
             return f"the catalog has {', '.join(self)}"
-        return f"{self._directory} has no catalog, as `recordmill transform` writes none; its indexes have {', '.join(self) or 'no labels'}"
+        return (
+            f"{self._directory} has no catalog, as `recordmill transform` writes none; its indexes have "
+            f"{', '.join(self) or 'no labels'}"
+        )
 
     def labels(self, name: str) -> np.ndarray:
         """Returns the label of each example, int64 [n]; -1 without a label.
@@ -97,7 +101,9 @@ class Catalog(Mapping[str, Column]):
             labels = self._labels
             if len(labels) and not -1 <= labels.min() <= labels.max() < len(names):
                 raise ValueError(
-                    f"{self._directory}: an index of {self._split} is damaged: it has labels from {labels.min()} to {labels.max()}"
+                    f"{self._directory}: an index of {self._split} is corrupt: its labels range from {labels.min()} "
+                    f"to {labels.max()}. "
+                    "Run `recordmill repair`."
                 )
             return labels
         places = {label: place for place, label in enumerate(names)}
@@ -144,7 +150,8 @@ class Catalog(Mapping[str, Column]):
     def no_row(self, key: str) -> ValueError:
         """Returns the error for a key that has a record but no row in the catalog."""
         return ValueError(
-            f"{self._directory}: a catalog of {self._split} does not have the key {key!r}; `recordmill repair` makes it again"
+            f"{self._directory}: a catalog of {self._split} does not have the key {key!r}. To rebuild it, run "
+            "`recordmill repair`."
         )
 
     def example_keys(self) -> np.ndarray:
@@ -201,7 +208,7 @@ class Catalog(Mapping[str, Column]):
     def _each(self, read: Callable[[Any], Any]) -> Iterator[Any]:
         """Applies a function to the catalog of each shard, and yields the results in shard order."""
         if not all(shard.catalog for shard in self._shards):
-            raise ValueError(f"keys and groups are in the catalog, and {self.described()}")
+            raise ValueError(f"keys and groups are only in the catalog, and {self.described()}")
 
         def read_one(shard: ShardInfo) -> Any:
             with self._open(shard) as file:
@@ -223,10 +230,15 @@ class Catalog(Mapping[str, Column]):
             raise _failed(path, error) from error
         if file.metadata.num_rows != shard.num_examples:
             raise ValueError(
-                f"{path} has {file.metadata.num_rows} rows, and its shard {shard.num_examples} records; `recordmill repair` makes it again"
+                f"{path} has {file.metadata.num_rows} rows, and its shard {shard.num_examples} records. To rebuild "
+                "it, run "
+                "`recordmill repair`."
             )
         if (name := _shard_name(file.metadata)) not in ("", shard.name):
-            raise ValueError(f"{path} is the catalog of {name}; expected that of {shard.name}. Copy the catalogs again, or run `recordmill repair`.")
+            raise ValueError(
+                f"{path} is the catalog of {name}, not of {shard.name}. Copy the catalogs again, or run `recordmill "
+                "repair`."
+            )
         return file
 
 
@@ -278,7 +290,7 @@ def _failed(path: str, error: Exception) -> Exception:
         return FileNotFoundError(f"catalog {path} is missing")
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, f"{error.strerror}", path)
-    return ValueError(f"{path}: the catalog is damaged: {message}; `recordmill repair` makes it again")
+    return ValueError(f"{path}: the catalog is corrupt: {message}. To rebuild it, run `recordmill repair`.")
 
 
 def _read_column(file: Any, name: str) -> Any:

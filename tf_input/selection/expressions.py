@@ -15,7 +15,7 @@ from tf_input.options import meant
 from tf_input.selection.columns import Column, TextLists, Texts
 
 _ALLOWED = (
-    "columns, numbers and texts, compared by ==, !=, <, <=, >, >=, in, not in, is None; and, or, not; + - * / // %; "
+    "columns, numbers and strings with ==, !=, <, <=, >, >=, in, not in, is None, and, or, not, + - * / // %, "
     "len(...), .startswith(...), .endswith(...), .lower()"
 )
 _COMPARISONS: Mapping[type, Callable[[Any, Any], Any]] = {
@@ -47,17 +47,18 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError(
-            f"where={text!r}: {getattr(error, 'msg', error)}; expected such as \"label in ('cat', 'dog') and width >= 64\""
+            f"where={text!r} can't be parsed: {getattr(error, 'msg', error)}. "
+            "Write for example \"label in ('cat', 'dog') and width >= 64\"."
         ) from None
     try:
         with np.errstate(all="ignore"):
             found = _Evaluator(text, columns).value(tree.body)
     except RecursionError:
-        raise ValueError(f"where={text[:60]!r}...: it is nested too deeply") from None
+        raise ValueError(f"where={text[:60]!r}... is nested too deeply. Use fewer parentheses.") from None
     except (OverflowError, ZeroDivisionError) as error:
         raise ValueError(f"where={text!r}: {error}") from None
     if not _is_truth(found):
-        raise ValueError(f"where={text!r}: it gives {_kind(found)}; expected what is true or false of each example")
+        raise ValueError(f"where={text!r} evaluates to {_kind(found)}. Write a condition that is true or false.")
     return np.array(np.broadcast_to(found, num_examples))
 
 
@@ -98,9 +99,9 @@ class _Evaluator:
             case ast.Call(func=ast.Attribute(value=owner, attr=name), args=[argument], keywords=[]) if name in _TEXT_TESTS:
                 texts = tuple(self._constants(argument))
                 if not all(isinstance(one, str) for one in texts):
-                    self._fail(f"{_show(argument)!r} is no text")
+                    self._fail(f"{_show(argument)!r} is not a string")
                 return self._text_of(owner).look_up(lambda one: _TEXT_TESTS[name](one, texts), False)
-        self._fail(f"{_show(node)!r} is not allowed; expected {_ALLOWED}")
+        self._fail(f"{_show(node)!r} is not allowed. Use only {_ALLOWED}.")
 
     def _column(self, name: str) -> Column:
         try:
@@ -122,7 +123,9 @@ class _Evaluator:
         is_none = left is None or right is None
         is_equality = isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot))
         if isinstance(op, (ast.Is, ast.IsNot)) and right is not None:
-            self._fail(f"'is' is for None alone; expected == or != in {_show(left_node)!r} and {_show(right_node)!r}")
+            self._fail(
+                f"'is' only works with None. Compare {_show(left_node)!r} and {_show(right_node)!r} by == or !="
+            )
         if is_none and is_equality:
             found = _is_missing(right if left is None else left)
             return ~found if isinstance(op, (ast.NotEq, ast.IsNot)) else found
@@ -130,7 +133,11 @@ class _Evaluator:
             shown = f"{_show(left_node)} is {_kind(left)}, and {_show(right_node)} {_kind(right)}"
             named = next((one.names[0] for one in (left, right) if isinstance(one, Texts) and one.names), None)
             is_list = isinstance(left, TextLists) or isinstance(right, TextLists)
-            more = "; `'cat' in label` asks for one of several" if is_list else f"; classes have names, such as {named!r}" if named else ""
+            more = (
+                "; to test for one of several, write `'cat' in label`"
+                if is_list
+                else f"; use class names, such as {named!r}" if named else ""
+            )
             self._fail(f"{shown}: they can't be compared{more}")
         compare = _COMPARISONS[type(op)]
         if not isinstance(left, Texts):
@@ -155,7 +162,8 @@ class _Evaluator:
         right = self.value(right_node)
         if not isinstance(right, (Texts, TextLists)) or not isinstance(left, Texts) or left.codes.ndim:
             self._fail(
-                f"{_show(left_node)!r} in {_show(right_node)!r}: expected a column in a tuple of values, or a text in a column of texts"
+                f"{_show(left_node)!r} in {_show(right_node)!r}: write a column in a tuple of values, or a string in "
+                "a list column"
             )
         (text,) = left.values
         if isinstance(right, Texts):
@@ -167,10 +175,13 @@ class _Evaluator:
         wanted = self._constants(right_node)
         expected = str if isinstance(left, Texts) else (bool, np.bool_) if _is_truth(left) else (int, float)
         if left is None or isinstance(left, TextLists):
-            self._fail(f"{_show(left_node)} is {_kind(left)}: expected a column of one value in a tuple; or `'cat' in label`")
+            self._fail(
+                f"{_show(left_node)} is {_kind(left)}; `in` with a tuple needs a column of single values. "
+                "For list columns, write `'cat' in label`."
+            )
         for one in wanted:
             if one is not None and (not isinstance(one, expected) or isinstance(one, bool) and expected == (int, float)):
-                self._fail(f"{_show(left_node)} is {_kind(left)}, and {one!r} is none")
+                self._fail(f"{_show(left_node)} is {_kind(left)}, and can't be compared with {one!r}")
         if not isinstance(left, Texts):
             numbers = np.array([one for one in wanted if one is not None])
             found = np.isin(left, numbers.astype(np.float32) if left.dtype == np.float32 else numbers)
@@ -187,7 +198,7 @@ class _Evaluator:
             sign, inner = (-1, one.operand) if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub) else (1, one)
             value = inner.value if isinstance(inner, ast.Constant) else ...
             if not isinstance(value, (str, bool, int, float, type(None))) or sign < 0 and not isinstance(value, (int, float)):
-                self._fail(f"{_show(one)!r}: expected numbers and texts as they are written")
+                self._fail(f"{_show(one)!r} is not a constant. Use numbers and quoted strings.")
             found.append(-value if sign < 0 else value)
         return found
 
@@ -199,7 +210,9 @@ class _Evaluator:
         for text in constants.values:
             if text not in known:
                 shown = ", ".join(column.names[:5]) + (", ..." if len(column.names) > 5 else "")
-                self._fail(f"{_show(node)} has no class {text!r}; expected one of {shown}{meant(text, column.names)}")
+                self._fail(
+                    f"{_show(node)} has no class {text!r}. Use one of {shown}{meant(text, column.names)}"
+                )
 
     def _length(self, node: ast.expr) -> np.ndarray:
         found = self.value(node)
@@ -209,18 +222,18 @@ class _Evaluator:
 
     def _text_of(self, node: ast.expr) -> Texts:
         if not isinstance(found := self.value(node), Texts):
-            self._fail(f"{_show(node)} is {_kind(found)}; expected a text")
+            self._fail(f"{_show(node)} is {_kind(found)}, not a string")
         return found
 
     def _truth(self, node: ast.expr) -> np.ndarray:
         if not _is_truth(found := self.value(node)):
-            self._fail(f"{_show(node)} is {_kind(found)}; expected a comparison")
+            self._fail(f"{_show(node)} is {_kind(found)}, not a condition")
         return found
 
     def _number(self, node: ast.expr) -> np.ndarray:
         found = self.value(node)
         if not isinstance(found, np.ndarray | np.generic) or _is_truth(found):
-            self._fail(f"{_show(node)} is {_kind(found)}; expected a number")
+            self._fail(f"{_show(node)} is {_kind(found)}, not a number")
         return found
 
     def _fail(self, what: str) -> NoReturn:
@@ -248,9 +261,9 @@ def _kind(value: Any) -> str:
     if value is None:
         return "None"
     if isinstance(value, Texts):
-        return "a text"
+        return "a string"
     if isinstance(value, TextLists):
-        return "a list of texts"
+        return "a list of strings"
     return "true or false" if _is_truth(value) else "a number"
 
 

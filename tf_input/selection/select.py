@@ -38,7 +38,8 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
         said.append(f"{name}={getattr(config, name)!r}")
         if not len(numbers):
             raise ValueError(
-                f"{', '.join(said)}: nothing is left of the {catalog.num_examples:,} examples of {split}; expected what some meet"
+                f"{', '.join(said)}: none of the {catalog.num_examples:,} examples of {split} is left. Select less "
+                "strictly."
             )
         return numbers
 
@@ -70,7 +71,8 @@ def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog
         raise ValueError(f"where={where!r}: {error.args[0]}") from None
     if found.dtype != bool or found.shape != (catalog.num_examples,):
         raise ValueError(
-            f"where={where!r}: it gave {found.dtype} {list(found.shape)}; expected bool [{catalog.num_examples}], one of each example"
+            f"where={where!r} returned {found.dtype} {list(found.shape)}. It must return bool "
+            f"[{catalog.num_examples}], one value per example."
         )
     return found
 
@@ -100,18 +102,22 @@ class _Arrays(Mapping[str, np.ndarray]):
 def _balance(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str, Sequence[str]], numbers: np.ndarray) -> Balance:
     option = config.balance
     if len(labels) != 1:
-        found = f"there are {', '.join(labels)}: targets={next(iter(labels))!r} reads one of them" if labels else "there is none"
-        raise ValueError(f"balance={option!r}: expected one target that is one class label; {found}")
+        found = f"the targets are {', '.join(labels)}" if labels else "no target is a class label"
+        advice = f" Pass for example targets={next(iter(labels))!r}." if labels else ""
+        raise ValueError(f"balance={option!r} needs one target that is a class label: {found}.{advice}")
     ((name, names),) = labels.items()
     if isinstance(option, Mapping):
         for one in option:
             if one not in names:
                 shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-                raise ValueError(f"balance={option!r}: {name} has no class {one!r}; expected one of {shown}{meant(one, names)}")
+                raise ValueError(
+                    f"balance={option!r}: {name} has no class {one!r}. Use one of {shown}{meant(one, names)}"
+                )
     classes = catalog.labels(name)[numbers]
     if len(without := np.flatnonzero(classes < 0)):
         raise ValueError(
-            f'balance={option!r}: {len(without):,} examples of {split} have no {name}; where="{name} is not None" leaves them out'
+            f"balance={option!r}: {len(without):,} examples of {split} have no {name}. To leave them out, pass "
+            f'where="{name} is not None".'
         )
     shares = option if isinstance(option, str) else tuple(float(option.get(one, 0)) for one in names)
     count = functools.partial(count_classes, shares, split=split, names=names)
@@ -139,7 +145,8 @@ def count_classes(shares: str | Sequence[float], sizes: np.ndarray, split: str, 
     wanted = np.array(shares) / sum(shares) * sizes.sum()
     if len(missing := np.flatnonzero((wanted > 0) & ~occurs)):
         raise ValueError(
-            f"balance: no example of {names[missing[0]]!r} is among the {sizes.sum():,} that are left of {split}; expected a share of 0"
+            f"balance: none of the {sizes.sum():,} selected examples of {split} has the class {names[missing[0]]!r}. "
+            "Give the class a share of 0, or select more examples."
         )
     counts = np.floor(wanted).astype(np.int64)
     rest = int(sizes.sum() - counts.sum())

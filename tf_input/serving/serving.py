@@ -75,13 +75,13 @@ class ServingConfig:
         for name in ("max_pixels", "max_batch_size"):
             value = getattr(self, name)
             if not (isinstance(value, int) and value > 0 or (value is None and name == "max_batch_size")):
-                raise ValueError(f"{name}={value!r}: expected an integer above 0")
+                raise ValueError(f"{name}={value!r} is invalid. Pass a positive integer.")
         if self.from_logits not in (None, False, True):
-            raise ValueError(f"from_logits={self.from_logits!r}: expected True, False or None")
+            raise ValueError(f"from_logits={self.from_logits!r} is invalid. Pass True, False or None.")
         if not isinstance(self.threshold, Real) or not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold={self.threshold!r}: expected a number from 0 to 1")
+            raise ValueError(f"threshold={self.threshold!r} is invalid. Pass a number from 0 to 1.")
         if isinstance(self.label_names, str) or not all(isinstance(name, str) for name in self.label_names or ()):
-            raise ValueError(f"label_names={self.label_names!r}: expected class names, or None")
+            raise ValueError(f"label_names={self.label_names!r} is invalid. Pass a list of class names, or None.")
         # ReadConfig checks the values
         ReadConfig(_NUM_CHECKED, **{name: value for name, value in self.reading_options.items() if value is not None})
 
@@ -154,15 +154,19 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     config, path = ServingConfig(**options), _check_path(path)
     _check_backend(model)
     if path.exists() and not config.overwrite:
-        raise FileExistsError(f"{path} exists; expected a new path, or overwrite=True")
+        raise FileExistsError(f"{path} exists. Pass a new path, or overwrite=True.")
     if path.exists() and not (path / "saved_model.pb").is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise FileExistsError(f"{path} is no SavedModel, and overwrite=True replaces nothing else")
+        raise FileExistsError(
+            f"{path} exists and is not a SavedModel, so overwrite=True does not replace it. Pass a new path."
+        )
     check_unmapped(model, train)
     inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED), config.max_pixels)
     raw, x, specs = inputs.sample(_NUM_CHECKED)
     if config.max_batch_size is not None and any(None in one.shape[1:] for one in tf.nest.flatten(specs)):
         raise ValueError(
-            f"max_batch_size={config.max_batch_size}: lists of several calls differ in length; expected None, or training with max_length=..."
+            f"max_batch_size={config.max_batch_size}: lists differ in length between requests, so they can't be "
+            "batched. "
+            "Use max_batch_size=None, or train with max_length=..."
         )
     targets = inputs.decoder.targets
     check_fed(model, x)
@@ -177,16 +181,20 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
 
 def _check_path(path: str | os.PathLike[str]) -> pathlib.Path:
     if is_url(path):
-        raise ValueError(f"path={os.fspath(path)!r}: expected a local directory; copy it to its bucket when it is whole")
+        raise ValueError(
+            f"path={os.fspath(path)!r} is a URL. Pass a local directory, and copy it to its bucket afterwards."
+        )
     return pathlib.Path(path).expanduser().absolute()
 
 
 def _check_backend(model: Any) -> None:
     if not isinstance(model, keras.Model):
-        of_keras_2 = ", not of Keras 2 (`tf_keras`)" * type(model).__module__.startswith("tf_keras")
-        raise ValueError(f"model={model!r}: expected a model of Keras 3{of_keras_2}")
+        of_keras_2 = ", but one of Keras 2 (`tf_keras`)" * type(model).__module__.startswith("tf_keras")
+        raise ValueError(f"model={model!r} is not a Keras 3 model{of_keras_2}. Pass a `keras.Model`.")
     if (backend := keras.backend.backend()) not in BACKENDS:
-        raise ValueError(f"KERAS_BACKEND={backend}: expected {' or '.join(BACKENDS)}; save the model, and load it on one of these")
+        raise ValueError(
+            f"KERAS_BACKEND={backend} can't export. Save the model, and load it with {' or '.join(BACKENDS)}."
+        )
 
 
 def _predict(model: keras.Model, x: Any, targets: Sequence[str]) -> dict[str, np.ndarray]:
@@ -194,7 +202,7 @@ def _predict(model: keras.Model, x: Any, targets: Sequence[str]) -> dict[str, np
         predictions = model(x, training=False)
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
         found = tf.nest.map_structure(lambda one: f"{one.dtype} {[None, *one.shape[1:]]}", x)
-        raise ValueError(f"the model can't be called with {found}; expected the options with which it was trained") from error
+        raise ValueError(f"the model can't be called with {found}. Use the options from its training.") from error
     return name_predictions(model, keras.tree.map_structure(keras.ops.convert_to_numpy, predictions), targets)
 
 

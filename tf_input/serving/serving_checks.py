@@ -23,7 +23,7 @@ def check_fed(model: keras.Model, x: Any) -> None:
         ValueError: The model takes integers or another shape, or was trained on values of another scale.
     """
     if reason := describe_misfit(model, x):
-        raise ValueError(f"the model can't have been trained on this: {reason}")
+        raise ValueError(f"the model was probably not trained on such inputs: {reason}")
 
 
 def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: int) -> None:
@@ -40,15 +40,18 @@ def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: i
     """
     found_kind, kind = ((one.dtype, one.shape) for one in (found, expected))
     if found_kind != kind:
-        raise RuntimeError(f"{name!r} is not preprocessed as in training: it is {found_kind}, not {kind}; nothing was written")
+        raise RuntimeError(
+            f"{name!r} is preprocessed differently than in training: it is {found_kind}, not {kind}; nothing was "
+            "written"
+        )
     if expected.dtype == object:  # strings
-        is_same, by = bool((found == expected).all()), "is another text"
+        is_same, by = bool((found == expected).all()), "is a different string"
     else:
         is_same = found.tobytes() == expected.tobytes()
         differ = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max(initial=0)
         is_same, by = is_same or 0 < rounding and differ <= rounding, f"differs by up to {differ:g}"
     if not is_same:
-        raise RuntimeError(f"{name!r} is not preprocessed as in training: it {by}; nothing was written")
+        raise RuntimeError(f"{name!r} is preprocessed differently than in training: it {by}; nothing was written")
 
 
 def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
@@ -68,7 +71,9 @@ def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolera
     differ = np.abs(found - expected).max(initial=0)
     if not differ <= most:  # `not`, so that NaN is rejected
         found = f"served {what} differ from the model's by {differ:g}, more than {most:g}"
-        raise RuntimeError(f"{found}: a model must predict the same each time; nothing was written")
+        raise RuntimeError(
+            f"{found}: the model must predict the same value for the same input each time; nothing was written"
+        )
 
 
 def prediction_tolerance(model: keras.Model) -> float:

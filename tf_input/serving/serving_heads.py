@@ -69,18 +69,22 @@ class Head:
             ValueError: The predictions are not finite, have another number of classes, or are not scores.
         """
         if not np.isfinite(np.asarray(predictions, np.float32)).all():
-            raise ValueError(f"{self.target}: the model predicts NaN or infinity for examples of the data set; expected numbers")
+            raise ValueError(
+                f"{self.target}: the model predicts NaN or infinity for examples of the dataset. Fix its training."
+            )
         if not self.label_names:
             return
         num_classes = len(self.label_names)
         shapes = [(num_classes,), *([(1,)] if num_classes == 2 and not self.is_multi_label else [])]
         if tuple(predictions.shape[1:]) not in shapes:
-            found = f"{self.target}: the model predicts {predictions.shape[1:]}"
-            raise ValueError(f"{found}; expected one for each of {num_classes} classes")
+            found = f"{self.target}: the model predicts shape {predictions.shape[1:]}"
+            raise ValueError(f"{found}. It must predict one value for each of {num_classes} classes.")
         scores = self.outputs(tf.constant(predictions))["scores"].numpy()
         totals = [] if self.is_multi_label else scores.sum(axis=1)
         if not ((scores >= 0) & (scores <= 1 + 1e-3)).all() or any(abs(total - 1) > 1e-2 for total in totals):
-            raise ValueError(f"{self.target}: the model's predictions are no probabilities; expected from_logits=True")
+            raise ValueError(
+                f"{self.target}: the predictions are not probabilities. If they are logits, pass from_logits=True."
+            )
 
 
 def make_heads(
@@ -107,10 +111,12 @@ def make_heads(
         ValueError: The meaning of a prediction is unknown, or a prediction does not fit its target.
     """
     if set(predictions) != set(targets):
-        found = f"the model predicts {', '.join(predictions)}; targets are {', '.join(targets) or 'none'}"
-        raise ValueError(f"{found}: expected the same")
+        found = f"the model predicts {', '.join(predictions)}, and the targets are {', '.join(targets) or 'none'}"
+        raise ValueError(f"{found}. Give the outputs of the model the names of the targets.")
     if label_names is not None and len(targets) > 1:
-        raise ValueError(f"label_names={label_names!r}: expected one target; there are {', '.join(targets)}")
+        raise ValueError(
+            f"label_names={label_names!r} works only with one target; there are {', '.join(targets)}. Omit label_names."
+        )
     heads = {}
     for name in targets:
         feature = features.get(name)
@@ -118,8 +124,8 @@ def make_heads(
         names = tuple(label_names or (feature.label_names if is_class else ()))
         is_logits = predicts_logits(model, name) if names and from_logits is None else bool(names) and from_logits
         if is_logits is None:
-            found = f"the model's loss does not say whether {name} is predicted in logits"
-            raise ValueError(f"from_logits=None: {found}; expected True or False")
+            found = f"the loss of the model does not show whether {name} is predicted as logits"
+            raise ValueError(f"from_logits=None: {found}. Pass True or False.")
         heads[name] = Head(name, names, is_class and feature.is_ragged, is_logits, threshold)
         heads[name].check(predictions[name])
     return heads
@@ -136,5 +142,7 @@ def name_predictions(model: Any, predictions: Any, targets: Sequence[str]) -> di
     elif not isinstance(predictions, Mapping):
         predictions = {targets[0] if len(targets) == 1 else "one output": predictions}
     if nested := [name for name, value in predictions.items() if isinstance(value, (Mapping, list, tuple))]:
-        raise ValueError(f"the model predicts a structure for {', '.join(nested)}; expected one tensor for each target")
+        raise ValueError(
+            f"the model predicts nested values for {', '.join(nested)}. It must predict one tensor for each target."
+        )
     return dict(predictions)

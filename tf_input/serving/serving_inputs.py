@@ -49,9 +49,11 @@ class ServingInputs:
         raw = names if self._transform is None else self._transform.graph.inputs_of(names)
         for name in raw:
             if dataset.features[name].shape.count(None) > 1:
-                found = f"{name!r} is a tensor of different sizes, {dataset.features[name].shape}"
+                found = f"{name!r} has different sizes, {dataset.features[name].shape}"
                 raise ValueError(
-                    f"inputs={self._any_size.config.input_names!r}: {found}, which no signature takes; expected tensors of one shape"
+                    f"inputs={self._any_size.config.input_names!r}: {found}, which a serving signature does not "
+                    "support. "
+                    "Use tensors of one shape."
                 )
         self.specs: dict[str, tf.TensorSpec] = {}
         self._lists: dict[str, str] = {}  # list name -> name of its lengths
@@ -60,12 +62,16 @@ class ServingInputs:
                 self.specs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name)
                 continue
             feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
-            found = f"inputs={self._any_size.config.input_names!r} depend on {name!r}"
+            found = f"inputs={self._any_size.config.input_names!r} include {name!r}"
             if not lists.is_list(feature) and (feature.kind != "class_label" or name.startswith(f"{OBJECTS}/")):
-                raise ValueError(f"{found}, of which an example has any number; expected others, or lists of numbers, texts or classes")
+                raise ValueError(
+                    f"{found}, which can have any number of values. Use other inputs, or lists of numbers, strings or "
+                    "classes."
+                )
             if length in dataset.features:
                 raise ValueError(
-                    f"{found}, and a signature says in {length!r} how long its lists are, which a feature is called; expected others"
+                    f"{found}, whose list lengths are served as {length!r}, but a feature has this name already. Use "
+                    "other inputs."
                 )
             self._lists[name] = length
             self.specs |= {name: tf.TensorSpec([None, *feature.shape], spec.dtype, name), length: tf.TensorSpec([None], tf.int64, length)}
@@ -115,7 +121,9 @@ class ServingInputs:
         x, spec = next(iter(batches)), batches.element_spec
         x, spec = (x[0], spec[0]) if self.decoder.targets else (x, spec)
         if not all(isinstance(one, tf.Tensor) for one in tf.nest.flatten(x)):
-            raise ValueError(f"inputs={self.decoder.config.input_names!r}: ragged tensors are not served")
+            raise ValueError(
+                f"inputs={self.decoder.config.input_names!r}: ragged tensors can't be served. Use ragged='pad'."
+            )
         raw = {name: value.numpy() for name, value in raw.items()}
         # A cached batch may have other examples at its end, in place of corrupt records that were dropped.
         specs = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), spec)
@@ -125,7 +133,8 @@ class ServingInputs:
 def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     """Converts padded lists, [batch, n, ...], and lengths, int64 [batch], to ragged tensors, [batch, None, ...]."""
     most = tf.shape(values, tf.int64)[1]
-    check = tf.debugging.Assert(tf.reduce_all((lengths >= 0) & (lengths <= most)), ["expected lengths from 0 to", most, "got", lengths])
+    message = ["lengths must be from 0 to", most, "and are", lengths]
+    check = tf.debugging.Assert(tf.reduce_all((lengths >= 0) & (lengths <= most)), message)
     with tf.control_dependencies([check]):
         return tf.RaggedTensor.from_tensor(values, tf.identity(lengths), row_splits_dtype=tf.int32)
 

@@ -17,7 +17,7 @@ def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
             computed.
     """
     pixels = count_pixels(encoded)
-    message = f"an image has too many pixels: expected {max_pixels} at most"
+    message = f"an image has too many pixels: at most {max_pixels} are allowed"
     with tf.control_dependencies([tf.debugging.assert_less_equal(pixels, tf.constant(max_pixels, tf.int64), message)]):
         return tf.identity(encoded)
 

@@ -13,8 +13,9 @@ from tf_input.model_inputs import scales_itself
 from tf_input.read_config import ReadConfig
 
 _BOTH_WAYS = (
-    "expected what `batches` returned for the training, as in export_serving(model, train, path); or transform=True for a model "
-    "that was trained with `batches(transform=True)`, or else transform=False with its image_size, fit and inputs"
+    "Pass the batches that the model was trained on, as in export_serving(model, train, path). Otherwise pass "
+    "transform=True "
+    "if it was trained with `batches(transform=True)`, or transform=False with its image_size, fit and inputs."
 )
 _FUNCTIONS = ("map_example", "map_batch")
 
@@ -38,8 +39,8 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
     reading = getattr(train, "reading", None)
     if isinstance(reading, Reading):
         if reading.split is None:
-            expected = "expected `batches` of one of its parts, with the same options, and label_names=train.class_names"
-            raise ValueError(f"train={train!r}: a mix has no data set of its own to compare the model with; {expected}")
+            expected = "Pass `batches` of one of its components, with the same options and label_names=train.class_names."
+            raise ValueError(f"train={train!r}: a mixture has no single dataset to compare the model with. {expected}")
         _check_found(reading, given)
     elif isinstance(train, (PreparedDataset, str, os.PathLike)):
         reading = _asked_for(train if isinstance(train, PreparedDataset) else open_dataset(train), given)
@@ -64,15 +65,18 @@ def _before_map(train: Any) -> Any:
         return train
     if (difference := compare(batches, train)) is None:
         return batches
-    changed = f"train was made by `map`: it has {difference.found}, and the served model would be fed with {difference.expected}"
+    found = f"it has {difference.found}, but the served model would get {difference.expected}"
+    changed = f"train was made by `map`: {found}"
     if difference.layer:
         raise ValueError(
-            f"{changed}. Put the step before the model: export_serving(keras.Sequential([{difference.layer}, model]), train, path), "
-            "where train is the dataset from before `map`"
+            f"{changed}. Put this step into the model: export_serving(keras.Sequential([{difference.layer}, model]), "
+            "train, "
+            "path), where train is the dataset before `map`."
         )
     raise ValueError(
-        f"{changed}. If `map` preprocesses images, make its function the first layers of the model, and if it only varies them, leave "
-        "the model as it is; then export the model with batches to which `map` was not applied, read with the same options"
+        f"{changed}. If `map` preprocesses images, make its function the first layers of the model; if it only "
+        "augments "
+        "them, keep the model. Then export with batches without `map`, read with the same options."
     )
 
 
@@ -90,9 +94,11 @@ def check_unmapped(model: Any, train: Any) -> None:
         if (difference := mapped.difference(dataset)) is not None and difference.is_other_scale:
             layer = difference.layer or "PREPROCESSING LAYERS"
             raise ValueError(
-                f"train.map(...) made {difference.found}, and the served model would be fed with {difference.expected}. If the model was "
-                f"trained on the result of `map`, export keras.Sequential([{layer}, model]); if it was not, keep the model. In both cases "
-                "pass batches to which `map` was not applied: call `batches` again with the same options"
+                f"train.map(...) made {difference.found}, but the served model would get {difference.expected}. If "
+                "the model was "
+                f"trained on the result of `map`, export keras.Sequential([{layer}, model]); otherwise, keep the "
+                "model. In both "
+                "cases, call `batches` again with the same options, and pass the result without `map`."
             )
 
 
@@ -100,25 +106,26 @@ def _check_found(reading: Reading, given: Mapping[str, Any]) -> None:
     if given:
         name, value = next(iter(given.items()))
         found = getattr(reading.config, name)
-        raise ValueError(f"{name}={value!r}: train says itself how it was read, with {name}={found!r}; expected one of the two")
+        raise ValueError(f"{name}={value!r}: train was already read with {name}={found!r}. Omit {name}.")
     for name in _FUNCTIONS:
         if (function := getattr(reading.config, name)) is not None:
             raise ValueError(
-                f"train was read with {name}={function!r}: whether what is served has to pass through it is not known; expected "
-                "batches without it, such as those of the evaluation, if not; else a layer of the model, or a preprocessing_fn of "
-                "`recordmill analyze`, that does the same"
+                f"train was read with {name}={function!r}, and it is unknown whether serving needs this function. If "
+                "not, "
+                f"pass batches without it. If so, put it into a layer of the model, or into the preprocessing_fn of "
+                "`recordmill analyze`."
             )
 
 
 def _asked_for(dataset: PreparedDataset, given: Mapping[str, Any]) -> Reading:
     if "transform" not in given:
-        raise ValueError(f"transform=None: nothing says what the model was trained on; {_BOTH_WAYS}")
+        raise ValueError(f"transform=None: it is unknown what the model was trained on. {_BOTH_WAYS}")
     sizes = {split: dataset.num_examples(split) for split in dataset.splits}
     split = "train" if sizes.get("train") else max(sizes, key=sizes.get)
     reading = Reading(dataset, split, ReadConfig(1, **given))
     if "fit" not in given and not given["transform"] and _shows_parts(reading):
-        fit = "expected the one of training: 'crop', 'stretch' or 'pad'; where `batches` was given none, what it returned says it"
-        raise ValueError(f"fit=None: images are brought to image_size={given['image_size']!r} in one of three ways; {fit}")
+        fit = "Pass the value from training: 'crop', 'stretch' or 'pad'; the batches of the training show it."
+        raise ValueError(f"fit=None: images can be resized to image_size={given['image_size']!r} in three ways. {fit}")
     return reading
 
 
@@ -140,6 +147,7 @@ def _check_raw(reading: Reading) -> None:
         and IMAGE in reading.config.input_names
     ):
         raise ValueError(
-            f"{reading.dataset.directory}: its images are transformed already, and raw ones are to be served; expected the data set "
-            "from which `recordmill transform` made it, with transform=True"
+            f"{reading.dataset.directory} contains transformed images, but a served model gets raw ones. Use the "
+            "dataset "
+            "before `recordmill transform`, with transform=True."
         )

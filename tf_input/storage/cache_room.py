@@ -69,8 +69,8 @@ class CacheRoom:
             if found:  # before the lock is released, so that other processes count the file
                 os.ftruncate(unfinished, num_bytes)
         if not found:
-            taken = f"the {self._cache_bytes:,} bytes of cache_bytes are taken by data sets that are open"
-            self.close("a twentieth of its disk stays free" if self._cache_bytes is None else taken)
+            taken = f"open datasets use all {self._cache_bytes:,} bytes of cache_bytes"
+            self.close("a twentieth of its disk must stay free" if self._cache_bytes is None else taken)
         return found
 
     def can_hold(self, blocks: Mapping[str, int]) -> bool:
@@ -104,7 +104,7 @@ class CacheRoom:
         with self._telling:
             told, self.is_full = self.is_full, True
         if not told:
-            _logger.warning("%s: %s; what else is read is not kept there", self._directory, reason)
+            _logger.warning("%s: %s. The cache stores no further data.", self._directory, reason)
 
     def _disk_has(self, num_bytes: int) -> bool:
         disk = shutil.disk_usage(self._directory)

@@ -85,11 +85,21 @@ def azure_options() -> dict[str, Any]:
 def missing_keys(scheme: str) -> str:
     """Returns advice for the error message of a rejected request, or "" if requests to the scheme are signed."""
     options, where = {
-        "gs": (google_options, "`gcloud auth application-default login` makes some, GOOGLE_APPLICATION_CREDENTIALS names a file of them"),
-        "s3": (amazon_options, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are some, so is the role of a machine, and, with boto3 installed, those of AWS_PROFILE"),
-        "az": (azure_options, "AZURE_STORAGE_ACCOUNT_KEY is one, and AZURE_USE_AZURE_CLI=true takes those of `az login`"),
+        "gs": (
+            google_options,
+            "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file",
+        ),
+        "s3": (
+            amazon_options,
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, use a machine with a role, or install boto3 for "
+            "AWS_PROFILE",
+        ),
+        "az": (
+            azure_options,
+            "Set AZURE_STORAGE_ACCOUNT_KEY, or run `az login` and set AZURE_USE_AZURE_CLI=true",
+        ),
     }.get(_FAMILIES.get(scheme, scheme), (dict, ""))
-    return f"; it was asked without keys, as there are none: {where}" if options().get("skip_signature") else ""
+    return f"; no credentials were found. {where}" if options().get("skip_signature") else ""
 
 
 def _is_google_machine() -> bool:

@@ -47,7 +47,7 @@ class DamagedRecords:
             self._found[place] = damaged
             count = len(self._found)
         if count <= _NUM_LOGGED:
-            more = "; further ones are counted alone" if count == _NUM_LOGGED else ""
+            more = "; further ones are only counted" if count == _NUM_LOGGED else ""
             _logger.warning("skipped %s%s", damaged, more)
 
     def __iter__(self) -> Iterator[DamagedRecord]:
@@ -55,7 +55,7 @@ class DamagedRecords:
             return iter(list(self._found.values()))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} damaged records>"
+        return f"<{len(self)} corrupt records>"
 
     def __len__(self) -> int:
         return sum(damaged.count for damaged in self)

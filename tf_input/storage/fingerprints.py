@@ -56,13 +56,15 @@ class Fingerprints:
             return
         if found := _find_other(shard, read, self._last_offset):
             raise ReplacedShardError(
-                f"shard {path} is not the one that {MANIFEST} names: {found}. The dataset was replaced, or shards were swapped: open "
-                "the dataset again, and run `recordmill verify` if the error stays."
+                f"shard {path} is not the one that {MANIFEST} names: {found}. The dataset was replaced, or shards "
+                "were swapped. "
+                "Open the dataset again; if the error persists, run `recordmill verify`."
             )
         if known is not None and (crc := _crc32c(read)) != shard.crc32c:
             raise ReplacedShardError(
-                f"shard {path} changed while it was read: it has CRC-32C {crc:08x}, and {MANIFEST} says {shard.crc32c:08x}. Open the "
-                "dataset again, and run `recordmill verify` if the error stays."
+                f"shard {path} changed while it was read: it has CRC-32C {crc:08x}, and {MANIFEST} says "
+                f"{shard.crc32c:08x}. "
+                "Open the dataset again; if the error persists, run `recordmill verify`."
             )
         if identity is not None:
             self._identities[path] = identity
@@ -110,7 +112,7 @@ def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardI
             return ""
     except ValueError:  # the index belongs to another shard, too
         pass
-    return f"its {place} record has checksum {found[index]:08x}; expected {shard.fingerprint[index]:08x}"
+    return f"its {place} record has checksum {found[index]:08x} instead of {shard.fingerprint[index]:08x}"
 
 
 def _crc32c(read: ReadRange) -> int:

@@ -18,7 +18,7 @@ _NEAR_ROWS = (1 << 20) // INDEX_ROW.size  # reading these rows takes as long as 
 _TOGETHER_ROWS = (8 << 20) // INDEX_ROW.size  # upper bound for a request
 
 _MAX_STEPS_BACK = 256  # number of preceding records that `check` searches for a valid frame
-_ADVICE = "copy both anew from where they were made, or prepare the data set again: the same command writes the same bytes"
+_ADVICE = "Copy the shard and its index again, or repeat `recordmill prepare`, which writes the same bytes."
 
 
 class DamagedIndexError(ValueError):
@@ -54,9 +54,11 @@ class ShardIndex:
                 num_bytes = _said_bytes(data)
             num_rows, fingerprint = read_index_header(data[: INDEX_HEADER.size], num_bytes)
             if num_rows != shard.num_examples:
-                raise ValueError(f"{num_rows} rows; the shard has {shard.num_examples} records")
+                raise ValueError(
+                    f"the index has {num_rows} rows, and the shard {shard.num_examples} records. {_ADVICE}"
+                )
             if fingerprint != shard.fingerprint:
-                raise ValueError(f"the index of another shard than {shard.name}; {_ADVICE}")
+                raise ValueError(f"the index does not belong to shard {shard.name}. {_ADVICE}")
             if files is None and (crc := google_crc32c.value(data)) != shard.index_crc32c:
                 raise ValueError(f"the index is corrupt: it has CRC-32C {crc:08x}; {MANIFEST} says {shard.index_crc32c:08x}")
         except FileNotFoundError:
@@ -122,7 +124,7 @@ class ShardIndex:
             return self._num_rows
         offsets = self._rows(0, self._num_rows)
         for record in np.flatnonzero(np.diff(offsets.astype(np.int64), prepend=-FRAME_BYTES) < FRAME_BYTES)[:1].tolist():
-            raise self._damaged(f"record {record} begins at byte {offsets[record]}, before the one in front of it ends")
+            raise self._damaged(f"record {record} begins at byte {offsets[record]}, before the previous record ends")
         return max(0, int(np.searchsorted(offsets, num_bytes, side="right")) - 1)
 
     def offset(self, record: int) -> int:
@@ -159,7 +161,7 @@ class ShardIndex:
         num_bytes = (stop - first) * INDEX_ROW.size
         data = self._files.read_range(self._path, INDEX_HEADER.size + first * INDEX_ROW.size, num_bytes)
         if len(data) != num_bytes:
-            raise self._damaged(f"there are {self._num_rows} rows, and the file ends in row {first + len(data) // INDEX_ROW.size}")
+            raise self._damaged(f"the file ends in row {first + len(data) // INDEX_ROW.size} of {self._num_rows}")
         return np.frombuffer(data, _ROW)
 
     def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
@@ -179,19 +181,21 @@ class ShardIndex:
         for one in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
             begin, end = self.offset(one), self.offset(one + 1) if one + 1 < self._num_rows else self._num_bytes
             if max(begin, end) > self._num_bytes or end < begin + FRAME_BYTES or bool(one) != bool(begin):
-                raise self._damaged(f"record {one} lies from byte {begin} to byte {end} of {self._num_bytes}")
+                raise self._damaged(f"record {one} is stored from byte {begin} to byte {end} of {self._num_bytes}")
             try:
                 num_bytes = frame_bytes(read(begin, HEADER_BYTES))
             except NOT_THERE:  # the index may still be valid
                 return
             if num_bytes is not None:
                 if begin + num_bytes != end:
-                    raise self._damaged(f"record {one} ends at byte {end}, and by the shard at {begin + num_bytes}")
+                    raise self._damaged(
+                        f"record {one} ends at byte {end}, but at {begin + num_bytes} according to the shard"
+                    )
                 return
 
     def _damaged(self, found: str) -> DamagedIndexError:
         return DamagedIndexError(
-            f"{self._path}: the index is damaged, or {self._shard_name} is not the shard that it was made for: by it, {found}; {_ADVICE}"
+            f"{self._path} is corrupt, or does not belong to {self._shard_name}: according to it, {found}. {_ADVICE}"
         )
 
 

@@ -78,7 +78,7 @@ class ObjectStoreFiles(RemoteFiles):
 
     def copy_directory(self, path: str, copy: str) -> None:
         if scheme_of(path) in _WEB:
-            raise OSError(f"{path}: a web server does not say what lies in a directory; copy it to a local one first")
+            raise OSError(f"{path}: web servers do not list directories. Copy the files to a local directory first.")
         bucket, key = bucket_and_key(path)
         listed = self._ask(f"{path}/", lambda store, key: self._obstore.list(store, key).collect())
         names = [one["path"].removeprefix(f"{key}/") for one in listed]
@@ -162,8 +162,8 @@ def check_process() -> None:
     """
     if _Fork.is_late:
         raise RuntimeError(
-            "this process was forked after a URL had been read in it, which the client of object stores does not survive: start "
-            "processes anew, with multiprocessing.get_context('spawn'), or fork them before anything is read"
+            "this process was forked after it had read a URL, which the object store client does not support. Use "
+            "multiprocessing.get_context('spawn'), or fork before reading anything."
         )
     _Fork.has_run = True
 

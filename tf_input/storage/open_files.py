@@ -40,7 +40,7 @@ def open_files(directory: str | os.PathLike[str]) -> Files:
     if scheme in SCHEMES:
         if not bucket_and_key(os.fspath(directory))[0].partition("://")[2]:
             what = "server" if scheme in ("http", "https") else "bucket"
-            raise ValueError(f"{directory}: names no {what}; expected such as {scheme}://{what}/folder")
+            raise ValueError(f"{directory} names no {what}. Write for example {scheme}://{what}/folder.")
         return ObjectStoreFiles()
     from tf_input.storage.other_files import OtherFiles
 

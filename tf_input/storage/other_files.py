@@ -26,7 +26,9 @@ class OtherFiles(RemoteFiles):
         try:
             self._filesystem, _ = fsspec.url_to_fs(directory)  # its errors name the package for a scheme
         except ValueError as error:
-            raise ValueError(f"{directory}: {error}; expected a directory, gs://, s3://, az://, https:// or what fsspec knows") from None
+            raise ValueError(
+                f"{directory}: {error}. Pass a directory, or a gs://, s3://, az://, https:// or fsspec URL."
+            ) from None
 
     def __reduce__(self) -> tuple[type["OtherFiles"], tuple[str]]:
         return OtherFiles, (self._directory,)

@@ -339,7 +339,7 @@ class RecordReader:
         """
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
-            advice = REPAIR if is_gone else "batches(..., on_error='skip') leaves such records out"
+            advice = REPAIR if is_gone else "to skip such records, pass batches(..., on_error='skip')"
             raise ValueError(f"{damaged}; {advice}")
         self._damaged.add(damaged)
 

@@ -99,7 +99,7 @@ class Store:
             if num_bytes is None:
                 raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it; {REPAIR}")
             if num_bytes != shard.num_bytes:
-                raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}")
+                raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}; {REPAIR}")
             if self.files.is_local:
                 self.files.read_range(path, 0, 1)
 
@@ -120,8 +120,9 @@ class Store:
         scheme = scheme_of(self._directory)
         if scheme and scheme not in tf.io.gfile.get_registered_schemes():
             raise ValueError(
-                f"{self._directory}: a tf.data service reads files by TensorFlow, which does not read {scheme}://; expected a directory "
-                "that its workers see, or gs://"
+                f"{self._directory}: a tf.data service reads files with TensorFlow, which does not support "
+                f"{scheme}://. Use gs://, "
+                "or a directory that all workers can read."
             )
         return [local_path(path) for path in self.paths(shards, on_error)]
 

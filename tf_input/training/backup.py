@@ -87,13 +87,16 @@ class Backup:
                 module = type(value).__module__
                 of_keras_2 = " of Keras 2 (tf_keras)" * module.startswith("tf_keras")
                 raise ValueError(
-                    f"{name}={module}.{type(value).__name__}{of_keras_2}: Backup saves models and optimizers of Keras 3. Save other states "
-                    "yourself, such as with orbax, together with (epoch, step), and call train.position.go_to(epoch, step) after a restart"
+                    f"{name}={module}.{type(value).__name__}{of_keras_2} is not supported: Backup saves Keras 3 "
+                    "models and optimizers. "
+                    "Save other states with (epoch, step), for example with orbax, and call "
+                    "train.position.go_to(epoch, step) "
+                    "after a restart."
                 )
         if not model.built:
-            raise ValueError("the model is not built; expected one whose weights exist, as after model.build(...)")
+            raise ValueError("the model is not built, so it has no weights. Call model.build(...) first.")
         if self._optimizer is None:
-            raise ValueError("optimizer=None: expected the one that trains the model, which is not compiled")
+            raise ValueError("optimizer=None: the model is not compiled. Pass the optimizer that trains it.")
         if not self._optimizer.built:
             self._optimizer.build(model.trainable_variables)
         self._identity = json.loads(json.dumps({**self._position.identity, **(settings or {})}))
@@ -119,7 +122,10 @@ class Backup:
             self.begin(epoch)
             yield epoch
             if self.step != self.num_steps:
-                raise ValueError(f"epoch {epoch + 1} ended after {self.step} of {self.num_steps} steps: expected all of them")
+                raise ValueError(
+                    f"epoch {epoch + 1} ended after {self.step} of {self.num_steps} steps. Train on all batches of "
+                    "the epoch."
+                )
             self.end()
 
     def batches(self, data: Iterable[Any] | None = None) -> Iterator[Any]:
@@ -198,18 +204,20 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
     """Raises ValueError if an option has a wrong value."""
     position = getattr(train, "position", None)
     if not hasattr(position, "go_to"):
-        expected = "expected what `batches` returns for a prepared dataset (without a service), or a Sequence"
-        raise ValueError(f"train={train!r}: {expected}; `fit` may also be given what `map` makes of it")
+        expected = "Pass what `batches` returns for a prepared dataset (without a service), or a Sequence"
+        raise ValueError(f"train={train!r} has no iterator state. {expected}. `fit` may get what `map` makes of it.")
     if position.identity is None:
-        raise ValueError("seed=None: expected a seed; without one no epoch can be read again")
+        raise ValueError("seed=None: without a seed, an epoch can't be read again. Pass a seed.")
     if start_step := position.start_step:
-        raise ValueError(f"start_step={start_step}: expected 0; a backup itself says where to go on")
+        raise ValueError(f"start_step={start_step}: the checkpoint stores the step to resume at. Omit start_step.")
     for name, value in (("save_freq", save_freq), ("keep", keep)):
         is_count = isinstance(value, Integral) and not isinstance(value, bool) and value > 0
         if not is_count and (name, value) != ("save_freq", "epoch"):
-            raise ValueError(f"{name}={value!r}: expected {'`epoch`, or ' * (name == 'save_freq')}an integer above 0")
+            raise ValueError(
+                f"{name}={value!r} is invalid. Pass {'`epoch` or ' * (name == 'save_freq')}a positive integer."
+            )
     if "://" in os.fspath(directory):
-        raise ValueError(f"directory={os.fspath(directory)!r}: expected a local directory")
+        raise ValueError(f"directory={os.fspath(directory)!r} is a URL. Pass a local directory.")
 
 
 def _storable(value: np.ndarray) -> np.ndarray:
@@ -226,11 +234,16 @@ def _assign(path: pathlib.Path, variables: Mapping[str, Any], values: Mapping[st
     lists = {"is missing from it": (variables, values), "is missing from the model": (values, variables)}
     if missing := [f"{name!r} {what}" for what, (one, other) in lists.items() for name in [*(name for name in one if name not in other)][:1]]:
         raise ValueError(
-            f"{path} is the backup of another model: {' and '.join(missing)}; it has {len(values)} variables, the model has {len(variables)}. "
-            "Use the model of the backup, with the same names of layers, or another directory"
+            f"{path} is the checkpoint of another model: {' and '.join(missing)}; it has {len(values)} variables, the "
+            "model "
+            f"has {len(variables)}. Use the model of the checkpoint, with the same layer names, or another directory."
         )
     for name, variable in variables.items():
         if tuple(variable.shape) != values[name].shape:
-            raise ValueError(f"{path} is the backup of another model: {name} has {values[name].shape}; here {variable.shape}")
+            raise ValueError(
+                f"{path} is the checkpoint of another model: {name} has shape {values[name].shape}, and here "
+                f"{variable.shape}. "
+                "Use the model of the checkpoint, or another directory."
+            )
     for name, variable in variables.items():
         variable.assign(values[name])

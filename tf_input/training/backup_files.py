@@ -41,14 +41,17 @@ def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str,
         with np.load(path) as file:
             found = json.loads(str(file[STATE]))
             if not isinstance(found, dict) or not isinstance(found["identity"], dict):
-                raise ValueError("it does not say of which training it is")
+                raise ValueError("it does not name its training")
             if not with_arrays:
                 return found, {}
             if "variables" not in found:
-                raise ValueError("it was written by an earlier version, without the names of variables")
+                raise ValueError("an earlier version wrote it, without the names of variables")
             return found, {name: file[str(index)] for index, name in enumerate(found["variables"])}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
-        raise ValueError(f"{path}: a damaged backup: {error}; delete it to go on from the one before, if any") from error
+        raise ValueError(
+            f"{path}: the checkpoint is corrupt: {error}. Delete it to resume from the previous checkpoint, if there "
+            "is one."
+        ) from error
 
 
 def check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -56,17 +59,22 @@ def check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[s
     if there.get("manifest") != here["manifest"]:
         before, now = there.get("dataset") or {}, here["dataset"]
         changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]
-        what = "; ".join(changes) or "as many examples of the same features, but others or in another order"
+        what = "; ".join(changes) or "other examples, or another order, with the same number and features"
         raise ValueError(
-            f"{path}: the data set has changed since this backup was made: {what}; expected the data set as it was, or another "
-            "directory for the backups of a new training"
+            f"{path}: the dataset has changed since this checkpoint: {what}. Restore the dataset, or use another "
+            "directory "
+            "for a new training."
         )
     if (there.get("transform") is None) == (here.get("transform") is None) and there.get("transform") != here.get("transform"):
         raise ValueError(
-            f"{path}: the transform of the data set has changed since this backup was made, as `recordmill analyze` has run again; "
-            "expected the transform as it was, or another directory for the backups of a new training"
+            f"{path}: the transform of the dataset has changed since this checkpoint, because `recordmill analyze` ran "
+            "again. Restore the transform, or use another directory for a new training."
         )
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     differing = [f"{name}={here.get(name)!r} (there {there.get(name)!r})" for name in names]
     if differing:
-        raise ValueError(f"{path} is the backup of another training: here {', '.join(differing)}; expected another directory")
+        raise ValueError(
+            f"{path} is the checkpoint of another training: here {', '.join(differing)}. Use another directory, or "
+            "the same "
+            "options."
+        )

@@ -59,7 +59,9 @@ class BackupAndRestore(keras.callbacks.Callback):
         check_options(directory, train, save_freq, keep)
         self._has_whole_epochs = isinstance(train, keras.utils.PyDataset)
         if save_freq != "epoch" and self._has_whole_epochs:
-            raise ValueError(f"save_freq={save_freq}: expected 'epoch' with a Sequence, of which Keras begins with whole epochs")
+            raise ValueError(
+                f"save_freq={save_freq}: Keras can't start a Sequence in the middle of an epoch. Use save_freq='epoch'."
+            )
         self._directory, self._train = directory, train
         self._options = {"save_freq": save_freq, "keep": keep, "writes": writes}
         self._deletes = delete_checkpoint
@@ -67,7 +69,7 @@ class BackupAndRestore(keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         if not isinstance(model, keras.Model):
             what = f"{type(model).__module__}.{type(model).__name__}"
-            raise ValueError(f"model={what}: expected a model of Keras 3 (`import keras`), not of Keras 2 (`tf_keras`)")
+            raise ValueError(f"model={what} is not a Keras 3 model (`import keras`), but one of Keras 2 (`tf_keras`).")
         super().set_model(model)
 
     def _implements_train_batch_hooks(self) -> bool:
@@ -78,21 +80,27 @@ class BackupAndRestore(keras.callbacks.Callback):
         steps, num_batches = self.params.get("steps"), self._train.position.num_batches
         if steps is None:
             raise ValueError(
-                f"`fit` knows of no number of batches: expected steps_per_epoch={num_batches}, and train.repeat() before other steps"
+                f"`fit` does not know the number of batches. Pass steps_per_epoch={num_batches}, or train.repeat() "
+                "for other steps."
             )
         if steps != num_batches:
-            raise ValueError(f"steps_per_epoch={steps}: expected None, or {num_batches}, the batches in an epoch")
+            raise ValueError(
+                f"steps_per_epoch={steps} is not an epoch. Pass None, or {num_batches}, its number of batches."
+            )
         # On JAX, `fit` keeps the variables elsewhere, and copies them back when a callback accesses its model.
         self._backup = backup = Backup(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)
         # Keras executes several steps at a time. The last execution would include batches of the next epoch.
         if (backup.step or self._options["save_freq"] != "epoch") and not self._ends_with_epoch(backup.step):
             raise ValueError(
-                f"steps_per_execution={self.model.steps_per_execution}: expected a divisor of {num_batches - backup.step}, the batches "
-                f"from batch {backup.step + 1} on, as an epoch is gone on with in its middle"
+                f"steps_per_execution={self.model.steps_per_execution} does not divide the "
+                f"{num_batches - backup.step} batches "
+                f"of the epoch from batch {backup.step + 1} on. Use a divisor of that number."
             )
         if backup.step and self._has_whole_epochs:
             raise ValueError(
-                f"{backup.restored_from} is of the middle of an epoch: expected what `batches` returns, as Keras begins a Sequence anew"
+                f"{backup.restored_from} was saved in the middle of an epoch, where Keras can't start a Sequence. "
+                "Pass what "
+                "`batches` returns."
             )
         if backup.restored_from is not None:
             self.model._initial_epoch = backup.epoch  # Keras' own callback does the same
@@ -105,7 +113,10 @@ class BackupAndRestore(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self.model._initial_epoch = None  # `fit` has read it; the next `fit` must not skip epochs
         if epoch < self._first_epoch:
-            raise ValueError(f"initial_epoch={epoch}: expected {self._first_epoch}, with which `train` begins")
+            raise ValueError(
+                f"initial_epoch={epoch} does not match `train`, which starts at epoch {self._first_epoch}. "
+                f"Pass initial_epoch={self._first_epoch}."
+            )
         self._backup.begin(epoch)
         self._first_step = self._backup.step
 
@@ -126,13 +137,15 @@ class BackupAndRestore(keras.callbacks.Callback):
         if backup.step == backup.num_steps:
             if not self._first_step and self._train.position.next == (epoch, 0):
                 raise ValueError(
-                    f"epoch {epoch + 1} was not read from `train`: expected `fit` to be given the same, or what its `map` or `repeat` makes of it"
+                    f"epoch {epoch + 1} was not read from `train`. Pass the same `train` to `fit`, or the result of "
+                    "its `map` or `repeat`."
                 )
             backup.end()
         elif not self.model.stop_training:
             raise ValueError(
-                f"epoch {epoch + 1} ended after {backup.step} of {backup.num_steps} batches: expected what `train` gives, and no "
-                "steps_per_epoch, with which Keras does not begin anew after an epoch that was resumed in its middle"
+                f"epoch {epoch + 1} ended after {backup.step} of {backup.num_steps} batches. Pass all batches of "
+                "`train` to `fit`, "
+                "without steps_per_epoch, with which Keras does not restart after a resumed epoch."
             )
         elif not self._has_whole_epochs and self._ends_with_epoch(backup.step):
             backup.save()

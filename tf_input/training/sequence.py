@@ -89,20 +89,24 @@ class Sequence(keras.utils.PyDataset):
         check_fork()
         given, config = config, make_config(config, options)
         if config.start_step:
-            raise ValueError(f"start_step={config.start_step}: expected 0; `position.go_to` begins in the middle of an epoch")
+            raise ValueError(f"start_step={config.start_step} is not available here. Use `position.go_to` instead.")
         if config.service is not None:
-            raise ValueError(f"service={config.service!r}: expected None; `batches` can read through a service")
+            raise ValueError(f"service={config.service!r} is not available in a Sequence. Use `batches` instead.")
         how = {"workers": workers, "max_queue_size": max_queue_size}
         for name, value in how.items():
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}={value!r}: expected an integer above 0")
+                raise ValueError(f"{name}={value!r} is invalid. Pass a positive integer.")
         if hasattr(dataset, "batches") and not isinstance(dataset, (PreparedDataset, Mixture)):
             raise ValueError(
-                f"dataset={dataset!r}: TFRecords that were not prepared have no index, by which a Sequence reads. Feed `fit` with its "
-                "batches(...), or prepare the files: recordmill prepare --source tfrecord"
+                f"dataset={dataset!r} has no index, which a Sequence needs. Pass its batches(...) to `fit`, or "
+                "prepare the "
+                "files: recordmill prepare --source tfrecord"
             )
         if isinstance(dataset, tf.data.Dataset):
-            raise ValueError(f"dataset={dataset!r}: expected the dataset that was opened, as in Sequence(flowers, 'train', batch_size=128)")
+            raise ValueError(
+                f"dataset={dataset!r} is a tf.data.Dataset. Pass the opened dataset, as in "
+                "Sequence(flowers, 'train', batch_size=128)."
+            )
         if not isinstance(dataset, (PreparedDataset, Mixture)):
             dataset = open_dataset(dataset)
         how |= {"use_multiprocessing": use_multiprocessing, **options}
@@ -138,7 +142,7 @@ class Sequence(keras.utils.PyDataset):
         try:
             step = range(len(self))[operator.index(index)]
         except IndexError:
-            raise IndexError(f"batch {index}: an epoch has {len(self)}") from None
+            raise IndexError(f"batch {index} does not exist: an epoch has {len(self)} batches") from None
         self._was_read[step] = True
         epoch, first_step = self.position.next
         return self._read(epoch * len(self) + first_step + step)
@@ -177,8 +181,8 @@ class _Ahead:
         try:
             pickle.dumps(config)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            expected = "where, map_example and map_batch that can be sent to a process, such as functions of a module"
-            raise ValueError(f"use_multiprocessing=True: expected {expected}: {error}") from None
+            expected = "where, map_example and map_batch must be picklable, such as functions of a module"
+            raise ValueError(f"use_multiprocessing=True: {expected}: {error}") from None
         # Spawned, not forked: TensorFlow's threads do not survive a fork, and their locks stay locked.
         processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, arguments)
         self._processes, self._decode = processes, lambda *inputs: processes.submit(_decode_in_worker, *inputs).result()

@@ -79,11 +79,13 @@ def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
     identity = read_backup(path, with_arrays=False)[0]["identity"]
     if isinstance(identity.get("split"), dict):
         raise ValueError(
-            f"{path}: a mix of several data sets; expected the backup of a training that reads one split, or Mixture.which(...)"
+            f"{path} is the checkpoint of a mixture. Pass a checkpoint of a training on one split, or use "
+            "Mixture.which(...)."
         )
     if str(identity.get("where") or "").startswith("<") or "<locals>" in str(identity.get("where")):
         raise ValueError(
-            f"{path}: where was a function, of which its name alone is known; expected PreparedDataset.which(..., where=function)"
+            f"{path}: the option `where` was a function, of which only the name is stored. Use "
+            "PreparedDataset.which(..., where=function)."
         )
     return path, identity
 
@@ -108,7 +110,7 @@ def _find_training(dataset: "PreparedDataset", path: pathlib.Path, identity: dic
         reader = dataset.split_reader(split)
         here = reader.identify(config, reader.plan(config, holds=False))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: it does not say how its training read a split: {error}") from None
+        raise ValueError(f"{path} does not store how its training read a split: {error}") from None
     # A checkpoint also contains the training's own settings.
     check_identity(path, identity, {**identity, **{name: value for name, value in here.items() if name not in _OF_CONTENTS}})
     return split, config

@@ -71,10 +71,12 @@ class TransformInfo:
         """
         fields: dict[str, Any] = json.loads(text)
         if not isinstance(fields, dict) or fields.pop("format", None) != "recordmill transform":
-            raise ValueError("not what `recordmill analyze` writes")
+            raise ValueError("`recordmill analyze` did not write this file")
         version = fields.pop("format_version")
         if version != TRANSFORM_VERSION:
-            raise ValueError(f"format version {version}; this reader knows version {TRANSFORM_VERSION}")
+            raise ValueError(
+                f"format version {version} is not supported: this reader knows version {TRANSFORM_VERSION}"
+            )
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
         return cls(**{**fields, "splits": tuple(fields["splits"]), "targets": tuple(fields["targets"])})
@@ -98,7 +100,7 @@ def decode_transform(data: bytes, path: str | os.PathLike[str], manifest: Manife
         raise ValueError(f"{path}: {error}") from error
     if info.manifest_sha256 != manifest_digest(manifest):
         raise ValueError(
-            f"{path}: made from another version of the data set (its manifest is {info.manifest_sha256[:12]}…, "
-            f"this one's {manifest_digest(manifest)[:12]}…); expected a new `recordmill analyze`"
+            f"{path} belongs to another version of the dataset (its manifest is {info.manifest_sha256[:12]}…, and here "
+            f"{manifest_digest(manifest)[:12]}…). Run `recordmill analyze` again."
         )
     return info

@@ -65,7 +65,10 @@ class TransformGraph:
         """
         missing = [name for name in self.inputs_of(outputs) if name not in inputs]
         if missing:
-            raise ValueError(f"{', '.join(outputs)} depends on {', '.join(missing)}; given are {', '.join(inputs) or 'none'}")
+            raise ValueError(
+                f"{', '.join(outputs)} depends on {', '.join(missing)}, and the given inputs are "
+                f"{', '.join(inputs) or 'none'}"
+            )
         fed = {}
         for name, components in self._components().items():
             if name in inputs:
@@ -123,7 +126,7 @@ class TransformGraph:
 
     def _check(self, outputs: Collection[str]) -> None:
         if unknown := [name for name in outputs if name not in self.output_names]:
-            raise ValueError(f"no feature {', '.join(unknown)}; the transform gives {', '.join(self.output_names)}")
+            raise ValueError(f"the transform has no feature {', '.join(unknown)}, only {', '.join(self.output_names)}")
 
 
 def _flat(structure: Any) -> list[Any]:

@@ -46,7 +46,7 @@ class Transform:
         try:
             data, graph = files.read(path), files.read(join(directory, _SAVED_MODEL))
         except FileNotFoundError:
-            raise FileNotFoundError(f"{directory} has no transform; expected {_missing(directory, manifest)}") from None
+            raise FileNotFoundError(f"{directory} has no transform. {_missing(directory, manifest)}.") from None
         self.info: TransformInfo = decode_transform(data, path, manifest)
         self.digest = hashlib.sha256(data + graph).hexdigest()
 
@@ -98,5 +98,5 @@ class Transform:
 def _missing(directory: str | os.PathLike[str], manifest: Manifest) -> str:
     image = manifest.features.get(IMAGE)
     if image is not None and is_map(image):
-        return "transform=False for what `recordmill transform` wrote, or the data set that it was made from"
-    return f"`recordmill analyze {directory}` first"
+        return "For a dataset from `recordmill transform`, use transform=False, or open the dataset it was made from"
+    return f"Run `recordmill analyze {directory}` first"
