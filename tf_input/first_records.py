@@ -118,7 +118,7 @@ def find_layout(
             near = difflib.get_close_matches(missing[0][0], seen, n=1) if found.name == MAPPING else ()
             needed = ", ".join(map(" or ".join, missing))
             guess = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"layout {found.name} needs the features {needed}; {has}{guess}")
+            raise ValueError(f"layout {found.name} needs {needed}; {has}{guess}")
     items = {}
     for name, item in found.items.items():
         there = [one for one in item.names if one in seen]

@@ -434,7 +434,7 @@ def test_what_is_wrong_is_told_in_one_line_and_nothing_is_left(
     made: pathlib.Path, tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
     folder = tmp_path / "exported"
-    assert "is not a data set" in refuse(capfd, tmp_path, folder, "--to=parquet")
+    assert "is not a dataset" in refuse(capfd, tmp_path, folder, "--to=parquet")
     assert "--split=tset: expected one of train, test; did you mean 'test'?" in refuse(capfd, made, folder, "--to=parquet", "--split=tset")
     assert "contain each other" in refuse(capfd, made, made / "x", "--to=parquet")
     assert "targets" in refuse(capfd, analyzed_rich(tmp_path_factory), folder, "--to=image_folder")

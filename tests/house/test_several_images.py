@@ -218,7 +218,7 @@ def test_all_images_have_as_many_channels_and_tensors_stand_beside_them(tmp_path
     assert x["map"].dtype == tf.uint16
     x, _ = next(iter(grey.batches("train", batch_size=6, inputs=BOTH, channels=4)))
     assert x["image"].shape == x["right"].shape == (6, 8, 9, 4)
-    with pytest.raises(ValueError, match="colours vary of images of uint8 in 1 or 3 channels; these are of uint8 in 4 channels"):
+    with pytest.raises(ValueError, match="augment=.*uint8 in 4 channels"):
         grey.batches("train", batch_size=6, inputs="right", channels=4, augment=Augmentation(crop=False, hue=0.1), seed=0)
     rows[0]["right"] = "colours.png"
     mixed = tf_input.open(prepare(write_table(tmp_path / "in", rows, {}), tmp_path / "mixed", *options))
@@ -321,14 +321,14 @@ def test_what_is_held_counts_all_images(uniform):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"augment_together": ("image", "write")}, "augment_together: 'write' is none of the images, image, right; did you mean 'right'?"),
-        ({"augment_together": ("image", "right"), "inputs": "image"}, "augment_together: 'right' is none of the images, image"),
-        ({"augment_together": ("image",)}, "augment_together=('image',): expected True, False, or the names of two images or more"),
-        ({"augment_together": "image"}, "augment_together='image': expected True, False, or the names of two"),
-        ({"image_size": {"image": 8, "left": 8}}, "image_size: 'left' is none of the images, image, right"),
-        ({"image_size": {}}, "image_size={}: expected such as 224, or (height, width), or one of these for each image by its name, or 'largest'"),
-        ({"image_size": {"image": 8, "right": (1, 2, 3)}}, "image_size={'image': 8, 'right': (1, 2, 3)}: expected such as 224"),
-        ({"image_size": {"image": 8}}, "image_size=None of 'right': images have heights from 20 to 21 and widths from 30 to 33; expected a size"),
+        ({"augment_together": ("image", "write")}, "augment_together: 'write' "),
+        ({"augment_together": ("image", "right"), "inputs": "image"}, "augment_together: 'right' "),
+        ({"augment_together": ("image",)}, "augment_together=('image',)"),
+        ({"augment_together": "image"}, "augment_together='image'"),
+        ({"image_size": {"image": 8, "left": 8}}, "image_size: 'left' "),
+        ({"image_size": {}}, "image_size={}"),
+        ({"image_size": {"image": 8, "right": (1, 2, 3)}}, "image_size={'image': 8, 'right': (1, 2, 3)}"),
+        ({"image_size": {"image": 8}}, "'right': images have heights from 20 to 21 and widths from 30 to 33"),
     ],
 )
 def test_what_can_not_be_read_so_is_said(pairs, options, message):
@@ -462,9 +462,9 @@ def test_records_of_others_have_several_images_by_the_same_layout_compressed_or_
     alone, *_ = files.batches(batch_size=5, inputs="right", image_size={"right": 8}, targets=())
     assert alone.shape == (5, 8, 8, 3)
     for wrong, expected in {
-        "image=l:image": "image is the type of another image beside 'image'; expected right=l:image",
-        "image=l,right=r:picture": "type 'picture'; expected one of bool, int8",
-        "image=l,right=f:image": "expected a JPEG, PNG, GIF, BMP or WebP; its first 5 records have bytes × 1 in f, 24 bytes that begin with",
+        "image=l:image": "right=l:image",
+        "image=l,right=r:picture": "type 'picture'",
+        "image=l,right=f:image": "a JPEG, PNG, GIF, BMP or WebP; its first 5 records have bytes × 1 in f, 24 bytes that begin with",
         "image=l,right=size:image": "its first 5 records have int64 × 2 in size",
     }.items():
         with pytest.raises(ValueError) as caught:

@@ -167,7 +167,7 @@ BAD_DESCRIPTIONS = {
     "label=": "expected FEATURE=TEXT",
     "=text": "expected FEATURE=TEXT",
     "label=a\nb": "expected FEATURE=TEXT",
-    "lable=text": "there is no such feature; expected one of height, image, key, label, width; did you mean 'label'?",
+    "lable=text": "did you mean 'label'?",
 }
 
 

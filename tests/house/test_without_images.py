@@ -172,7 +172,7 @@ def test_repair_makes_rows_again_and_says_which_values_have_changed(tmp_path, ca
 @pytest.mark.slow
 def test_what_is_asked_of_rows_and_is_of_images(rows, capsys):
     dataset = tf_input.open(rows)
-    for options, message in (({"image_size": 8}, "image_size=8: there are no images"), ({"augment": True}, "image_size and augment are of images")):
+    for options, message in (({"image_size": 8}, "image_size=8"), ({"augment": True}, "image_size and augment")):
         with pytest.raises(ValueError, match=message):
             dataset.batches("train", batch_size=4, **options)
     assert main(["benchmark", str(rows), "--seconds=0.1", "--batch_size=32"]) == 0
@@ -428,7 +428,7 @@ def test_foreign_records_of_numbers_alone_need_no_layout(tmp_path):
     np.testing.assert_array_equal(x["x"], vectors()[:5])
     for option in ({"image_size": 8}, {"fit": "pad"}):
         ((name, value),) = option.items()
-        with pytest.raises(ValueError, match=f"{name}={value!r}: there are no images, only .*x.*; expected None"):
+        with pytest.raises(ValueError, match=f"{name}={value!r} .*x.*None"):
             records.batches(batch_size=5, **option)
 
 
@@ -446,7 +446,7 @@ def test_long_texts_are_in_records_alone(tmp_path, capsys):
     (x, _), *_ = data.batches("train", batch_size=40, where="len(title) > 1010", inputs="body")
     assert all(len(rows[index]["title"]) > 1010 for index in range(40) if rows[index]["body"].encode() in x.numpy())
     for where in ("body == 'text 1'", lambda columns: columns["body"] == "text 1"):
-        with pytest.raises(ValueError, match="where=.*'body' is in no catalog, as one of its texts is longer than 1,024 bytes; the catalog has key, "):
+        with pytest.raises(ValueError, match="where=.*'body' .*catalog.* 1,024 bytes; the catalog has key, "):
             data.batches("train", batch_size=4, where=where)
     before = contents(tmp_path / "out")
     damaged = sorted((tmp_path / "out").glob("*.tfrecord-*"))[0]

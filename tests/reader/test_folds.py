@@ -85,14 +85,14 @@ def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_pa
 @pytest.mark.parametrize(
     ("fold", "message"),
     [
-        ((3, 3), r"expected \(number of folds, which one\), such as \(5, 0\) to \(5, 4\)"),
-        ((3, -1), r"expected \(number of folds, which one\)"),
-        ((3, True), r"expected \(number of folds, which one\)"),
-        ((3, 1.0), r"expected \(number of folds, which one\)"),
-        ("31", r"fold='31': expected \(number of folds, which one\)"),
-        (1, r"expected \(number of folds, which one\)"),
-        ((5, 0), r"the data set has the splits fold0, fold1, fold2; expected one prepared with --folds 5"),
-        ((2, 0), r"the data set has the splits fold0, fold1, fold2; expected one prepared with --folds 2"),
+        ((3, 3), r"fold=.*\(5, 0\) to \(5, 4\)"),
+        ((3, -1), r"fold="),
+        ((3, True), r"fold="),
+        ((3, 1.0), r"fold="),
+        ("31", r"fold='31'"),
+        (1, r"fold="),
+        ((5, 0), r"fold0, fold1, fold2.*--folds"),
+        ((2, 0), r"fold0, fold1, fold2.*--folds"),
     ],
 )
 def test_folds_that_are_not_there_are_one_line(directory, fold, message):

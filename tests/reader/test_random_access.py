@@ -121,14 +121,14 @@ def test_numbers_and_slices_are_those_of_a_list(datasets):
 def test_what_there_is_not_is_refused(datasets):
     train = datasets["table"]["train"]
     for index in (NUM, -NUM - 1, 10**15):
-        with pytest.raises(IndexError, match=f"example {index}: there are {NUM}"):
+        with pytest.raises(IndexError, match=f"example {index} .* {NUM}"):
             train[index]
-    with pytest.raises(IndexError, match="example 3: there are 3"):
+    with pytest.raises(IndexError, match="example 3 .* 3"):
         train[2:5][3]
     for index in (b"key", 1.5, None, (1, 2), [1], True, np.True_, np.array([3, 4]), np.array([3]), np.array(1.0), tf.constant([3, 4])):
-        with pytest.raises(TypeError, match=r"expected a number, a key or a slice, such as examples\[17\] or examples\[:100\]"):
+        with pytest.raises(TypeError, match=r"examples\[.*examples\[17\] or examples\[:100\]"):
             train[index]
-    with pytest.raises(KeyError, match="split='test': expected one of train"):
+    with pytest.raises(KeyError, match="split='test'"):
         datasets["table"]["test"]
 
 

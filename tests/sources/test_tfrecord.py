@@ -155,7 +155,7 @@ def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records
 
 def test_boxes_without_classes_are_refused_at_once(tmp_path):
     write(tmp_path / "x.tfrecord", boxed(0), *[boxed(2)] * 5)
-    with pytest.raises(UserError, match="boxes without classes are not kept; expected the layout image=image/encoded for the images alone"):
+    with pytest.raises(UserError, match="boxes.* layout image=image/encoded"):
         open_source(tmp_path)
     with pytest.raises(UserError, match="layout detection needs image/object/class/text or image/object/class/label; its first 6"):
         open_source(tmp_path, layout="detection")
@@ -168,8 +168,8 @@ def test_what_records_without_a_known_layout_are_told(tmp_path):
     sequence.context.feature["label"].int64_list.value.append(1)
     sequence.feature_lists.feature_list["frames"].feature.add().float_list.value.extend([1, 2, 3])
     cases = [
-        ("another label", example(image__encoded=JPEG, image__label=4), "image=image/encoded for the images alone, or image=image/enc"),
-        ("pixels without a size", example(image_raw=PIXELS, label=1), "image=image_raw,label=FEATURE; of pixels without a format"),
+        ("another label", example(image__encoded=JPEG, image__label=4), "image=image/encoded"),
+        ("pixels without a size", example(image_raw=PIXELS, label=1), "image=image_raw,label=FEATURE"),
         ("a sequence", sequence.SerializeToString(), "'x.tfrecord' the first: it is a tf.train.SequenceExample"),
     ]
     for index, (case, record, message) in enumerate(cases):
@@ -212,7 +212,7 @@ def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
         ([-4, -5, 3], 60, "shape"),
         ([1 << 40, 1 << 40, 3], 60, "shape"),
         ([0, 5, 3], 60, "shape"),
-        ([60], 60, "shape [60]; expected a height"),
+        ([60], 60, "shape [60]"),
         (b"\x01\x02", 60, "0 values"),
         ([4.0, 5.0, 3.0], 60, "3 values"),
         ([], 60, "0 values"),
@@ -245,18 +245,18 @@ def test_a_mapping_names_features_of_any_layout(tmp_path):
 @pytest.mark.parametrize(
     "layout, message",
     [
-        ("x", "--layout=x: expected items ITEM=FEATURE.*, each once; or a layout's name: detection, slim"),
+        ("x", "--layout=x: .*ITEM=FEATURE.* detection, slim"),
         ("label=a", "--image=none: expected --feature for each feature that an example is to have"),
-        ("image=a,image=b", "--layout=.*: expected items"),
+        ("image=a,image=b", "--layout=.*ITEM=FEATURE"),
         ("image=a,height=hh", "layout mapping needs hh; its first record has a"),
-        ("image=", "--layout=image=: expected items"),
+        ("image=", "--layout=image=: .*ITEM=FEATURE"),
         ("image=aa,size=b", r"layout mapping needs aa, b; its first record has a \(bytes × 1\); did you mean 'a'"),
-        ("image=a:float33", "--layout=image=a:float33: image: type 'float33'; expected one of bool, int8"),
-        ("image=a:uint8[0,2]", "--layout=.*: expected numbers above 0"),
-        ("image=a[2,2]", "--layout=.*: expected numbers above 0, and a type before a shape"),
-        ("image=a,height=0,width=1", "--layout=.*: expected numbers above 0"),
-        ("image=a,objects/bbox/ymin=b", "--layout=.*: boxes of objects/bbox/ymin; expected all four sides"),
-        ("image=a,../b=c", "--layout=.*: expected items"),
+        ("image=a:float33", "--layout=image=a:float33: image .*'float33'"),
+        ("image=a:uint8[0,2]", "--layout=.*numbers above 0"),
+        ("image=a[2,2]", "--layout=.*a type before a shape"),
+        ("image=a,height=0,width=1", "--layout=.*numbers above 0"),
+        ("image=a,objects/bbox/ymin=b", "--layout=.*objects/bbox/ymin"),
+        ("image=a,../b=c", "--layout=.*ITEM=FEATURE"),
     ],
 )
 def test_a_layout_that_is_none(tmp_path, layout, message):
@@ -472,7 +472,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
     write(tmp_path / "some/dev-0.tfrecord", example(image=JPEG, label=1))
     made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
     cases = [
-        ("b", {}, "x.tfrecord: its first record has category .*, picture .* no known layout .*expected a layout such as image="),
+        ("b", {}, "x.tfrecord: its first record has category .*, picture .* a layout such as image="),
         ("c", {}, "no TFRecord file"),
         ("d", {}, "no readable record in 1 files"),
         ("e", {}, "no file; expected"),
@@ -484,7 +484,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("a", {"skip_lines": 1}, "skip_lines"),
         ("arrays", {"features": ["x:array"]}, "the first 'x' is no array: 2 values; expected one, a .npy file"),
         ("numbers", {"features": ["x:float"]}, "records have no 'label'; expected --label with one of their features, or --label none"),
-        ("values", {"layout": "image=image,x=y:float32"}, "its first record has no shape beside y; expected shape=FEATURE, or y:float32"),
+        ("values", {"layout": "image=image,x=y:float32"}, "its first record has .*shape=FEATURE.* y:float32"),
         ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes, and no class of one; expected --label none"),
         ("a", {"split_folders": True}, "not named like a split"),
         ("some", {}, "'dev-0.tfrecord' is not named like a split, and others beside it are; expected --split_folders=yes or"),
@@ -644,7 +644,7 @@ def test_a_description_that_is_damaged(tmp_path, tfds_directory, case, file, con
 def test_a_description_that_cannot_be_read(tmp_path, name):
     made_images.write_files(tmp_path, {name: b"", **({"dataset_info.json": b"{}"} if name == "features.json" else {})})
     os.truncate(tmp_path / name, 2 << 30)  # takes no room
-    with pytest.raises(UserError, match=f"{name} cannot be read: {2 << 30} bytes; expected at most"):
+    with pytest.raises(UserError, match=f"{name} cannot be read: {2 << 30} bytes"):
         open_source(tmp_path)
 
 

@@ -197,7 +197,7 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
     across = json.loads(capfd.readouterr().out)
     assert across["num_pairs"] == 4 * found[0]["num_pairs"] + len(rows), "each pair of either, and each image with itself"
     assert across["labels"]["num_conflicts_of"] == {"label": 1, f"{tmp_path / 'foreign'}: label": 1}, "numbers are not compared with names"
-    for wrong, message in ((tmp_path, "is a data set of its own; expected that"), (kept / "*.tfrecord-*", "is a data set of its own"), (tmp_path / "no", "is not a data set")):
+    for wrong, message in ((tmp_path, "is a data set of its own; expected that"), (kept / "*.tfrecord-*", "is a data set of its own"), (tmp_path / "no", "is not a dataset")):
         assert main(["leaks", str(tmp_path / "foreign"), str(wrong)]) == 2
         told = capfd.readouterr().err
         assert message in told and told.count("\n") == 1, told

@@ -642,11 +642,11 @@ def test_bad_input_is_one_line(mixed, tmp_path, capsys):
     counted = changed(starred, tmp_path / "counted", splits=manifest["splits"])
     (tmp_path / "image.py").write_bytes(encode(picture(1), "PNG"))
     cases = {
-        "no data set": ([str(tmp_path)], "is not a data set: it has no manifest.json"),
-        "nothing": ([str(tmp_path / "none")], "is not a data set"),
+        "no data set": ([str(tmp_path)], "is not a dataset: it has no manifest.json"),
+        "nothing": ([str(tmp_path / "none")], "is not a dataset"),
         "a pattern": ([str(starred)], "st*r: TensorFlow opens no SavedModel where a path has one of * ? [ "),
         "a path of Latin-1": ([str(latin)], "is not UTF-8; expected another path"),
-        "no training split": ([str(folds)], "--splits: which split is to be trained with? Expected the name of one of one, two"),
+        "no training split": ([str(folds)], "--splits: .* one, two"),
         "no examples": ([str(counted), "--splits=validation"], "--splits=validation: there is no example in them"),
         "too many pixels": ([str(counted), "--image_size=9999"], "too many pixels for sums of 64 bits; expected a smaller --image_size"),
         "ragged twice": ([str(waves)], "'wave': examples differ in shape, (None, None), which no preprocessing takes"),

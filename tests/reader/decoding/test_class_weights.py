@@ -90,27 +90,27 @@ def test_keras_multiplies_the_loss_of_each_head(heads):
 
 def test_wrong_weights_are_refused(heads, single):
     cases = [
-        (single, {"class_weight": "even"}, "class_weight='even': expected 'balanced', weights by label or by target, or None"),
-        (single, {"class_weight": {3: 1.0}}, "class_weight: 3 is no label of label; expected 0 to 2"),
-        (single, {"class_weight": {"bea": 1.0}}, "class_weight: 'bea' is no label of label; expected 0 to 2; did you mean 'bee'?"),
-        (single, {"class_weight": {True: 1.0}}, "class_weight: True is no label of label; expected 0 to 2"),
-        (single, {"class_weight": {"weather": {0: 1}}}, "class_weight='weather': expected one of label"),
-        (single, {"class_weight": {0.5: 1.0}}, "class_weight: 0.5 is no label of label; expected 0 to 2"),
-        (single, {"class_weight": {1: None}}, "expected weights of 0 or more; label 1 of label has None"),
-        (single, {"class_weight": {1: 10**400}}, "expected weights of 0 or more; label 1 of label has inf"),
-        (single, {"class_weight": {1: -1.0}}, "expected weights of 0 or more; label 1 of label has -1.0"),
-        (single, {"class_weight": {"label": "even"}}, "class_weight='even': expected 'balanced' or weights by label, for label"),
-        (heads, {"class_weight": {0: 1.0}}, "expected weights for each of weather, ground"),
-        (heads, {"class_weight": {"tags": {0: 1}}}, "class_weight='tags': expected one of weather, ground"),
-        (heads, {"class_weight": "balanced", "targets": "tags"}, "expected a target that is one class label, or a mask; there are tags"),
-        (heads, {"class_weight": "balanced", "targets": ()}, "expected a target that is one class label, or a mask; there are none"),
+        (single, {"class_weight": "even"}, "class_weight='even'"),
+        (single, {"class_weight": {3: 1.0}}, "class_weight: 3 .*label"),
+        (single, {"class_weight": {"bea": 1.0}}, "class_weight: 'bea' .*label"),
+        (single, {"class_weight": {True: 1.0}}, "class_weight: True .*label"),
+        (single, {"class_weight": {"weather": {0: 1}}}, "class_weight .*'weather'"),
+        (single, {"class_weight": {0.5: 1.0}}, "class_weight: 0.5 .*label"),
+        (single, {"class_weight": {1: None}}, "class_weight.*label 1 of label .*None"),
+        (single, {"class_weight": {1: 10**400}}, "class_weight.*label 1 of label .*inf"),
+        (single, {"class_weight": {1: -1.0}}, "class_weight.*label 1 of label .*-1.0"),
+        (single, {"class_weight": {"label": "even"}}, "class_weight='even'"),
+        (heads, {"class_weight": {0: 1.0}}, "class_weight=.*weather, ground"),
+        (heads, {"class_weight": {"tags": {0: 1}}}, "class_weight .*'tags'"),
+        (heads, {"class_weight": "balanced", "targets": "tags"}, "class_weight='balanced'.*tags"),
+        (heads, {"class_weight": "balanced", "targets": ()}, "class_weight='balanced'.*none"),
     ]
     for dataset, options, message in cases:
         with pytest.raises(ValueError, match=message):
             dataset.batches("train", **OPTIONS, **options)
-    with pytest.raises(ValueError, match="target='label': expected one of weather, ground, tags"):
+    with pytest.raises(ValueError, match="target='label'"):
         heads.class_weight(target="label")
-    with pytest.raises(ValueError, match="class weights are for a target with one class; here is tags"):
+    with pytest.raises(ValueError, match="target with one class.*tags"):
         heads.class_weight(target="tags")
 
 
@@ -156,7 +156,7 @@ def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
     assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
     spec = masks.example_spec("train", **OPTIONS, targets=name, class_weight={255: 0})[2]
     assert spec == tf.TensorSpec((None, SIZE, SIZE), tf.float32)
-    for option, message in {"balanced": "the pixels of .* are not counted; expected weights by label", 256: "256 is no label of .*; expected 0 to 255"}.items():
+    for option, message in {"balanced": "the pixels of .* are not counted", 256: "class_weight: 256 .*"}.items():
         with pytest.raises(ValueError, match=message):
             read(masks, targets=name, class_weight=option if option == "balanced" else {option: 1.0})
 
@@ -175,14 +175,14 @@ def test_labels_as_vectors(heads, single, masks):
     spec = single.example_spec("train", **OPTIONS, one_hot=True)[1]
     assert spec == tf.TensorSpec((None, 3), tf.float32)
     cases = [
-        (single, "lable", "one_hot='lable': expected targets that are one class label; there are label; did you mean 'label'?"),
-        (heads, ["tags"], "one_hot=['tags']: expected targets that are one class label; there are weather, ground"),
-        (single, 3, "one_hot=3: expected True, False or names of targets, each once"),
-        (single, (), "one_hot=(): expected True, False or names of targets, each once"),
+        (single, "lable", "one_hot='lable'"),
+        (heads, ["tags"], "one_hot=['tags']"),
+        (single, 3, "one_hot=3"),
+        (single, (), "one_hot=()"),
     ]
     for dataset, one_hot, message in cases:
         with pytest.raises(ValueError) as caught:
             dataset.batches("train", **OPTIONS, one_hot=one_hot)
         assert str(caught.value) == message
-    with pytest.raises(ValueError, match="one_hot=True: expected targets that are one class label; there are none"):
+    with pytest.raises(ValueError, match="one_hot=True"):
         single.batches("train", **OPTIONS, targets=(), one_hot=True)

@@ -65,7 +65,7 @@ def test_grey_images_in_three_channels_and_colours_in_one(tmp_path):
         (x, _), *_ = digits.batches("train", batch_size=12, channels=channels)
         outputs = as_array(digits.normalization_layer(channels=channels)(x))
         assert outputs.shape == (12, 16, 16, channels or 1) and abs(outputs.mean()) < 1e-4 and abs(outputs.var() - 1) < 1e-4
-    for channels, message in ((4, "'image' has 4 channels"), (1, "channels=1: nobody computed the variance of colours made grey; expected 3")):
+    for channels, message in ((4, "'image' .* 4 channels"), (1, "channels=1")):
         with pytest.raises(ValueError, match=message):
             normalization_layer(statistics_of(pictures()), IMAGE, channels=channels)
 
@@ -80,9 +80,9 @@ def test_a_channel_without_variance_becomes_0():
 def test_without_statistics_of_these_pixels_there_is_no_layer(tmp_path):
     directory = prepare_images(tmp_path, "--splits=train=1", "--check=header", num_images={"a": 4, "b": 4})
     flowers = tf_input.open(directory)
-    with pytest.raises(ValueError, match="no image of 'train' was decoded .*; expected --check=decode"):
+    with pytest.raises(ValueError, match="no image of 'train' .*--check=decode"):
         normalization_layer(flowers.statistics, flowers.features["image"])
-    with pytest.raises(ValueError, match="'image' has 4 channels; expected 3"):
+    with pytest.raises(ValueError, match="'image' .* 4 channels"):
         normalization_layer(statistics_of(pictures()), Feature("image", "pixels", (8, 8, 4)))
 
 
@@ -148,14 +148,14 @@ def test_colours_change_as_they_do_on_the_cpu():
 
 
 def test_wrong_use_is_named():
-    with pytest.raises(ValueError, match="expected flip, brightness"):
+    with pytest.raises(ValueError, match="flip, brightness"):
         augmentation_layer(Augmentation(flip=False))
-    with pytest.raises(ValueError, match="hue=0.7: expected a number from 0 to 0.5"):
+    with pytest.raises(ValueError, match="hue=0.7"):
         RandomFlipAndColors(hue=0.7)
     with pytest.raises(ValueError, match="4 channels"):
         augmentation_layer(COLORS)(np.zeros((1, 4, 4, 4), np.uint8), training=True)
     for training in (True, False):  # a model that is served must not differ from one that is trained
-        with pytest.raises(ValueError, match="images of uint16: 'augmentation' expects 0..255"):
+        with pytest.raises(ValueError, match="'augmentation' .*uint16"):
             augmentation_layer(Augmentation())(np.zeros((1, 4, 4, 3), np.uint16), training=training)
 
 

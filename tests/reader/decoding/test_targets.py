@@ -161,7 +161,7 @@ def test_inputs_may_do_without_images(rich, tmp_path):
     assert (x.shape, y.shape) == ((NUM_EXAMPLES, 3), (NUM_EXAMPLES,))
     unknown = write_data_set(tmp_path, SCHEMA, {"train": [values_of(index) for index in range(NUM_EXAMPLES)]}, ("age",))
     np.testing.assert_array_equal(whole_split(unknown, inputs="floors")[1], np.arange(NUM_EXAMPLES) / 2)
-    with pytest.raises(ValueError, match="image_size=None: sizes are unknown"):
+    with pytest.raises(ValueError, match="image_size=None: .*--check=none"):
         unknown.batches("train", batch_size=2)
 
 
@@ -299,7 +299,7 @@ def test_a_mask_of_another_size_than_its_image_is_an_error(tmp_path):
 def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(rich):
     known = "age, floors, heat, height, image, key, label, mask, pose, tags, weather, weight, width, objects"
     for option, value in (("inputs", "objects/bbox"), ("inputs", ("image", "depth")), ("targets", "labels")):
-        with pytest.raises(ValueError, match=f"{option}='[a-z/]+': there is no such feature; expected one of {known}"):
+        with pytest.raises(ValueError, match=f"{option}='[a-z/]+' .*{known}"):
             rich.batches("train", batch_size=2, **{option: value})
 
 
@@ -307,7 +307,7 @@ def test_class_weights_are_for_one_class_label(rich, tmp_path):
     assert rich.class_weight() == {0: 7 / 8, 1: 7 / 6}
     for targets in (("tags",), ("label", "weather"), ("objects",), ()):
         dataset = write_data_set(tmp_path / "-".join(targets), SCHEMA, {"train": [values_of(1)]}, targets)
-        with pytest.raises(ValueError, match=f"for a target with one class; here is {targets[0] if targets else 'no target'}"):
+        with pytest.raises(ValueError, match=f"target with one class.*{targets[0] if targets else 'no target'}"):
             dataset.class_weight()
 
 

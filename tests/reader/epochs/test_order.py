@@ -153,11 +153,11 @@ def test_hosts_have_equal_parts_of_the_batches_of_one(num_examples, local_size, 
 
 
 def test_what_hosts_can_t_share_is_refused():
-    with pytest.raises(ValueError, match="batch_size=100: expected a multiple of the 3 hosts, .* such as 99"):
+    with pytest.raises(ValueError, match="batch_size=100 .* 3 hosts.* such as 99"):
         Share("train", 1000, 100, False, (3, 0))
-    with pytest.raises(ValueError, match="batch_size=2: .* such as 4"):
+    with pytest.raises(ValueError, match="batch_size=2 .* such as 4"):
         Share("train", 1000, 2, False, (4, 0))
-    with pytest.raises(ValueError, match="train has no example that can be read"):
+    with pytest.raises(ValueError, match="train has no "):
         Share("train", 0, 8, False)
     with pytest.raises(ValueError, match="drop_remainder leaves no batch of 8: train has 7 examples"):
         Share("train", 7, 8, True)

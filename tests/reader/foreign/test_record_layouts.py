@@ -161,7 +161,7 @@ def test_what_says_nothing_of_pixels_is_a_feature_of_any_name(tmp_path, case, of
 def test_sides_of_boxes_must_agree(tmp_path):
     sides = {f"{OBJECT}/bbox/xmin": np.zeros(3, np.float32)}
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), **(sides if index == 4 else {})})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="different numbers of box sides"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sides of boxes"):
         read_all(tf_input.open_tfrecords(path), batch_size=COUNT, inputs="key")
 
 
@@ -186,18 +186,18 @@ def test_a_mapping_says_what_is_what(tmp_path):
     assert y["objects"]["bbox"][4].tolist() == [[0, 0.5, 1, 1]] * 4
 
     unknown = tf_input.open_tfrecords(path, mapping, label_names=("cow", "dog"))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="class names that label_names does not have"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names does not contain"):
         read_all(unknown)
 
 
 def test_weights_of_classes_need_names(tmp_path):
     """A number that is too large is told from one that nobody can judge."""
     path = write(tmp_path / "a.tfrecord", raw)
-    unknown = "the number of classes of label is unknown; label_names=... says it"
+    unknown = "the number of classes of label is unknown. .*label_names="
     cases = [
         ({"class_weight": {0: 2.0}}, f"class_weight={{0: 2.0}}: {unknown}"),
         ({"class_weight": {"label": {0: 2.0}}}, f"class_weight={{'label': {{0: 2.0}}}}: {unknown}"),
-        ({"class_weight": {"lable": {0: 2.0}}}, "class_weight='lable': expected one of label; did you mean 'label'?"),
+        ({"class_weight": {"lable": {0: 2.0}}}, "class_weight .*'lable'"),
         ({"one_hot": True}, f"one_hot=True: {unknown}"),
     ]
     for options, message in cases:
@@ -214,7 +214,7 @@ def test_class_names_are_names(tmp_path):
     for names in ("abc", ["a", "b", "a"], ["a", 1], {"a", "b"}, 3, b"ab", [None]):
         with pytest.raises(ValueError) as caught:
             tf_input.open_tfrecords(path, label_names=names)
-        assert str(caught.value) == f"label_names={names!r}: expected class names, each once, in the order of the labels"
+        assert str(caught.value).startswith(f"label_names={names!r} ")
     for names in (["a", "b"], ("a", "b"), np.array(["a", "b"]), {"a": 0, "b": 1}):
         assert tf_input.open_tfrecords(path, label_names=names).class_names == ("a", "b")
 
@@ -223,7 +223,7 @@ def test_any_number_of_labels_needs_names(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": [0, 2][: index % 3]})
     (_, y), *_ = read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")), batch_size=COUNT)
     assert y.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]
-    with pytest.raises(ValueError, match="targets='label': its number of classes is unknown; label_names=... says it"):
+    with pytest.raises(ValueError, match="targets='label': .*label_names="):
         read_all(tf_input.open_tfrecords(path))
 
 
@@ -262,7 +262,7 @@ def test_a_list_says_that_there_is_any_number_of_values(tmp_path):
     mapping = {"image": "image", "label": "label", "age": "age"}
     options = {"label_names": tuple("abc")}
     for name in ("age", "label"):
-        message = rf"{name}: expected 1 of it in each record, .* a layout with {name}={name}\[\] is for any number"
+        message = rf"{name} must .*{name}={name}\[\]"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             read_all(tf_input.open_tfrecords(path, mapping, **options), inputs=name, targets=())
     files = tf_input.open_tfrecords(path, {**mapping, "label": ["label"], "age": ["age"]}, **options)
@@ -288,10 +288,10 @@ def test_a_named_layout_needs_no_objects_in_the_first_records(tmp_path):
 
 def test_records_must_agree_in_types(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": index if index else b"ant"})
-    with pytest.raises(ValueError, match="label: expected values of one type; .* records have bytes and int64 × 1 in label"):
+    with pytest.raises(ValueError, match="label .*bytes and int64 × 1 in label"):
         tf_input.open_tfrecords(path)
     lacking = write(tmp_path / "b.tfrecord", lambda index: {"label": index, **({} if index else {"image": encoded(index)})})
-    with pytest.raises(ValueError, match="image: expected one string of bytes; its first 5 records have bytes × 0..1 in image"):
+    with pytest.raises(ValueError, match="image .*bytes × 0..1 in image"):
         tf_input.open_tfrecords(lacking)
 
 
@@ -299,7 +299,7 @@ def test_records_must_agree_in_types(tmp_path):
 @pytest.mark.parametrize("labels", [[0, 3, 1], [0, -1, 1], [[0, 1], [3], []]])
 def test_a_label_without_a_name_is_an_error(tmp_path, labels):
     path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": labels[index]}, count=3)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have, which names 0..2"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names has only labels 0 to 2"):
         read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")))
     assert len(read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")), targets=(), batch_size=3)) == 1
 
@@ -307,7 +307,7 @@ def test_a_label_without_a_name_is_an_error(tmp_path, labels):
 @pytest.mark.slow
 def test_names_are_those_of_objects_only_where_there_is_no_label(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), "label": 0})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="label_names has only labels"):
         read_all(tf_input.open_tfrecords(path, label_names=tuple("abc")))
     sides = tuple(f"{OBJECT}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
     mapping = {"image": "image/encoded", "label": "label", "objects/bbox": sides, "objects/label": f"{OBJECT}/class/label"}
@@ -349,7 +349,7 @@ def test_pixels_that_differ_in_shape_follow_the_image_size(tmp_path):
     images = np.concatenate([x for x, _ in read_all(files, image_size=(5, 5), fit="stretch")])
     np.testing.assert_array_equal(images, np.tile(np.arange(COUNT, dtype=np.uint8).reshape(-1, 1, 1, 1), (1, 5, 5, 3)))
     path = write(tmp_path / "b", lambda index: make(index, late=70), count=71)
-    message = r"image_raw: expected the shape \(6, 8, 3\), that of the first records; a layout with image_raw:uint8\[\] is for any size"
+    message = r"image_raw .*\(6, 8, 3\).*image_raw:uint8\[\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         read_all(tf_input.open_tfrecords(path))
     listed = tf_input.open_tfrecords(path, "image=image_raw:uint8[],height=height,width=width,depth=depth,label=label")
@@ -365,22 +365,22 @@ def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
         ({"x": 1, "y": [b"a", b"b"]}, None, "record has x (int64 × 1), y (bytes × 2), which is no known layout (detection, slim, "),
         ({}, None, "first record has no features, which is no known layout"),
         (slim(0), "raw", "raw needs image_raw, height, width, label; its first record has image/class/label (int64"),
-        (slim(0), "voc", "layout=voc: expected items ITEM=FEATURE[:TYPE], each once; or a layout's name: detection, slim, text_boxes"),
-        (slim(0), {}, "layout={}: expected items ITEM=FEATURE[:TYPE]"),
+        (slim(0), "voc", "layout=voc"),
+        (slim(0), {}, "layout={}"),
         (slim(0), {"image": "photo"}, "layout mapping needs photo; its first record has image/class/label"),
-        (raw(0) | {"image_raw": floats}, None, "576 bytes in feature 'image_raw'; expected 6x8x3, of uint8; the layout image_raw:float32"),
-        (raw(0) | {"height": 10**15}, None, "image: its first record has 1 values in feature 'height', [1000000000000000]; expected"),
-        (raw(0) | {"depth": 7}, None, "image: its first record has 144 bytes in feature 'image_raw'; expected 6x8x7, of uint8"),
-        (raw(0) | {"width": -8}, None, "image: its first record has 1 values in feature 'width', [-8]; expected integers above 0"),
-        (slim(0) | {"image/encoded": b"none"}, None, "expected a JPEG, PNG, GIF, BMP or WebP, or its shape beside it"),
-        (slim(0) | {"image/encoded": 3}, None, "image: expected one string of bytes; its first record has int64 × 1"),
-        (slim(0) | {"image/class/label": b"dog"}, None, "label: expected integers, or label_names=... with texts"),
-        (slim(0) | {"w": 2}, {**image, "weight": "w"}, "weight: expected one float; its first record has int64 × 1"),
-        (slim(0) | {"b": 2}, {**image, "objects/bbox": "b"}, "objects/bbox: expected floats in 0..1"),
-        (slim(0), {"image": ("image/encoded", "image/format")}, "image: found ['image/encoded', 'image/format']; expected one feature"),
+        (raw(0) | {"image_raw": floats}, None, "576 bytes, which do not fit 6x8x3 of uint8. To read them as float32, use the layout image_raw:float32"),
+        (raw(0) | {"height": 10**15}, None, "'height' has 1 values, [1000000000000000]"),
+        (raw(0) | {"depth": 7}, None, "'image_raw' has 144 bytes, which do not fit 6x8x7 of uint8"),
+        (raw(0) | {"width": -8}, None, "'width' has 1 values, [-8]"),
+        (slim(0) | {"image/encoded": b"none"}, None, "image must be a JPEG, PNG, GIF, BMP or WebP"),
+        (slim(0) | {"image/encoded": 3}, None, "int64 × 1 in image/encoded"),
+        (slim(0) | {"image/class/label": b"dog"}, None, "label_names="),
+        (slim(0) | {"w": 2}, {**image, "weight": "w"}, "int64 × 1 in w"),
+        (slim(0) | {"b": 2}, {**image, "objects/bbox": "b"}, "objects/bbox must be floats"),
+        (slim(0), {"image": ("image/encoded", "image/format")}, "image has 2 features, ['image/encoded', 'image/format']"),
         (slim(0), {**image, "label": "a|b"}, "layout mapping needs a or b; its first record has"),
-        (raw(0), {"image": "image_raw:float32[6,8]"}, "144 bytes in feature 'image_raw'; expected 6x8x1, of float32"),
-        (raw(0), {"image": "image_raw:float32"}, "no shape beside image_raw; expected shape=FEATURE, or image_raw:float32[28,28,1]"),
+        (raw(0), {"image": "image_raw:float32[6,8]"}, "144 bytes, which do not fit 6x8x1 of float32"),
+        (raw(0), {"image": "image_raw:float32"}, "shape=FEATURE to the layout, or write image_raw:float32[28,28,1]"),
     ]
     for index, (record, layout, message) in enumerate(cases):
         path = write_records(tmp_path / f"{index}.tfrecord", [example(record)])
@@ -399,19 +399,19 @@ def test_files_that_can_not_be_read_are_refused(tmp_path):
         ("pipe", ValueError, "pipe is a pipe, a socket or a device"),
         ("endless", ValueError, "endless is a pipe, a socket or a device"),
         ("none*", FileNotFoundError, "none*: no such file"),
-        ("text", ValueError, "text is no TFRecord file"),
+        ("text", ValueError, "text is not a TFRecord file"),
         ("empty", ValueError, "no records in"),
-        ("folder", ValueError, "folder is a directory; expected files, such as"),
-        ("no_example", ValueError, "no_example: its first record is no tf.train.Example"),
+        ("folder", ValueError, "folder is a directory"),
+        ("no_example", ValueError, "no_example: its first record is not a tf.train.Example"),
     ]
     for name, error, message in cases:
         with pytest.raises(error) as caught:
             tf_input.open_tfrecords(tmp_path / name)
         assert message in str(caught.value), name
     plain = write(tmp_path / "plain", slim)
-    with pytest.raises(ValueError, match="plain is no TFRecord file with compression 'GZIP'"):
+    with pytest.raises(ValueError, match="plain is not a TFRecord file with compression 'GZIP'"):
         tf_input.open_tfrecords(plain, compression="GZIP")
-    with pytest.raises(ValueError, match="compression='gzip': expected None, '', 'GZIP', 'ZLIB'"):
+    with pytest.raises(ValueError, match="compression='gzip'"):
         tf_input.open_tfrecords(plain, compression="gzip")
 
 
@@ -419,7 +419,7 @@ def test_what_was_prepared_is_refused(tmp_path):
     made = prepare_images(tmp_path, num_images={"ant": 3, "bee": 3})
     shard = next(made.glob("*.tfrecord-*"))
     for pattern in (made, f"{made}/", f"{made}/*.tfrecord-*", [shard]):
-        with pytest.raises(ValueError, match="made/? was prepared: tf_input.open reads it"):
+        with pytest.raises(ValueError, match="made/? .*tf_input.open"):
             tf_input.open_tfrecords(pattern)
 
 
@@ -436,7 +436,7 @@ def test_files_must_be_compressed_alike(tmp_path):
         write(folder / "a.tfrecord", slim, first, count=COUNT)
         write(folder / "b.tfrecord", slim, second)
         write(folder / "c.tfrecord", slim, first, count=0)
-        with pytest.raises(ValueError, match=f"b.tfrecord is no TFRecord file with compression '{first}'"):
+        with pytest.raises(ValueError, match=f"b.tfrecord is not a TFRecord file with compression '{first}'"):
             tf_input.open_tfrecords(folder / "*")
 
 
@@ -455,14 +455,14 @@ def test_a_length_may_look_like_a_compression(tmp_path, length):
 
 
 def test_no_files_are_refused():
-    with pytest.raises(ValueError, match=r"pattern=\[\]: expected files"):
+    with pytest.raises(ValueError, match=r"pattern=\[\]"):
         tf_input.open_tfrecords([])
 
 
 def test_a_damaged_record_is_found_where_it_is_looked_at(tmp_path):
     path = pathlib.Path(write(tmp_path / "a.tfrecord", slim))
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="a.tfrecord: one of its first 64 records is damaged, or cut short"):
+    with pytest.raises(ValueError, match="a.tfrecord: .* first 64 records"):
         tf_input.open_tfrecords(path)
 
 
@@ -475,9 +475,9 @@ def test_many_files_are_one_split(tmp_path):
     assert sum(len(y) for _, y in read_all(files, inputs="key")) == 3
     listed = tf_input.open_tfrecords([tmp_path / "train-2.tfrecord", str(tmp_path / "train-1.tfrecord")])
     assert sum(len(y) for _, y in read_all(listed, inputs="key")) == 3
-    with pytest.raises(ValueError, match="split='test': expected one of train"):
+    with pytest.raises(ValueError, match="split='test'"):
         files.batches("test", batch_size=2, image_size=8)
-    with pytest.raises(ValueError, match="image_size=None: the images' sizes are unknown; expected a size such as 224"):
+    with pytest.raises(ValueError, match="image_size=None: "):
         files.batches(batch_size=2)
 
 
@@ -514,7 +514,7 @@ def test_what_needs_an_index_is_refused(tmp_path):
         for call in (files.batches, files.example_spec):
             with pytest.raises(ValueError) as caught:
                 call(batch_size=2, image_size=8, **options)
-            assert str(caught.value).startswith(f"{message}: only a data set that was prepared has the index for it")
+            assert str(caught.value).startswith(f"{message} ")
 
 
 @pytest.mark.slow
@@ -587,7 +587,7 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
     with pytest.raises(ValueError, match="layout='slim': .* is a directory of TensorFlow Datasets"):
         tf_input.open_tfrecords(builder.data_path, "slim")
     for option in ({"label_names": ("a", "b")}, {"compression": "GZIP"}):
-        with pytest.raises(ValueError, match="says its class names, and is not compressed"):
+        with pytest.raises(ValueError, match="label_names and compression"):
             tf_input.open_tfrecords(builder.data_path, **option)
 
 
@@ -619,11 +619,11 @@ def test_a_damaged_directory_of_tensorflow_datasets_is_refused(tmp_path):
         ("{", image, "dataset_info.json: "),
         ("[1]", image, "dataset_info.json: "),
         ("{}", image, "dataset_info.json: KeyError: 'splits'"),
-        ('{"fileFormat": "riegeli", "splits": []}', image, "files of format 'riegeli'; expected tfrecord"),
-        (info % "../{SPLIT}", image, "leads out of the directory"),
+        ('{"fileFormat": "riegeli", "splits": []}', image, "format 'riegeli'"),
+        (info % "../{SPLIT}", image, "outside the directory"),
         (info % "{NOTHING}", image, "dataset_info.json: KeyError"),
         (info % "a", '{"featuresDict": 3}', "features.json: "),
-        (info % "a", '{"featuresDict": {"features": {"x": {"text": {}}}}}', "features.json: expected an image; found x"),
+        (info % "a", '{"featuresDict": {"features": {"x": {"text": {}}}}}', "features.json has no image feature"),
     ]
     for index, (dataset_info, features, message) in enumerate(cases):
         files = {"dataset_info.json": dataset_info.encode(), "features.json": features.encode()}

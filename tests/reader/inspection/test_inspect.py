@@ -88,7 +88,7 @@ def test_examples_by_key(dataset: tf_input.PreparedDataset) -> None:
     for wrong in ("no/such.png", "", "\ud800", "ant"):
         with pytest.raises(KeyError, match="no example has the key"):
             train[wrong]
-    with pytest.raises(ValueError, match="split='trian': expected one of train, test; did you mean 'train'"):
+    with pytest.raises(ValueError, match="split='trian'"):
         dataset.keys("trian")
 
 
@@ -134,7 +134,7 @@ def test_one_example_and_its_image(out: pathlib.Path, dataset: tf_input.Prepared
     found = json.loads(inspect(capfd, out, "--example", "test:1", "--json")[1])
     assert (found["split"], found["number"], found["key"]) == ("test", 1, example["key"])
     for wrong, message in (
-        ("test:99", "expected a number from 0"),
+        ("test:99", "--example=test:99"),
         ("none.png", "no example has this key"),
         ("val:1", "no example has this key"),
     ):
@@ -269,7 +269,7 @@ def test_what_is_no_data_set_is_refused_in_one_line(out: pathlib.Path, tmp_path:
     (copy / "manifest.json").unlink()
     for path in (copy, tmp_path / "not-there", out / "statistics.json"):
         code, told, err = inspect(capfd, path)
-        assert (code, told, err.count("\n")) == (2, "", 1) and "is not a data set" in err
+        assert (code, told, err.count("\n")) == (2, "", 1) and "is not a dataset" in err
     for wrong in (
         ["--split", "train"],
         ["--where", "1 == 1", "--example", "x"],

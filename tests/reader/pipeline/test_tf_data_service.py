@@ -123,7 +123,7 @@ def test_functions_run_on_the_workers_if_they_are_of_tensorflow(dataset, service
         doubled = names(dataset.batches("train", **{name: double}, **options))
         assert doubled == Counter({(image, 2 * label): count for (image, label), count in plain.items()}), name
         python = {name: lambda images, labels: (tf.numpy_function(np.copy, [images], tf.uint8), labels)}
-        with pytest.raises(ValueError, match=f"service='{service.address}': its workers run no Python code"):
+        with pytest.raises(ValueError, match=f"service='{service.address}'.* Python code"):
             dataset.batches("train", **python, **options)
 
 
@@ -138,9 +138,9 @@ def test_workers_read_what_is_chosen_and_as_often(dataset, service):
 
 def test_what_cannot_be_had_from_a_service_is_refused(dataset):
     cases = [
-        ({"start_step": 3}, "start_step=3: expected 0 with a service"),
-        ({"on_error": "skip"}, "on_error='skip': expected 'raise' with a service"),
-        ({"shuffle": "exact"}, "shuffle='exact': expected 'window' or False with a service"),
+        ({"start_step": 3}, "start_step=3"),
+        ({"on_error": "skip"}, "on_error='skip'"),
+        ({"shuffle": "exact"}, "shuffle='exact'"),
         ({"hosts": (41, 0)}, "in 40 shards, too few for 41 hosts"),
         ({"batch_size": 1000, "drop_remainder": True}, "drop_remainder leaves no batch of 1000"),
     ]

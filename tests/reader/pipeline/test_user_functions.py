@@ -303,11 +303,11 @@ def test_features_of_any_length_are_vectors_in_an_example_and_ragged_in_a_batch(
 
 
 WRONG = {
-    "not a function": ({"map_example": 3}, ValueError, "map_example=3: expected a function"),
-    "not a function of batches": ({"map_batch": "flip"}, ValueError, "map_batch='flip': expected a function"),
-    "too few parameters": ({"map_example": lambda x: x}, TypeError, r"function of \(x, y\), not of \(x\): too many"),
+    "not a function": ({"map_example": 3}, ValueError, "map_example=3"),
+    "not a function of batches": ({"map_batch": "flip"}, ValueError, "map_batch='flip'"),
+    "too few parameters": ({"map_example": lambda x: x}, TypeError, r"map_example=.* takes \(x\).* \(x, y\): too many"),
     "too many": ({"map_batch": lambda x, y, weight: x}, TypeError, "map_batch=.*missing a required argument: 'weight'"),
-    "seed where y comes": ({"map_batch": lambda x, seed: x}, TypeError, r"of \(x, y, seed\), not of \(x, seed\)"),
+    "seed where y comes": ({"map_batch": lambda x, seed: x}, TypeError, r"map_batch=.* takes \(x, seed\).* \(x, y, seed\)"),
     "returns nothing": ({"map_example": lambda x, y: None}, ValueError, "map_example=.*returned None"),
     "a batch of nothing": ({"map_batch": lambda x, y: print(end="")}, ValueError, "map_batch=.*returned None"),
 }

@@ -139,7 +139,7 @@ def test_an_image_of_too_many_pixels_is_refused_by_its_header():
     assert count_pixels(tf.constant([*images, b"", b"no image"])).numpy().tolist() == [301 * 187] * len(images) + [0, 0]
     bomb = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
     assert check_pixels(tf.constant(images), 301 * 187).numpy().tolist() == images
-    with pytest.raises(tf.errors.InvalidArgumentError, match="an image has too many pixels: expected 64000000 at most"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an image has too many pixels"):
         check_pixels(tf.constant([*images, bomb]), ServingConfig().max_pixels)
 
 
@@ -251,17 +251,17 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
     logits, fitting = small_model(), small_model()
     logits.compile("adam", "sparse_categorical_crossentropy")
     cases = [
-        (uncompiled, {}, ValueError, "from_logits=None: the model's loss does not say"),
-        (logits, {}, ValueError, "label: the model's predictions are no probabilities; expected from_logits=True"),
-        (make_model(units=4), {}, ValueError, r"label: the model predicts \(4,\); expected one for each of 3 classes"),
-        (fitting, {"image_size": 32, "transform": True}, ValueError, "image_size=32: expected None with transform=True"),
+        (uncompiled, {}, ValueError, "from_logits=None: "),
+        (logits, {}, ValueError, "label: .*from_logits=True"),
+        (make_model(units=4), {}, ValueError, r"label: the model predicts \(4,\)"),
+        (fitting, {"image_size": 32, "transform": True}, ValueError, "image_size=32"),
         (fitting, {"targets": "age"}, ValueError, "targets='age'"),
         (fitting, {"threshold": 2}, ValueError, "threshold=2: expected"),
         (fitting, {"path": tmp_path / "there"}, FileExistsError, "there exists"),
-        (fitting, {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine is no SavedModel, and overwrite=True"),
-        (fitting, {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
-        ("model.keras", {}, ValueError, "model='model.keras': expected a model of Keras 3"),
-        (of_others, {}, ValueError, r"fed with float32 \[None, 24, 24, 3\], and it takes float32 \[None, 32, 32, 3\]"),
+        (fitting, {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine .*not a SavedModel.*overwrite=True"),
+        (fitting, {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1'"),
+        ("model.keras", {}, ValueError, "model='model.keras'"),
+        (of_others, {}, ValueError, r"float32 \[None, 24, 24, 3\].* takes float32 \[None, 32, 32, 3\]"),
         (broken, {}, ValueError, "label: the model predicts NaN or infinity"),
     ]
     for model, options, error, message in cases:
@@ -322,7 +322,7 @@ def test_what_a_model_is_fed_with_is_compared_to_the_bit():
         "two of 255": (np.array([6], np.uint8), np.array([8], np.uint8), 1, "differs by up to 2"),
     }
     for case, (found, expected, rounding, message) in cases.items():
-        with pytest.raises(RuntimeError, match="'x' is not preprocessed as in training: .*" + message):
+        with pytest.raises(RuntimeError, match="'x' is preprocessed differently .*" + message):
             check_inputs("x", found, expected, rounding)
             pytest.fail(case)
 
@@ -344,9 +344,9 @@ def test_several_inputs_in_a_dictionary(flowers, tmp_path):
 
 def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
     assert main(["transform", str(flowers.directory), str(tmp_path / "written")]) == 0
-    with pytest.raises(FileNotFoundError, match="expected transform=False for what `recordmill transform` wrote, or"):
+    with pytest.raises(FileNotFoundError, match="`recordmill transform`, use transform=False"):
         export_serving(small_model(), tmp_path / "written", tmp_path / "1", transform=True)
-    with pytest.raises(ValueError, match="images are transformed already.* expected the data set from which `recordmill transform`"):
+    with pytest.raises(ValueError, match="transformed images.*`recordmill transform`"):
         export_serving(small_model(), tf_input.open(tmp_path / "written").batches("train", batch_size=2), tmp_path / "1")
     written = tf_input.open(tmp_path / "written")
     options = {"batch_size": 16, "shuffle": False}

@@ -214,7 +214,7 @@ def test_where_the_room_is_taken_the_rest_is_read_without_being_kept(server, tmp
     assert kept(tmp_path) == blocks("large", 0, 1)
     assert server.num_bytes == len(LARGE) - 2 * BLOCK_BYTES, "and not a byte more than what was asked for"
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1 and f"the {limit:,} bytes of cache_bytes are taken by data sets that are open; what else is read" in told[0]
+    assert len(told) == 1 and f"{limit:,} bytes of cache_bytes" in told[0]
 
 
 def test_the_oldest_goes_that_nobody_has_open(server, tmp_path):
@@ -272,7 +272,7 @@ def test_a_disk_that_takes_no_more_stops_no_reading(server, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "tf_input"), small_files(1 << 20):
         assert files.read(path_of(server)) == LARGE
         assert files.read_range(path_of(server), 5, 100) == LARGE[5:105]
-    assert len(caplog.records) == 1 and "File too large; what else is read is not kept there" in caplog.text
+    assert len(caplog.records) == 1 and "File too large" in caplog.text
     assert kept(tmp_path) == []
     assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
     assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
@@ -283,7 +283,7 @@ def test_a_cache_that_was_removed_stops_no_reading(server, tmp_path, caplog):
     shutil.rmtree(tmp_path / "flowers-1")
     with caplog.at_level(logging.WARNING, "tf_input"):
         assert files.read(path_of(server)) == LARGE
-    assert len(caplog.records) == 1 and "was removed; what else is read is not kept" in caplog.text
+    assert len(caplog.records) == 1 and "was removed" in caplog.text
     assert kept(tmp_path) == []
 
 

@@ -56,7 +56,7 @@ SWAPS = {"shards": [""], "indexes": [".idx"], "both": ["", ".idx"]}
 def test_shards_or_indexes_that_were_swapped_are_an_error(made, case, on_error):
     folder, manifest = made
     swap(folder, *SWAPS[case])
-    with pytest.raises(ValueError, match=r"train-0( is not the one that manifest.json names|\.idx: the index of another shard than train-0)"):
+    with pytest.raises(ValueError, match=r"train-0( is not the one that manifest.json names|\.idx: the index does not belong to shard train-0)"):
         read(Store(folder, open_files(folder), manifest), manifest.splits["train"], on_error)
 
 

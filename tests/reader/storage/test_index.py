@@ -59,19 +59,19 @@ def test_a_shard_without_records(tmp_path, way):
 
 
 DAMAGES = {
-    "is empty": (lambda data: b"", "an index of 0 bytes"),
-    "ends in its header": (lambda data: data[:10], "an index of 10 bytes"),
-    "ends in a row": (lambda data: data[:-1], "an index of 4 rows has 95 bytes; expected 96"),
-    "has a row more": (lambda data: data + bytes(24), "an index of 4 rows has 120 bytes"),
-    "has another magic": (lambda data: b"X" + data[1:], "index header b'XMILLIDX'"),
-    "has another version": (lambda data: data[:8] + b"\1\0\0\0" + data[12:], "version 1, 24 bytes a row; expected"),
-    "has other rows": (lambda data: data[:12] + b"\x20\0\0\0" + data[16:], "32 bytes a row"),
+    "is empty": (lambda data: b"", "the index has 0 bytes"),
+    "ends in its header": (lambda data: data[:10], "the index has 10 bytes"),
+    "ends in a row": (lambda data: data[:-1], "4 rows of the index have 95 bytes"),
+    "has a row more": (lambda data: data + bytes(24), "4 rows of the index have 120 bytes"),
+    "has another magic": (lambda data: b"X" + data[1:], "b'XMILLIDX'"),
+    "has another version": (lambda data: data[:8] + b"\1\0\0\0" + data[12:], "version 1, 24 bytes per row"),
+    "has other rows": (lambda data: data[:12] + b"\x20\0\0\0" + data[16:], "32 bytes per row"),
     "has absurdly many rows": (
         lambda data: data[:16] + b"\xff" * 8 + data[24:],
-        "an index of 18446744073709551615 rows",
+        "18446744073709551615 rows",
     ),
-    "has a row too few": (lambda data: data[:16] + b"\3" + data[17:-24], "3 rows; the shard has 4 records"),
-    "is of another shard": (lambda data: data[:25] + b"X" + data[26:], "the index of another shard than shard"),
+    "has a row too few": (lambda data: data[:16] + b"\3" + data[17:-24], "has 3 rows, and the shard 4 records"),
+    "is of another shard": (lambda data: data[:25] + b"X" + data[26:], "the index does not belong to shard shard"),
 }
 
 
@@ -98,7 +98,7 @@ def test_by_rows_what_is_no_index_is_refused_too_and_a_row_too_few_when_it_is_lo
         if case != "ends in a row":
             assert expected.removeprefix("an index of ") in str(error.value), case
         else:
-            assert isinstance(error.value, DamagedIndexError) and "there are 4 rows, and the file ends in row 3" in str(error.value)
+            assert isinstance(error.value, DamagedIndexError) and "the file ends in row 3 of 4" in str(error.value)
 
 
 def test_an_index_in_memory_has_the_checksum_of_the_manifest(tmp_path, shard):

@@ -102,7 +102,7 @@ def test_a_missing_file_is_named(opened):
 def test_a_copy_of_a_directory(opened, tmp_path):
     files, directory = opened
     if directory.startswith("http"):
-        with pytest.raises(OSError, match="a web server does not say what lies in a directory; copy it"):
+        with pytest.raises(OSError, match="directories.* local directory"):
             files.copy_directory(join(directory, "sub"), str(tmp_path / "copy"))
         return
     files.copy_directory(join(directory, "sub"), str(tmp_path / "copy"))
@@ -246,7 +246,7 @@ def test_without_keys_public_data_are_read_and_others_say_what_is_missing(scheme
     assert run.returncode == 0, run.stderr[-2000:]
     public, private = run.stdout.splitlines()
     assert public == "b'hello'"
-    assert private.startswith(f"{scheme}://bucket/private: 403 Forbidden; it was asked without keys, as there are none: ")
+    assert private.startswith(f"{scheme}://bucket/private: 403 Forbidden; no credentials were found. ")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("boto3") is None, reason="needs boto3")
@@ -341,7 +341,7 @@ def test_a_forked_process_says_so(server, monkeypatch):
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     lines = run.stdout.splitlines()
-    assert lines[0] == "b''" and lines[1].startswith("this process was forked after a URL had been read in it"), run.stderr[-2000:]
+    assert lines[0] == "b''" and lines[1].startswith("this process was forked after "), run.stderr[-2000:]
 
 
 @pytest.mark.parametrize("package, url", [("obstore", "s3://bucket/x"), ("fsspec", "memory://bucket/x")])
@@ -353,7 +353,7 @@ def test_a_missing_package_is_named(package, url, monkeypatch):
 
 def test_an_unknown_scheme_is_named():
     pytest.importorskip("fsspec")
-    with pytest.raises(ValueError, match="nothing://bucket/x: .*expected a directory, gs://, s3://"):
+    with pytest.raises(ValueError, match="nothing://bucket/x: .*gs://, s3://"):
         open_files("nothing://bucket/x")
 
 

@@ -267,7 +267,7 @@ def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_pat
     assert backups(tmp_path) == [(0, 7)]
     train, model = batches(dataset), untrained_model(tmp_path / "log")
     backup = tf_input.BackupAndRestore(tmp_path / "backups", train)
-    with pytest.raises(ValueError, match="epoch 2 ended after 7 of 12 batches: expected what `train` gives, and no steps_per_epoch"):
+    with pytest.raises(ValueError, match="epoch 2 ended after 7 of 12 batches"):
         model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[backup], verbose=0)
 
 
@@ -279,7 +279,7 @@ def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
     before = len(lines(tmp_path / "parts" / "log"))
     fit(dataset, tmp_path / "parts", sequence, 2)
     assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES:]
-    with pytest.raises(ValueError, match="save_freq=5: expected 'epoch' with a Sequence"):
+    with pytest.raises(ValueError, match="save_freq=5"):
         tf_input.BackupAndRestore(tmp_path, sequence, save_freq=5)
 
 
@@ -295,13 +295,13 @@ def test_what_follows_a_training_reads_on_as_if_it_had_not_been_interrupted(data
 @pytest.mark.slow(2)
 def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
-    with pytest.raises(ValueError, match=r"-00000001-00000008.npz is of the middle of an epoch: expected what `batches` returns"):
+    with pytest.raises(ValueError, match=r"-00000001-00000008.npz was saved in the middle of an epoch"):
         fit(dataset, tmp_path, tf_input.Sequence(dataset, "train", **OPTIONS), 2)
     train, model = batches(dataset), untrained_model(tmp_path / "log")
     backup = tf_input.BackupAndRestore(tmp_path / "others", train)
-    with pytest.raises(ValueError, match="knows of no number of batches: expected steps_per_epoch=12, and train.repeat()"):
+    with pytest.raises(ValueError, match="steps_per_epoch=12"):
         model.fit(train.filter(lambda x, y: True), callbacks=[backup], verbose=0)
-    with pytest.raises(ValueError, match="epoch 1 was not read from `train`: expected `fit` to be given the same"):
+    with pytest.raises(ValueError, match="epoch 1 was not read from `train`"):
         model.fit(dataset.batches("train", **OPTIONS), callbacks=[backup], verbose=0)
     for same in (train.map(lambda x, y: (x, y)), train.repeat(), train.repeat().filter(lambda x, y: True)):
         train.position.go_to(0)
@@ -328,7 +328,7 @@ def test_a_training_begins_with_the_start_epoch(dataset, tmp_path):
     (expected := batches(dataset)).position.go_to(1)
     assert epoch == 1 and found == [x.tobytes() for x, _ in expected.as_numpy_iterator()]
     train = dataset.batches("train", **OPTIONS, start_epoch=1)
-    with pytest.raises(ValueError, match="initial_epoch=0: expected 1, with which `train` begins"):
+    with pytest.raises(ValueError, match="initial_epoch=0"):
         fit(dataset, tmp_path, train)
     model = untrained_model(tmp_path / "log")
     backup = tf_input.BackupAndRestore(tmp_path / "backups", train, delete_checkpoint=False)
@@ -339,20 +339,20 @@ def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
     data = batches(dataset)
     unseeded = {**OPTIONS, "seed": None}
     cases = [
-        (data.repeat(), {}, "expected what `batches` returns"),
-        (np.zeros(3), {}, "expected what `batches` returns"),
-        (dataset.batches("train", **unseeded), {}, "seed=None: expected a seed"),
-        (tf_input.Sequence(dataset, "train", **unseeded), {}, "seed=None: expected a seed"),
-        (data, {"save_freq": 0}, "save_freq=0: expected `epoch`, or an integer above 0"),
-        (data, {"save_freq": "batch"}, "save_freq='batch': expected `epoch`, or"),
-        (data, {"keep": 0}, "keep=0: expected an integer above 0"),
-        (data, {"directory": "gs://a/b"}, "directory='gs://a/b': expected a local directory"),
+        (data.repeat(), {}, "Pass what `batches` returns"),
+        (np.zeros(3), {}, "Pass what `batches` returns"),
+        (dataset.batches("train", **unseeded), {}, "seed=None"),
+        (tf_input.Sequence(dataset, "train", **unseeded), {}, "seed=None"),
+        (data, {"save_freq": 0}, "save_freq=0"),
+        (data, {"save_freq": "batch"}, "save_freq='batch'"),
+        (data, {"keep": 0}, "keep=0"),
+        (data, {"directory": "gs://a/b"}, "directory='gs://a/b'"),
     ]
     for given, options, message in cases:
         with pytest.raises(ValueError, match=message):
             tf_input.BackupAndRestore(**{"directory": tmp_path / "backups", "train": given, **options})
     model = untrained_model(tmp_path / "log")
-    with pytest.raises(ValueError, match="steps_per_epoch=5: expected None, or 12, the batches in an epoch"):
+    with pytest.raises(ValueError, match="steps_per_epoch=5"):
         model.fit(data, steps_per_epoch=5, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0)
 
 
@@ -366,18 +366,18 @@ def test_the_backup_of_another_training_is_refused(dataset, begun):
         ({"map_batch": make_pairs}, r"map_batch='make_pairs' \(there None\)"),
     ]
     for options, message in cases:
-        with pytest.raises(ValueError, match=f"is the backup of another training: here {message}; expected another directory"):
+        with pytest.raises(ValueError, match=f"another training: here {message}"):
             fit(dataset, begun, dataset.batches("train", **{**OPTIONS, **options}))
     other = tf_input.open(prepare_images(begun / "other", num_images={"ant": 12, "bee": 12}))
-    changed = r"the data set has changed since this backup was made: the number of examples in train was 93 and is \d+; expected"
+    changed = r"the dataset has changed since this .*: the number of examples in train was 93 and is \d+"
     with pytest.raises(ValueError, match=changed):
         fit(other, begun)
-    with pytest.raises(ValueError, match="start_step=3: expected 0; a backup itself says where to go on"):
+    with pytest.raises(ValueError, match="start_step=3"):
         fit(dataset, begun, dataset.batches("train", **OPTIONS, start_step=3))
     model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "mse")
     data = batches(dataset)
-    with pytest.raises(ValueError, match="is the backup of another model: .* variables"):
+    with pytest.raises(ValueError, match="another model: .* variables"):
         model.fit(data, callbacks=[tf_input.BackupAndRestore(begun / "backups", data)], verbose=0)
 
 
@@ -465,11 +465,11 @@ def make_pairs(images, labels):
 
 
 def test_executions_that_would_go_on_into_the_next_epoch_are_refused(dataset, tmp_path):
-    with pytest.raises(ValueError, match="steps_per_execution=5: expected a divisor of 12, the batches from batch 1 on"):
+    with pytest.raises(ValueError, match="steps_per_execution=5"):
         fit(dataset, tmp_path, None, 2, 5, save_freq=5)
     fit(dataset, tmp_path, None, 2, 4, [Interrupt(0, 8)], save_freq=4)
     assert backups(tmp_path) == [(0, 8)]
-    with pytest.raises(ValueError, match="steps_per_execution=3: expected a divisor of 4, the batches from batch 9 on"):
+    with pytest.raises(ValueError, match="steps_per_execution=3"):
         fit(dataset, tmp_path, None, 2, 3)
     model = fit(dataset, tmp_path / "whole epochs", None, 2, 5)
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
@@ -584,18 +584,18 @@ def test_of_several_processes_one_writes(dataset, tmp_path):
 def test_what_a_loop_does_wrong_is_said(dataset, tmp_path):
     train = batches(dataset)
     loop = Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
-    with pytest.raises(ValueError, match="epoch 1 ended after 3 of 12 steps: expected all of them"):
+    with pytest.raises(ValueError, match="epoch 1 ended after 3 of 12 steps"):
         for _ in loop.backup.epochs(2):
             loop.backup.advance(3)
     loop.run(1)
-    with pytest.raises(ValueError, match=r"is the backup of another training: here model='b' \(there 'a'\); expected another directory"):
+    with pytest.raises(ValueError, match=r"another training: here model='b' \(there 'a'\)"):
         Loop(tmp_path, train, settings={"model": "b", "sizes": (1, 2)})
     Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
-    with pytest.raises(ValueError, match="optimizer=None: expected the one that trains the model"):
+    with pytest.raises(ValueError, match="optimizer=None"):
         tf_input.Backup(tmp_path, loop.model, train)
     with pytest.raises(ValueError, match="the model is not built"):
         tf_input.Backup(tmp_path, keras.Sequential([keras.layers.Dense(1)]), train, optimizer=loop.optimizer)
-    with pytest.raises(ValueError, match="keep=0: expected an integer above 0"):
+    with pytest.raises(ValueError, match="keep=0"):
         Loop(tmp_path, train, keep=0)
 
 
@@ -606,7 +606,7 @@ def test_a_damaged_backup_is_refused_by_name(dataset, begun):
     train = batches(dataset)
     for damaged in (bytes(data), bytes(data[:1000]), b""):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=f"{path.name}: a damaged backup: "):
+        with pytest.raises(ValueError, match=f"{path.name}: .*corrupt: "):
             fit(dataset, begun, train)
 
 

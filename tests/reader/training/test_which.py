@@ -103,7 +103,7 @@ def test_records_of_others_have_keys_if_they_have(mixed):
         str(one["height"]) for one in mixed["validation"]
     ]
     nameless = tf_input.open_tfrecords(files, {"image": "image", "label": "label"})
-    with pytest.raises(ValueError, match="keys=True: expected records with a feature 'key'; these have image, label"):
+    with pytest.raises(ValueError, match="keys=True"):
         nameless.batches("train", batch_size=20, image_size=SIZE, keys=True)
 
 
@@ -125,19 +125,19 @@ def test_a_damaged_record_that_is_left_out_is_in_no_batch(tmp_path):
 def test_what_no_batch_is_gets_one_line(mixed):
     options = {"batch_size": 12, "image_size": SIZE, "seed": 0}
     cases = {
-        "step=8: an epoch of train has 8 batches; expected one below": {"step": 8},
-        "step=-1: expected 0 or more": {"step": -1},
-        "epoch=1.5: expected 0 or more": {"epoch": 1.5},
-        "seed=None: expected the seed of the training; without one, each has batches of its own": {"seed": None},
-        "start_step=3: expected 0: epoch and step say which batch, of one that is read here": {"start_step": 3},
-        "service='grpc://x:1': expected None: epoch and step say which batch, of one that is read here": {"service": "grpc://x:1"},
-        "batch_size=12: expected a multiple of the 5 hosts, which have equal parts of each batch, such as 10": {"hosts": (5, 0)},
+        "step=8: an epoch of train has 8 batches": {"step": 8},
+        "step=-1": {"step": -1},
+        "epoch=1.5": {"epoch": 1.5},
+        "seed=None": {"seed": None},
+        "start_step=3": {"start_step": 3},
+        "service='grpc://x:1'": {"service": "grpc://x:1"},
+        "batch_size=12": {"hosts": (5, 0)},
     }
     for message, wrong in cases.items():
         with pytest.raises(ValueError) as caught:
             mixed.which("train", **{"epoch": 0, "step": 0, **options, **wrong})
         assert str(caught.value) == message
-    with pytest.raises(ValueError, match="split='trian': expected one of train, validation; did you mean 'train'?"):
+    with pytest.raises(ValueError, match="split='trian'"):
         mixed.which("trian", epoch=0, step=0, **options)
     with pytest.raises(TypeError, match="which.. has no option 'stepp'; did you mean 'step'?"):
         mixed.which("train", epoch=0, stepp=0, **options)
@@ -199,24 +199,24 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
     (tmp_path / "text.npz").write_text("no backup")
     np.savez(tmp_path / "others.npz", state=json.dumps({"identity": {"seed": 1}}))
     cases = {
-        "--batch_size is missing. ": place,
-        "--seed: the checkpoint contains this option": [*place, "--seed=1", "--backup", tmp_path],
+        "--batch_size is missing": place,
+        "--seed": [*place, "--seed=1", "--backup", tmp_path],
         "the following arguments are required: --step": ["--epoch=0", "--batch_size=8"],
-        "argument --step: '-1': expected 0 or more": ["--epoch=0", "--step=-1", "--batch_size=8"],
-        "argument --hosts: '4': expected a count and an index, such as 4,2": [*place, "--hosts=4", "--batch_size=8"],
-        "hosts=(4, 4): expected (number of hosts, index below it), or None": [*place, "--hosts=4,4", "--batch_size=8"],
-        "seed=None: expected the seed of the training": [*place, "--batch_size=8"],
-        "step=99: an epoch of train has 12 batches; expected one below": ["--epoch=0", "--step=99", "--batch_size=8", "--seed=0"],
-        "argument --fold: '5': expected the number of folds": [*place, "--fold=5", "--batch_size=8"],
-        "balance='over': expected 'oversample'": [*place, "--balance=over", "--batch_size=8"],
-        "argument --balance: 'x': expected a number above 0 and at most 1": [*place, "--balance=ant=x", "--batch_size=8"],
+        "argument --step: '-1'": ["--epoch=0", "--step=-1", "--batch_size=8"],
+        "argument --hosts: '4'": [*place, "--hosts=4", "--batch_size=8"],
+        "hosts=(4, 4)": [*place, "--hosts=4,4", "--batch_size=8"],
+        "seed=None": [*place, "--batch_size=8"],
+        "step=99: an epoch of train has 12 batches": ["--epoch=0", "--step=99", "--batch_size=8", "--seed=0"],
+        "argument --fold: '5'": [*place, "--fold=5", "--batch_size=8"],
+        "balance='over'": [*place, "--balance=over", "--batch_size=8"],
+        "argument --balance: 'x'": [*place, "--balance=ant=x", "--batch_size=8"],
         "unrecognized arguments: --mirror": [*place, "--batch_size=8", "--seed=0", "--mirror"],
-        "argument --image_size: 'big': expected PIXELS": [*place, "--batch_size=8", "--seed=0", "--image_size=big"],
+        "argument --image_size: 'big'": [*place, "--batch_size=8", "--seed=0", "--image_size=big"],
         f"--backup={tmp_path}/none: no checkpoint found": [*place, "--backup", tmp_path / "none"],
-        f"{tmp_path}/text.npz: a damaged backup: File is not a zip file": [*place, "--backup", tmp_path / "text.npz"],
-        f"{tmp_path}/others.npz: it does not say how its training read a split: 'split'": [*place, "--backup", tmp_path / "others.npz"],
+        f"{tmp_path}/text.npz: the checkpoint is corrupt: File is not a zip file": [*place, "--backup", tmp_path / "text.npz"],
+        f"{tmp_path}/others.npz does not store how its training read a split: 'split'": [*place, "--backup", tmp_path / "others.npz"],
         "No such file or directory": [*place, "--backup", tmp_path / "gone.npz"],
-        ": the data set has changed since this backup was made: ": [*place, "--backup", tmp_path / "backups"],  # of the other one
+        ": the dataset has changed since this checkpoint: ": [*place, "--backup", tmp_path / "backups"],  # of the other one
     }
     for message, arguments in cases.items():
         assert main(["which", str(mixed.directory), *map(str, arguments)]) == 2, message
@@ -248,5 +248,5 @@ def test_a_damaged_catalog_is_named(uniform, tmp_path):
     copy = pathlib.Path(shutil.copytree(uniform.directory, tmp_path / "copy"))
     for path in (copy / "catalog").iterdir():
         path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"copy/catalog/.*parquet: the catalog is damaged: .*; `recordmill repair` makes it again"):
+    with pytest.raises(ValueError, match=r"copy/catalog/.*parquet: the catalog is corrupt: .*`recordmill repair`"):
         tf_input.open(copy).which("train", epoch=0, step=0, batch_size=4, seed=0)
