@@ -96,7 +96,7 @@ def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
         "open() has no option 'cache_dir'; did you mean 'cache_directory'?": lambda: tf_input.open("out", cache_dir="/ssd"),
         "open_tfrecords() has no option 'labels'; did you mean 'label_names'?": lambda: tf_input.open_tfrecords("out/*", labels=[]),
         "ReadConfig() has no option 'imagesize'; did you mean 'image_size'?": lambda: ReadConfig(8, imagesize=3),
-        "Augmentation() has no option 'colour'; it has min_area, flip, crop, brightness, contrast, saturation, hue": lambda: (
+        "Augmentation() has no option 'colour'. Its options are min_area, flip, crop, brightness, contrast, saturation, hue": lambda: (
             tf_input.Augmentation(colour=1)
         ),
         "Augmentation() has no option 'flips'; did you mean 'flip'?": lambda: tf_input.Augmentation(flips=True),
@@ -243,31 +243,29 @@ def test_an_unknown_split_is_told_which_there_are(flowers, others):
         assert split not in flowers
         with pytest.raises(KeyError) as caught:
             flowers[split]
-        assert caught.value.args == (message,)
+        assert caught.value.args[0].startswith(f"{message} ") and "train" in caught.value.args[0]
         for ask in (flowers.num_examples, flowers.class_weight, lambda name: flowers.batches(name, batch_size=8)):
             with pytest.raises(ValueError) as caught:
                 ask(split)
-            assert str(caught.value) == message
+            assert str(caught.value).startswith(f"{message} ")
     for split in others_of_types:
         with pytest.raises(ValueError, match=f"split={re.escape(repr(split))}"):
             others.num_examples(split)
-    with pytest.raises(ValueError, match="split='trian'"):
+    with pytest.raises(ValueError, match="split='trian' .*did you mean 'train'"):
         others.num_examples("trian")
 
 
 def test_a_misspelt_feature_is_told_which_was_meant(flowers):
-    has = "there is no such feature"
     cases = {
-        f"inputs='imge': {has}; did you mean 'image'?": {"inputs": "imge"},
-        f"targets='lable': {has}; did you mean 'label'?": {"targets": "lable"},
-        f"targets='colour': {has}": {"targets": "colour"},
-        "class_weight='lable'": {"class_weight": {"lable": {0: 1}}},
+        "inputs='imge' .*did you mean 'image'": {"inputs": "imge"},
+        "targets='lable' .*did you mean 'label'": {"targets": "lable"},
+        "targets='colour' .*key, label": {"targets": "colour"},
+        "class_weight .*'lable'": {"class_weight": {"lable": {0: 1}}},
         "class_weight: 'ent' ": {"class_weight": {"ent": 2}},
     }
     for message, options in cases.items():
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError, match=message):
             flowers.batches("train", batch_size=8, **options)
-        assert str(caught.value) == message
     with pytest.raises(ValueError, match="target='lable'"):
         flowers.class_weight(target="lable")
 
@@ -331,7 +329,7 @@ def test_batches_say_what_they_are(flowers, others):
     assert repr(flowers.batches("validation", **{**options, "batch_size": 32})).startswith("<flowers, validation: 1 batch of 32, ")
     assert repr(flowers.as_numpy("train", **options)) == f"<NumPy arrays of {train!r}>"
     assert repr(others.batches(**options)).startswith("<TFRecords, train: an unknown number of batches of 8, element_spec=")
-    assert repr(flowers.skipped) == "<0 damaged records>"
+    assert repr(flowers.skipped) == "<0 corrupt records>"
     assert repr(others) == "<RecordFiles, 3 of train; layout mapping: image=image,label=label>"
 
 

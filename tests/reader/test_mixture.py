@@ -417,7 +417,7 @@ def test_what_can_t_be_mixed_is_said_in_one_line(sets, two, tmp_path):
     cases = [
         ({}, {}, r"parts=\{\}"),
         ([part], {}, r"parts=\[.*\]"),
-        ({"": part}, {}, "parts: '' is no name"),
+        ({"": part}, {}, "parts: '' "),
         ({"a": (photos, "train")}, {}, r"a=\(.*"),
         ({"a": (others, "train", 1)}, {}, "a: <RecordFiles.* has no index"),
         ({"a": (photos, "trian", 1)}, {}, "a: split='trian'"),

@@ -91,7 +91,7 @@ def test_one_score_for_two_classes_names_the_class(tmp_path, caplog):
         found = dataset.predict(model, "test", **OPTIONS)
         expected = None if limit is None else [("ant", "bee")[int(one > limit)] for one in found["output"][:, 0]]
         assert found.get("predicted", np.zeros(0)).tolist() == (expected or []), name
-    assert "compile" in caplog.text
+    assert "Compile" in caplog.text
     found = dataset.predict(lambda x: np.full((len(x), 1), np.nan), "test", **OPTIONS)
     assert "predicted" not in found
     model = keras.Sequential([keras.layers.Lambda(lambda x: x[:, 0, 0, :1] * np.nan)])

@@ -218,5 +218,5 @@ def test_boxes_are_bit_by_bit_the_same_on_any_number_of_hosts():
 
 
 def test_other_channels_are_refused():
-    with pytest.raises(ValueError, match="4 channels.*expected 3"):
+    with pytest.raises(ValueError, match="4 channels"):
         jitter_colors(tf.zeros((1, 2, 2, 4), tf.uint8), ALL, seed_of(1))

@@ -34,9 +34,9 @@ def test_the_pixels_are_the_readers_bit_for_bit(made, fit, size):
 
 def test_bad_options_and_images_are_named(made):
     images = tf.constant([b"no image"])
-    with pytest.raises(ValueError, match="fit='whole': expected"):
+    with pytest.raises(ValueError, match="fit='whole' "):
         decode_images(images, 8, "whole")
-    with pytest.raises(ValueError, match="image_size=0: expected"):
+    with pytest.raises(ValueError, match="image_size=0 "):
         decode_images(images, 0)
     with pytest.raises(tf.errors.InvalidArgumentError):
         decode_images(images, 8)

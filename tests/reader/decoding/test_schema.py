@@ -101,7 +101,7 @@ def test_shapes_are_folded_back():
 def test_values_that_do_not_fill_their_shape_are_an_error():
     cases = [
         # 6 + 2 values are two boxes, of nobody.
-        ("objects/bbox", (6, 2), "multiples of 4"),
+        ("objects/bbox", (6, 2), "multiple of 4"),
         ("maps", (5,), "maps"),
     ]
     for name, counts, message in cases:

@@ -317,14 +317,14 @@ def test_what_cannot_be_chosen_is_one_line(dataset, made, tmp_path, monkeypatch)
         ({"where": "width > 99"}, "where='width > 99': .*90 examples of train"),
         ({"where": "width > 1", "subset": 1e-9}, "where='width > 1', subset=1e-09: .*90 examples"),
         ({"where": lambda columns: columns["widht"] > 3}, "there is no column 'widht'"),
-        ({"where": lambda columns: columns["width"]}, r"it gave int64 \[90\]"),
-        ({"where": lambda columns: columns["width"][:3] > 1}, r"it gave bool \[3\]"),
+        ({"where": lambda columns: columns["width"]}, r"int64 \[90\].* bool \[90\]"),
+        ({"where": lambda columns: columns["width"][:3] > 1}, r"bool \[3\].* bool \[90\]"),
         ({"balance": {"cat": 1}}, "label has no class 'cat'"),
         ({"balance": {"cow": 0.5, "ant": 0.5}, "where": "label == 'cow'"}, "balance: .* 6 selected examples of train .*'ant'"),
         ({"balance": "oversample", "targets": ("label", "head")}, "balance=.*label, head.*targets='label'"),
         ({"balance": "oversample", "targets": ()}, "balance='oversample' .*target"),
         ({"take": 5, "batch_size": 8, "drop_remainder": True}, "drop_remainder leaves no batch of 8: train has 5 examples"),
-        ({"take": 5, "start_step": 1}, "start_step=1: an epoch of train has 1 batches"),
+        ({"take": 5, "start_step": 1}, "start_step=1 .*train has 1 batches"),
         ({"take": 5, "hosts": (3, 0)}, "batch_size=8"),
     ]
     for options, message in cases:

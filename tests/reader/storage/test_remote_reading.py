@@ -180,7 +180,7 @@ def test_a_limit_is_a_positive_number_of_bytes_of_a_cache(directory, tmp_path, l
         expected = f"cache_bytes={options['cache_bytes']!r}"
         with pytest.raises(ValueError) as caught:
             tf_input.open(directory, **options)
-        assert str(caught.value) == expected
+        assert str(caught.value).startswith(f"{expected} ")
 
 
 def test_a_limit_may_be_a_float(directory, expected, tmp_path):
@@ -202,10 +202,10 @@ def test_what_is_no_place_is_refused(directory):
 
 def test_a_url_without_a_bucket_is_refused_before_anybody_is_asked():
     cases = {
-        "gs://": "gs://: names no bucket.",
-        "gs:///a/b": "gs:///a/b: names no bucket.",
-        "S3://": "S3://: names no bucket.",
-        "https:///a": "https:///a: names no server.",
+        "gs://": "gs:// names no bucket.",
+        "gs:///a/b": "gs:///a/b names no bucket.",
+        "S3://": "S3:// names no bucket.",
+        "https:///a": "https:///a names no server.",
     }
     for url, message in cases.items():
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):

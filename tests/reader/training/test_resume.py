@@ -439,7 +439,7 @@ def test_what_is_no_model_of_keras_3_is_refused_by_name(dataset, tmp_path):
     TrainState.__module__ = "flax.training.train_state"
     model = two_towers("a", "b")
     for name, (one, optimizer) in {"model": (TrainState(), None), "optimizer": (model, TrainState())}.items():
-        with pytest.raises(ValueError, match=f"{name}=flax.training.train_state.TrainState: .*position.go_to"):
+        with pytest.raises(ValueError, match=f"{name}=flax.training.train_state.TrainState .*position.go_to"):
             tf_input.Backup(tmp_path, one, batches(dataset), optimizer=optimizer)
 
 
