@@ -102,12 +102,12 @@ def test_a_split_in_memory(equal, capsys):
 
 WRONG = {
     "no data set": (["--batch_size", "8"], "is not a data set: it has no manifest.json"),
-    "a split": (["--split", "test"], "split='test': expected one of train, validation"),
-    "a batch size": (["--batch_size", "0"], "batch_size=0: expected an integer above 0"),
-    "an image size": (["--image_size", "0"], "argument --image_size: '0': expected PIXELS or HEIGHTxWIDTH"),
+    "a split": (["--split", "test"], "split='test'"),
+    "a batch size": (["--batch_size", "0"], "batch_size=0"),
+    "an image size": (["--image_size", "0"], "argument --image_size: '0'"),
     "seconds": (["--seconds", "-1"], "argument --seconds"),
-    "an order": (["--shuffle", "mixed"], "argument --shuffle: 'mixed': expected window, exact, key or none"),
-    "a budget": (["--memory_budget", "much"], "argument --memory_budget: 'much': expected a size such as 512MiB"),
+    "an order": (["--shuffle", "mixed"], "argument --shuffle: 'mixed'"),
+    "a budget": (["--memory_budget", "much"], "argument --memory_budget: 'much'"),
     "an option": (["--image_format", "png"], "unrecognized arguments: --image_format png"),
 }
 
