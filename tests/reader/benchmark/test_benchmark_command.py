@@ -101,7 +101,7 @@ def test_a_split_in_memory(equal, capsys):
 
 
 WRONG = {
-    "no data set": (["--batch_size", "8"], "is not a data set: it has no manifest.json"),
+    "no data set": (["--batch_size", "8"], "is not a dataset: it has no manifest.json"),
     "a split": (["--split", "test"], "split='test'"),
     "a batch size": (["--batch_size", "0"], "batch_size=0"),
     "an image size": (["--image_size", "0"], "argument --image_size: '0'"),

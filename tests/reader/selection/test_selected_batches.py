@@ -335,7 +335,7 @@ def test_what_cannot_be_chosen_is_one_line(dataset, made, tmp_path, monkeypatch)
     catalogs = sorted((damaged / "catalog").iterdir())
     catalogs[2].write_bytes(b"PAR1" + bytes(100) + b"PAR1")
     for options in ({"where": "width > 1"}, {"subset": 0.5}, {"fold": (2, (1,))}):
-        with pytest.raises(ValueError, match=f"{catalogs[2]}: the catalog is damaged") as caught:
+        with pytest.raises(ValueError, match=f"{catalogs[2]}: the catalog is corrupt") as caught:
             tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, **options)
         assert "\n" not in str(caught.value)
     pq.write_table(pq.read_table(made / "catalog" / catalogs[2].name).slice(1), catalogs[2])

@@ -256,7 +256,7 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
         (make_model(units=4), {}, ValueError, r"label: .*\(4,\).* 3 classes"),
         (fitting, {"image_size": 32, "transform": True}, ValueError, "image_size=32"),
         (fitting, {"targets": "age"}, ValueError, "targets='age'"),
-        (fitting, {"threshold": 2}, ValueError, "threshold=2: expected"),
+        (fitting, {"threshold": 2}, ValueError, "threshold=2 "),
         (fitting, {"path": tmp_path / "there"}, FileExistsError, "there exists"),
         (fitting, {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine .*not a SavedModel.*overwrite=True"),
         (fitting, {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1'"),

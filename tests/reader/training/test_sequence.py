@@ -157,7 +157,7 @@ def test_wrong_values_are_refused(mixed):
         tf_input.Sequence(mixed, "test", **OPTIONS)
     sequence = tf_input.Sequence(mixed, "train", **OPTIONS)
     for index in (NUM_BATCHES, -NUM_BATCHES - 1):
-        with pytest.raises(IndexError, match=f"batch {index}: an epoch has {NUM_BATCHES}"):
+        with pytest.raises(IndexError, match=f"batch {index} .* {NUM_BATCHES}"):
             sequence[index]
 
 
