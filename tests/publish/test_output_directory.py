@@ -71,7 +71,7 @@ FOREIGN = {
     "notes": ("out.incomplete", {"notes.txt": b"mine"}, "out.incomplete, which the run needs"),
     "another's mark": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "has files from elsewhere"),
     "part of a mark": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "has files from elsewhere"),
-    "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "expected it back (`mv "),
+    "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "Restore it (`mv "),
     "notes beside": ("out.replaced", {"notes.txt": b"mine"}, "out.replaced"),
 }
 

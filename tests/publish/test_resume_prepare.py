@@ -372,7 +372,7 @@ def test_other_options_are_refused_by_name(source, killed, tmp_path, capsys, opt
         given = [option for option in options if option not in left_out]
         assert main(call(source, output, *given, *others, "--resume")) == 2, case
         error = capsys.readouterr().err
-        assert error.startswith(f"recordmill: {told}--resume of --output={output}); expected the same options"), error
+        assert error.startswith(f"recordmill: --resume of --output={output}: {told}"), error
         assert error.count("\n") == 1 and finished_files(output) == before
     if "short" in str(options):
         assert main(call(source, output, *options, "--resume", "--max_bad_fraction=0.5", "--direct_num_workers=1")) == 0, "these may differ"

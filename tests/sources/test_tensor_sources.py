@@ -355,7 +355,7 @@ def test_npy_files_within_others_are_images(tmp_path, capsys, write):
     options = [*write(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--max_bad_fraction=0.5"]
     assert main(["prepare", *options]) == 0
     told = capsys.readouterr()
-    assert f"images:       {NUM} of {NUM} came as arrays of numbers, " in told.out
+    assert f"images:       {NUM} of {NUM} came as arrays" in told.out
     assert ("--image_column=npy, as the first 8 samples have no image file" in told.err) == (write is not write_npy_cells)
     dataset = tf_input.open(tmp_path / "out")
     assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 2))
@@ -417,7 +417,7 @@ def test_what_is_known_of_tensors(tmp_path, capsys):
 TABLE = "file_name,label,x\n0.png,a,0.npy\n"
 REFUSED = {
     "--feature=x:tensor[int128]": "int128 is not a tensor type. Use one of bool, int8",
-    "--feature=x:tensor[float32,0,2]": "any shape for an array or a tensor, with sides above 0",
+    "--feature=x:tensor[float32,0,2]": "All sides must be above 0",
     "--feature=x:tensor[float32,": "expected [FEATURE=]COLUMN",
     "--feature=x:float[float32,2]": "only a tensor can have",
     "--feature=x:array[?,2]": "only a tensor can have",

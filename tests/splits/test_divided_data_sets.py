@@ -40,7 +40,7 @@ def test_classes_have_their_shares_and_keep_their_splits_when_data_grow(tmp_path
         **{("ant", "train"): 21, ("ant", "validation"): 6, ("ant", "test"): 3},
         **{("bee", "train"): 14, ("bee", "validation"): 4, ("bee", "test"): 2},
     }
-    assert "splits:       stratified by label: train 70.00% (asked: 0.7)" in capsys.readouterr().out
+    assert "splits:       stratified by label: train 70.00% (requested: 0.7)" in capsys.readouterr().out
     write_class_folders(source, {"ant": 31, "bee": 49})
     table = pa.table({"key": list(first), "split": [split for split, *_ in first.values()]})
     pq.write_table(table, tmp_path / "splits.parquet")
@@ -68,7 +68,7 @@ def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path, capsys):
     assert main([*call, "--group=patient"]) == 2
     assert "none fits into its share; expected fewer folds than --folds=16, or smaller groups\n" in capsys.readouterr().err
     prepare(tmp_path / "in" / "rows.csv", tmp_path / "by ward", "--folds=5", "--stratify", "--group=ward")
-    told = r"fold\d has 26 inputs of 'well', where its share is 12\.0: group 'large' has 26 of them"
+    told = r"fold\d has 26 inputs of 'well', but its share is 12\.0: group 'large' has 26 of them"
     assert re.search(told, capsys.readouterr().out)
 
 
@@ -79,10 +79,10 @@ def test_a_group_that_is_larger_than_a_share_and_inputs_without_a_group_are_told
     found = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--splits=one=0.5,two=0.5")
     told = capsys.readouterr()
     nums = Counter(split for split, *_ in found.values())
-    shares = f"one {nums['one'] / 60:.2%} (asked: 0.5), two {nums['two'] / 60:.2%} (asked: 0.5)"
-    assert f"by a hash of each group: {shares}; 5 groups" in told.out
+    shares = f"one {nums['one'] / 60:.2%} (requested: 0.5), two {nums['two'] / 60:.2%} (requested: 0.5)"
+    assert f"by a hash of the group: {shares}; 5 groups" in told.out
     largest = found["000.jpg"][0]
-    assert f"  {largest} has {nums[largest]} inputs, where its share is 30.0: group 'large' has 50 of them\n" in told.out
+    assert f"  {largest} has {nums[largest]} inputs, but its share is 30.0: group 'large' has 50 of them\n" in told.out
     assert division(tmp_path / "out")["largest_excess"]["group"] == "large" and division(tmp_path / "out")["num_groups"] == 5
     warned = "2 inputs have nothing in the column of the group, and each is one by itself: '058.jpg', '059.jpg'; --group=group refuses such"
     assert f"warning: group: {warned}" in told.err
