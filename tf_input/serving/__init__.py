@@ -1,5 +1,6 @@
 """Exports a model together with its preprocessing as one SavedModel.
 
-The inputs are a model and the dataset that it was trained on. The output is a directory that a server loads, which maps
-encoded images to class names and scores. Requests are decoded by the functions of `decoding`, as in training.
+The inputs are a model and the dataset that it was trained on. The output is a SavedModel directory for a server. The
+SavedModel maps encoded images to class names and scores. The SavedModel decodes images with the same functions as in
+training, from `tf_input.decoding`.
 """

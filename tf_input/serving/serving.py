@@ -1,4 +1,4 @@
-"""Exports a model and its preprocessing as one SavedModel, from encoded images to class names."""
+"""Implements `export_serving`, which exports a model together with its preprocessing as one SavedModel."""
 
 import contextlib
 import dataclasses
@@ -87,7 +87,7 @@ class ServingConfig:
 
     @property
     def reading_options(self) -> dict[str, Any]:
-        """The options of reading the training data; None for options that are not set."""
+        """The reading options of the training, with None for options that are not set."""
         return {name: getattr(self, name) for name in ("transform", "image_size", "antialias", "channels", "fit", "inputs", "targets")}
 
 
@@ -110,28 +110,28 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     The signatures accept any number of examples (a JAX model needs at least one):
 
     - `serving_default` takes `image`, string [batch]: the contents of JPEG, PNG, GIF, BMP or WebP files of any size.
-      For datasets with raw pixels, it takes pixels as they are stored. It returns `label`, string [batch], and
-      `scores`, float32 [batch, classes], which sum to 1. For a target with any number of labels, `label` is string
+      For datasets with raw pixels, it takes raw pixels in the stored format. It returns `label`, string [batch], and
+      `scores`, float32 [batch, classes]. The scores of an example sum to 1. For a multi-label target, `label` is string
       [batch, n], padded with "", and each class has an independent score. For a target without class names, it returns
-      `value`, float32 [batch, ...]. For several targets, outputs are named `TARGET/label` and so on.
+      `value`, float32 [batch, ...]. With several targets, the outputs are named `TARGET/label`, `TARGET/scores` and
+      `TARGET/value`.
     - `preprocess` takes `image`, and returns the inputs of the model by name.
 
-    If inputs depend on further raw features, the signatures take these too, under their names. Other images are passed
-    as file contents. Variable-length lists (of classes as label numbers) are passed padded, [batch, n], together with
-    their lengths, NAME_length, int64 [batch]. The class names are also stored as assets of the SavedModel, one per
-    line.
+    If the model's inputs depend on additional raw features, the signatures take these features under their names. Other
+    images are passed as file contents. Variable-length lists are passed as padded tensors, [batch, n], together with
+    their lengths, NAME_length, int64 [batch]. Lists of classes contain class indices. The class names are also stored
+    as assets of the SavedModel, one per line.
 
-    Processing starts from the encoded image, as in training. The earlier steps of `recordmill prepare` are not
-    repeated. TensorFlow ignores the EXIF orientation, so clients must rotate photos upright before sending them. If the
-    dataset was prepared with `--image_size`, whose downscaling is smoother than that of decoding, clients should send
-    images of that size.
+    The SavedModel does not repeat the image processing of `recordmill prepare`. TensorFlow ignores the EXIF
+    orientation, so clients must rotate photos upright before sending them. If the dataset was prepared with
+    `--image_size`, clients should send images of that size, because `recordmill prepare` downscales more smoothly.
 
-    The SavedModel is loaded again and compared with `batches` without augmentation, on examples of the dataset. Its
-    preprocessing must be identical bit by bit. The tolerance is 1 of 255 if all stored images have one size and are
-    resized from cached pixels or have at most 96 x 96 pixels. Its predictions may differ by rounding: by 1e-4 of the
-    largest prediction in float32. Models that obviously do not fit the inputs are rejected, for example if shapes
-    differ, if fractions are passed for integers, or if normalized images are passed to a model with its own
-    normalization.
+    The SavedModel is loaded again and compared with `batches` without augmentation, on examples of the dataset. The
+    preprocessed images must be identical bit by bit. Pixels may differ by 1 of 255 if all stored images have the same
+    size, and are cached before resizing or have at most 96 x 96 pixels. Predictions may have rounding differences of up
+    to 1e-4 of the largest prediction, if the model computes in float32. Models that obviously do not fit the inputs are
+    rejected. Examples are different shapes, fractions instead of integers, and normalized images for a model that
+    already normalizes images.
 
     Args:
         model: A Keras model, on the TensorFlow or JAX backend.
@@ -214,7 +214,7 @@ def _write(
     max_batch_size: int | None,
     scratch: pathlib.Path,
 ) -> None:
-    """Writes the SavedModel. Keras's own export first converts the model to a TensorFlow graph, on any backend."""
+    """Writes the SavedModel. On every backend, Keras first exports the model to a TensorFlow graph."""
     archive = keras.export.ExportArchive()
     archive.track(model)
     # Explicit, because augmentation layers are active by default.
@@ -248,7 +248,8 @@ def _write(
 
 
 def _batched(network: Callable[[Any], Any], specs: Any, max_batch_size: int) -> Callable[[Any], Any]:
-    """Processes the inputs of several calls together, after decoding. A corrupt image fails only its own call."""
+    """Runs the model for several calls together, after each call has decoded its images. A corrupt image fails only its
+    own call."""
     batch = tf.nondifferentiable_batch_function(_BATCH_THREADS, max_batch_size, _WAIT_MICROSECONDS)
     joined = batch(lambda *tensors: network(tf.nest.pack_sequence_as(specs, tensors)))
     return lambda x: joined(*tf.nest.flatten(x))
@@ -297,9 +298,9 @@ def _check(
 
 @contextlib.contextmanager
 def _scratch(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a hidden temporary folder in the parent of the path, so that publishing is a single rename.
+    """Context manager for a hidden temporary folder next to the path, which can be published by a single rename.
 
-    It is hidden from servers that look for versions.
+    Servers that scan the parent folder for model versions ignore hidden folders.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:

@@ -1,4 +1,4 @@
-"""Checks that a served model matches the trained model, exactly or up to rounding."""
+"""Checks that the inputs and predictions of a served model match those of the trained model, up to rounding."""
 
 from typing import Any, Iterator
 
@@ -13,7 +13,7 @@ _TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-2, "bfloat16": 5e
 
 
 def check_fed(model: keras.Model, x: Any) -> None:
-    """Checks that a model may have been trained on such inputs.
+    """Raises ValueError if a model can't have been trained on the given inputs.
 
     Args:
         model: The model. A model that is not built passes the check.
@@ -55,7 +55,7 @@ def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: i
 
 
 def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    """Compares the served predictions of a model with its own predictions.
+    """Compares the predictions of a served model with the predictions of the original model.
 
     Args:
         what: The name of the predictions, for the message.
@@ -77,7 +77,7 @@ def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolera
 
 
 def prediction_tolerance(model: keras.Model) -> float:
-    """Returns the tolerance for the least precise dtype in which a layer computes."""
+    """Returns the tolerance for predictions, which depends on the least precise compute dtype of the layers."""
     return max(_TOLERANCES.get(layer.compute_dtype, _TOLERANCES["float32"]) for layer in _layers(model))
 
 

@@ -13,7 +13,7 @@ from tf_input.model_outputs import predicts_logits
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """The output of a model for one target.
+    """An output of a model, with its target and class names.
 
     Attributes:
         target: The name of the target.
@@ -30,7 +30,7 @@ class Head:
     threshold: float = 0.5
 
     def outputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Converts predictions to the outputs of a server.
+        """Converts predictions to class names, scores or values for the response of a server.
 
         Args:
             predictions: The predictions of the model, [batch, ...].
@@ -96,7 +96,7 @@ def make_heads(
     from_logits: bool | None,
     threshold: float,
 ) -> dict[str, Head]:
-    """Returns the outputs of a model, by the names of its targets.
+    """Returns the outputs of a model by target name.
 
     Args:
         model: The Keras model.
@@ -132,7 +132,7 @@ def make_heads(
 
 
 def name_predictions(model: Any, predictions: Any, targets: Sequence[str]) -> dict[str, Any]:
-    """Returns the predictions of a model by target. Several outputs are matched by name.
+    """Returns the predictions of a model by target name. Several outputs are matched by name.
 
     Raises:
         ValueError: The prediction for a target is not a single tensor.

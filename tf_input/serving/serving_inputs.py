@@ -1,4 +1,4 @@
-"""Preprocessing of a served model, from raw features to the inputs of the model."""
+"""Preprocesses raw features to the inputs of a served model."""
 
 import dataclasses
 from typing import Any, Mapping
@@ -18,7 +18,7 @@ _LENGTH_SUFFIX = "_length"  # suffix of the feature with the lengths of lists
 
 
 class ServingInputs:
-    """Function from raw features to the model's inputs, without records, targets and knowledge of stored images.
+    """A function that converts raw features to the inputs of a model, without records and targets.
 
     Args:
         origin: The training data, as returned by `serving_origin.find_origin`.
@@ -78,7 +78,7 @@ class ServingInputs:
 
     @property
     def rounding(self) -> int:
-        """The allowed pixel difference: 0, or 1 if whole images are resized, in an unspecified order of operations."""
+        """The tolerance for pixel values: 0, or 1 if resizing may be computed in a different order of operations."""
         return 0 if self._same_size is None else 1
 
     @property
@@ -131,7 +131,8 @@ class ServingInputs:
 
 
 def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Converts padded lists, [batch, n, ...], and lengths, int64 [batch], to ragged tensors, [batch, None, ...]."""
+    """Converts padded lists, [batch, n, ...], with their lengths, int64 [batch], to ragged tensors, [batch, None,
+    ...]."""
     most = tf.shape(values, tf.int64)[1]
     message = ["lengths must be from 0 to", most, "and are", lengths]
     check = tf.debugging.Assert(tf.reduce_all((lengths >= 0) & (lengths <= most)), message)
@@ -154,13 +155,13 @@ def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
 
 
 def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
-    """Returns the features without stored image sizes, which raw images lack. Model inputs are kept."""
+    """Returns the features without image sizes, because raw images have no stored size. Model inputs are kept."""
     sides = {side for name in (IMAGE, *decoder.others) for side in sides_of(name)}.difference(decoder.config.input_names)
     return {name: one for name, one in decoder.features.items() if name not in sides}
 
 
 def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | None:
-    """Returns the decoder for images of the stored sizes; None if its results would be the same."""
+    """Returns a separate decoder for images that have the stored size; None if its results would not differ."""
     resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
     if not any(is_held or whole_images.is_small(size) for size in resized):
         return None
@@ -168,12 +169,13 @@ def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | No
 
 
 def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
-    """Returns the (height, width) of the encoded input images by name, for features whose images share a known size."""
+    """Returns the (height, width) of encoded input images by feature name, for features with one known size."""
     return {name: size for name in _encoded_inputs(decoder) if (size := decoder.sizes_of(name).stored) is not None}
 
 
 def _alone(decoder: ExampleDecoder) -> ExampleDecoder:
-    """Returns the decoder without targets. The number of channels is fixed, because requests may have any."""
+    """Returns the decoder without targets. The decoder converts images to a fixed number of channels, because images in
+    requests may have any number."""
     channels = decoder.channels if any(one.kind in ("image", "pixels") for one in decoder.features.values()) else None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

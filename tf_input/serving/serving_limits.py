@@ -1,4 +1,4 @@
-"""Reads the number of pixels from the headers of images, so that a server can reject large images before decoding."""
+"""Reads image sizes from file headers, so that a server can reject large images before decoding them."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ _HEADER_BYTES = 30  # contain the size, in all formats except JPEG
 
 
 def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
-    """Returns the images unchanged if all of them are small enough.
+    """Returns the images unchanged, or raises an error if an image has too many pixels.
 
     Args:
         encoded: The image files, string [batch].
@@ -23,9 +23,9 @@ def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
 
 
 def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the height times width of each image from its header, int64 [batch]; 0 for unknown formats.
+    """Returns the number of pixels of each image according to its header, int64 [batch]; 0 for unknown formats.
 
-    It reads JPEG, PNG, GIF, BMP and WebP. Files of other formats can't be decoded either.
+    The supported formats are JPEG, PNG, GIF, BMP and WebP. The decoder supports no other formats.
     """
     return tf.map_fn(_pixels_of, encoded, fn_output_signature=tf.int64)
 

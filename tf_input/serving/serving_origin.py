@@ -1,4 +1,4 @@
-"""Determines how the training data of a model was read, from `batches` or from the options of an export."""
+"""Determines the dataset and the reading options of a model's training, from its batches or from the export options."""
 
 import os
 from typing import Any, Mapping
@@ -21,7 +21,7 @@ _FUNCTIONS = ("map_example", "map_batch")
 
 
 def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Reading:
-    """Returns the dataset, split and options for comparing a model: without augmentation, in shard order.
+    """Returns the dataset, split and options of batches for checks: without augmentation, in shard order.
 
     Args:
         train: The return value of `PreparedDataset.batches` or `as_numpy`, a `tf_input.Sequence`, a dataset, or its
@@ -55,7 +55,8 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
 
 
 def _before_map(train: Any) -> Any:
-    """Returns the batches from which `map`, `prefetch` and similar methods made a dataset, if inputs are unchanged.
+    """Returns the batches from which `map`, `prefetch` or a similar method created a dataset, if the inputs are
+    unchanged.
 
     Raises:
         ValueError: The inputs were changed.
@@ -81,7 +82,7 @@ def _before_map(train: Any) -> Any:
 
 
 def check_unmapped(model: Any, train: Any) -> None:
-    """Checks that a model was not trained on values of another scale, which `map` made from `train`.
+    """Checks that `map` did not change the scale of the inputs on which a model was trained.
 
     Raises:
         ValueError: The model may have been trained on such values.

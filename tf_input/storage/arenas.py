@@ -1,4 +1,5 @@
-"""A pool of memory buffers. To allocate new pages takes longer than to read data into them."""
+"""A pool of memory buffers. Reusing memory is faster, because allocating new pages takes longer than reading data into
+them."""
 
 import contextlib
 import mmap
@@ -21,12 +22,12 @@ class Piece(NamedTuple):
 
     @property
     def view(self) -> memoryview:
-        """A view of the part, without a copy."""
+        """A view of the allocated memory."""
         return memoryview(self.memory)[self.begin : self.begin + self.num_bytes]
 
 
 class Arena:
-    """A memory buffer from which parts are allocated one after the other.
+    """A memory buffer from which parts are allocated consecutively.
 
     Args:
         num_bytes: The size of the buffer in bytes. Pages that are never used take no memory.
@@ -64,7 +65,7 @@ _MAX_FREE_BYTES = 384 << 20  # the windows of the default `read_buffer`, with th
 
 
 def borrow_arena(num_bytes: int) -> Arena:
-    """Returns an unused arena of at least the given size and at most twice the size, or a new arena."""
+    """Returns an unused arena with one to two times the given size, or a new arena."""
     for arena in sorted(_free, key=lambda one: one.num_bytes):
         if num_bytes <= arena.num_bytes <= 2 * num_bytes:
             with contextlib.suppress(ValueError):  # another thread has taken the arena
@@ -75,7 +76,7 @@ def borrow_arena(num_bytes: int) -> Arena:
 
 
 def return_arena(arena: Arena) -> None:
-    """Returns an arena to the pool. No thread may still write to the arena."""
+    """Returns an arena to the pool. When this function is called, no thread may still write to the arena."""
     arena.clear()
     _free.append(arena)
     _make_room(0)
@@ -87,7 +88,7 @@ def release_arenas() -> None:
 
 
 def _make_room(num_bytes: int) -> None:
-    """Releases the oldest unused arenas until `num_bytes` more fit into the limit of the pool."""
+    """Releases the oldest unused arenas until `num_bytes` additional bytes fit into the pool."""
     while _free and sum(one.num_touched for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
         with contextlib.suppress(IndexError):  # another thread has emptied the pool
             _free.pop(0)

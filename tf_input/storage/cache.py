@@ -89,7 +89,7 @@ class CachedFiles:
         return self.source.can_hold(sizes) or self._room.can_hold(self._blocks_of(sizes))  # local files need no cache
 
     def room_for(self, sizes: Mapping[str, int]) -> int:
-        """Returns the `cache_bytes` that these files and the datasets in use need together.
+        """Returns the `cache_bytes` that are required for these files and for all other datasets in use.
 
         Args:
             sizes: The sizes of the files in bytes, by path.
@@ -196,7 +196,7 @@ class CachedFiles:
 
 
 class _Part:
-    """The byte range of a block that is requested.
+    """The requested byte range within a block.
 
     Attributes:
         index: The index of the block in its file.

@@ -23,10 +23,9 @@ _logger = logging.getLogger("tf_input")
 class CacheRoom:
     """Allocates space in a cache directory for the blocks of a dataset.
 
-    Blocks of open datasets are never removed. An epoch reads each byte once, so that a cache that replaces its own
-    blocks would contain nothing useful for the next epoch. If the cache needs space, it removes the blocks of the
-    dataset that was opened the longest time ago, the oldest blocks first. If no blocks can be removed, no more blocks
-    are cached.
+    Blocks of open datasets are never removed. A dataset never replaces its own blocks, because the next epoch needs all
+    of them again. If the cache needs space, it removes the blocks of the dataset that was opened the longest time ago,
+    the oldest blocks first. If all blocks are in use, additional blocks are not cached.
 
     Args:
         folder: The folder of the dataset in the cache directory. It is created.
@@ -89,7 +88,7 @@ class CacheRoom:
         return self._disk_has(sum(-(-num_bytes // _DISK_BYTES) * _DISK_BYTES for num_bytes in missing) - unused)
 
     def needed(self, blocks: Mapping[str, int]) -> int:
-        """Returns the total size in bytes of the given blocks and of all other blocks that are in use.
+        """Returns the total size of the given blocks and of all other blocks in use, in bytes.
 
         Args:
             blocks: The sizes of the block files in bytes, by path.
@@ -177,9 +176,8 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
 
 @contextlib.contextmanager
 def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
-    """Context manager for the block files of all datasets that are not open, the oldest first.
-
-    These datasets cannot be opened inside the block.
+    """Context manager for the block files of all datasets that are not open, oldest first. Within the context, these
+datasets can't be opened.
     """
     with contextlib.ExitStack() as stack:
         found = []

@@ -1,8 +1,10 @@
-"""Finds keys and endpoints in the places where each cloud's own tools look, and returns them as options for obstore.
+"""Finds credentials and endpoints in the same locations as the command-line tools of each cloud, and converts them to
+options for obstore.
 
-obstore itself looks only in environment variables. Without keys, it waits for the metadata server of a cloud, even on
-machines outside that cloud. These functions ask the metadata server only once, with a short timeout. If there are no
-keys, requests are not signed. They can read public data, and for other data the error names the missing keys.
+By itself, obstore reads only environment variables. Without credentials, obstore waits for the metadata server of a
+cloud, even on machines outside that cloud. This module contacts the metadata server only once, with a short timeout.
+Requests without credentials are not signed. They can read public data. For private data, the error names the missing
+credentials.
 """
 
 import http.client
@@ -107,7 +109,8 @@ def _is_google_machine() -> bool:
 
 
 def _has_amazon_role() -> bool:
-    """Returns whether this is an EC2 machine with a role. obstore gets the role's keys from the metadata server."""
+    """Returns whether this machine is an EC2 instance with a role, whose credentials obstore gets from the metadata
+    server."""
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return False
     host = os.environ.get("AWS_METADATA_ENDPOINT", _METADATA_HOST).rpartition("://")[2].rstrip("/")
@@ -123,7 +126,7 @@ def _answers(host: str, path: str, headers: dict[str, str], header: str = "") ->
 
 
 def _ask(host: str, path: str, headers: dict[str, str], header: str = "", method: str = "GET") -> bytes | None:
-    """Returns the response of a cloud's metadata server, or None without a response or without the expected header."""
+    """Returns the response of a cloud's metadata server; None if the response or the expected header is missing."""
     connection = http.client.HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:
         connection.request(method, path, headers=headers)

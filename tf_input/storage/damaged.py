@@ -33,7 +33,7 @@ class DamagedRecord(NamedTuple):
 
 
 class DamagedRecords:
-    """The corrupt records that were skipped, each once. `len` returns their number."""
+    """A collection of the corrupt records that were skipped, without duplicates. `len` returns their number."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], DamagedRecord] = {}

@@ -8,7 +8,8 @@ NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # any ot
 
 
 class Files(Protocol):
-    """Reads files in any number of threads, and after pickling also in other processes.
+    """An interface for reading local or remote files in any number of threads. Pickled instances work in other
+    processes.
 
     Failures raise an `OSError` that names the path. If the file does not exist, the error is one of `NOT_THERE`.
 
@@ -22,7 +23,7 @@ class Files(Protocol):
         """Reads a whole file."""
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
-        """Reads a part of a file. Returns fewer bytes if the file ends before the end of the part."""
+        """Reads a part of a file. Returns fewer bytes than requested if the file is shorter."""
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         """Reads a part of a file into a buffer and returns the number of bytes, which is smaller if the file ends."""
@@ -30,8 +31,8 @@ class Files(Protocol):
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         """Returns the sizes in bytes of files in a directory, with None for missing files.
 
-        Object stores are asked for lists, with a thousand objects in each request. Web servers have no lists, so each
-        file needs a HEAD request.
+        Object stores return the sizes of a thousand files per request. Web servers require a HEAD request for each
+        file.
 
         Raises:
             OSError: The size of a file is unknown.
@@ -43,21 +44,21 @@ class Files(Protocol):
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
         """Removes a corrupt byte range from the cache. Returns whether the cache contained a part of the range.
 
-        If it returns False, reading the range again is useless.
+        If the method returns False, reading the range again would give the same bytes.
         """
 
     def watch(self, fingerprints: Fingerprints) -> None:
         """Enables the check of each shard's fingerprint.
 
         A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are
-        read, and at the first read after `release`.
+        read, and again at the first read after `release`.
         """
 
     def release(self) -> None:
         """Closes all open files. Later reads open files again."""
 
     def can_hold(self, sizes: Mapping[str, int]) -> bool:
-        """Returns whether files are on a local disk, or will be after their first read, so that random access is fast.
+        """Returns whether random access is fast, because files are on a local disk or fit into the cache.
 
         Args:
             sizes: The sizes of the files in bytes, by path.

@@ -1,7 +1,7 @@
-"""Checks that the files of shards are the files that the manifest describes.
+"""Checks that shard files match the fingerprints in the manifest.
 
-A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are read. The
-records of another dataset or of swapped shards are valid records, so only this check detects such files.
+A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are read. Only
+this check detects files of another dataset and swapped shards, because their records have valid checksums.
 """
 
 import os
@@ -19,11 +19,11 @@ _BLOCK_BYTES = 4 << 20
 
 
 class ReplacedShardError(ValueError):
-    """The file of a shard is not the file that the manifest describes. `on_error="skip"` does not skip this error."""
+    """A shard file does not match the manifest. `on_error="skip"` does not skip this error."""
 
 
 class Fingerprints:
-    """Checks the shards of a dataset as they are opened.
+    """Checks the shards of a dataset when they are opened.
 
     Args:
         shards: The entries of the shards in the manifest, by path.
@@ -70,7 +70,7 @@ class Fingerprints:
             self._identities[path] = identity
 
     def check_part(self, path: str, begin: int, data: memoryview | bytes, read: ReadRange, *, is_first: bool) -> None:
-        """Checks a part of a shard, if it contains the first record or the last bytes of the shard.
+        """Checks the fingerprint if the given part of a shard contains the first record or the last bytes.
 
         Args:
             path: The path of the shard.
@@ -96,9 +96,8 @@ class Fingerprints:
 
 
 def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardInfo], int]) -> str:
-    """Describes the difference if a file is another shard. Returns "" for the right file and for a corrupt file.
-
-    Corruption is detected later, when the records are read.
+    """Returns a description of the difference if a file belongs to another shard or dataset. Returns "" for the correct
+file and for a corrupt file. Corruption is detected later, when the records are read.
     """
     found = read_fingerprint(read, shard.num_bytes)
     if found is None or found == shard.fingerprint:

@@ -73,10 +73,10 @@ def find_damage(frame: bytes, num_bytes: int) -> str:
 
 
 def _checksums(data: Sequence[bytes]) -> np.ndarray:
-    """Returns the masked CRC-32C of each item: uint32 [n]."""
+    """Returns the masked CRC-32C checksum of each item, uint32 [n]."""
     return mask_checksums(np.array([google_crc32c.value(one) for one in data], np.uint32))
 
 
 def mask_checksums(checksums: np.ndarray) -> np.ndarray:
-    """Masks CRC-32C checksums (uint32 [n]) as in TFRecord files: uint32 [n]."""
+    """Masks CRC-32C checksums as in TFRecord files, uint32 [n] to uint32 [n]."""
     return (checksums >> 15 | checksums << 17) + np.uint32(0xA282EAD8)

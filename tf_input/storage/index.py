@@ -26,10 +26,10 @@ class DamagedIndexError(ValueError):
 
 
 class ShardIndex:
-    """The rows of an index file, which are in memory or are read when they are looked up.
+    """The rows of an index file. They are cached in memory or read on each lookup.
 
-    The checksum of an index in memory is compared with the manifest. Of other indexes, only the header is checked. If a
-    record is not at its offset, `check` detects whether the index is corrupt.
+    If the index is cached in memory, its checksum is compared with the manifest. Otherwise only the header is checked.
+    If a record is not found at its offset, `check` detects whether the index is corrupt.
 
     Args:
         path: The path of the index file.
@@ -78,7 +78,7 @@ class ShardIndex:
             raise FileNotFoundError(f"index {path} is missing") from None
 
     def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start and end offsets of consecutive records in the shard, in bytes: int64 [stop - first] each.
+        """Returns the start and end offsets of consecutive records in the shard in bytes, as two int64 [stop - first].
 
         All values are within the shard. If the index is corrupt, a record may end before it begins.
         """
@@ -96,7 +96,7 @@ class ShardIndex:
         return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
 
     def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start and end offsets of records in the shard, in bytes: int64 [n] each.
+        """Returns the start and end offsets of records in the shard in bytes, as two int64 [n].
 
         Args:
             records: The indexes of the records in the shard, int64 [n], in ascending order without repetitions.
@@ -165,9 +165,9 @@ class ShardIndex:
         return np.frombuffer(data, _ROW)
 
     def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
-        """Checks whether a corrupt index is the reason that a record seems to be corrupt.
+        """Raises an error if the index is corrupt, which can make intact records seem corrupt.
 
-        The method compares the offsets in the index with the lengths in the frames of the shard.
+        The method compares the offsets in the index with the record lengths that are stored in the shard.
 
         Args:
             record: The index of the record in the shard.
@@ -200,7 +200,7 @@ class ShardIndex:
 
 
 def _said_bytes(header: bytes) -> int:
-    """Returns the size of an index in bytes, from its header. Missing rows are detected when they are looked up."""
+    """Returns the size of an index in bytes, from its header. Missing rows are detected on lookup."""
     if len(header) < INDEX_HEADER.size:
         return len(header)
     return INDEX_HEADER.size + INDEX_HEADER.unpack(header)[3] * INDEX_ROW.size

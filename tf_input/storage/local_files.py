@@ -22,7 +22,7 @@ _NUM_QUESTIONS = 32  # parallel requests, because mounted file systems have a hi
 class LocalFiles:
     """Reads local files. It implements `Files`.
 
-    The most recently used files stay open, which helps readers of single records or of many small shards.
+    The most recently used files stay open, which speeds up random access and the reading of many small shards.
     """
 
     is_local = True
@@ -112,7 +112,8 @@ class LocalFiles:
 
     @staticmethod
     def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
-        """Reads the rest of a byte range, because a single call may return less in FUSE or after a signal."""
+        """Reads the rest of a byte range, because a single read may return fewer bytes in FUSE file systems or after a
+        signal."""
         found, begin = [data], begin + len(data)
         end = begin - len(data) + num_bytes
         while data and begin < end:
@@ -134,7 +135,7 @@ class _OpenFile:
 def num_open_files() -> int:
     """Returns the maximum number of shards of a dataset that stay open.
 
-    It is a quarter of this process's limit above 1024 files, because a process may open several datasets and indexes.
+    The maximum is a quarter of the process's limit above 1024 open files, because a process may open several datasets.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:

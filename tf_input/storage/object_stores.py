@@ -1,4 +1,4 @@
-"""Reads and lists objects in gs://, s3://, az:// and https:// with obstore, and retries failed requests."""
+"""Reads and lists objects at gs://, s3://, az:// and https:// URLs with obstore, and retries failed requests."""
 
 import datetime
 import os
@@ -34,7 +34,7 @@ _AFTER_END = "416"
 class ObjectStoreFiles(RemoteFiles):
     """Reads objects in buckets and files on web servers. It implements `Files`.
 
-    Each process creates its clients when they are first needed.
+    Each process creates obstore clients when they are first needed.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,8 @@ class ObjectStoreFiles(RemoteFiles):
             return None
 
     def _ask(self, path: str, ask: Callable[[Any, str], Any]) -> Any:
-        """Sends a request to the store of a path. Converts errors to `OSError` with the path and the status."""
+        """Sends a request to the store of a path. Errors of obstore are converted to `OSError` with the path and the
+        status."""
         bucket, key = bucket_and_key(path)
         try:
             return ask(self._store(bucket), key)
@@ -139,7 +140,7 @@ def _make_store(bucket: str) -> Any:
 class _Fork:
     """Records whether this process was forked after obstore was used.
 
-    A forked process lacks obstore's threads and would wait for them forever.
+    obstore's threads do not exist in a forked process, which would wait for them forever.
 
     Attributes:
         has_run: Whether obstore was used in this process.
@@ -155,7 +156,7 @@ class _Fork:
 
 
 def check_process() -> None:
-    """Checks that obstore can run in this process, and notes that it was used.
+    """Raises an error if obstore was used before this process was forked. Otherwise records that obstore is in use.
 
     Raises:
         RuntimeError: This process was forked after obstore was used.

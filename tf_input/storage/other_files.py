@@ -10,7 +10,8 @@ from tf_input.storage.remote_files import RemoteFiles
 
 
 class OtherFiles(RemoteFiles):
-    """Reads files with fsspec. It implements `Files`. fsspec itself finds the credentials and endpoints.
+    """Reads files with fsspec. The class `OtherFiles` implements the interface `Files`. fsspec finds credentials and
+    endpoints.
 
     Args:
         directory: The URL of any directory with the same scheme and server.
@@ -56,7 +57,7 @@ class OtherFiles(RemoteFiles):
 
 @contextlib.contextmanager
 def _os_errors(path: str) -> Iterator[None]:
-    """Context manager that converts the errors of fsspec's file systems, which have various classes, to `OSError`."""
+    """Context manager that converts the various exceptions of fsspec's file systems to `OSError`."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reads and checks the records of a split, in chunks or one by one, at the offsets in the index.
+"""Reads and checks the records of a split, in chunks or one by one. The index contains their offsets.
 
 The code calls a chunk of consecutive records a "run".
 """
@@ -44,7 +44,7 @@ class RunPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShardFile:
-    """The file of a shard, which may be incomplete.
+    """A shard file, which may be truncated.
 
     Attributes:
         path: The local path or URL of the shard.
@@ -60,7 +60,7 @@ class ShardFile:
 
 
 class RecordReader:
-    """Reads records of a split by their indexes in the split. Any number of threads may read at the same time.
+    """Reads records of a split by index. Any number of threads may read at the same time.
 
     Args:
         files: The object that reads the shards.
@@ -108,11 +108,11 @@ class RecordReader:
 
     @property
     def first(self) -> int:
-        """The index in the split of the first record of an epoch."""
+        """The index of the first record of an epoch within the split."""
         return 0 if self.selection is None else int(self.selection.numbers[0])
 
     def each_once(self) -> "RecordReader":
-        """Returns a reader of the same records whose epochs contain each record once."""
+        """Returns a reader for the same records, without selection or repetition."""
         if self.selection is None:
             return self
         selection = Selection(self.selection.numbers)
@@ -126,7 +126,7 @@ class RecordReader:
         return SelectedRecords(self, numbers, cut_selection(numbers, *self._sizes, self._run_bytes))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Converts indexes that count through the chunks (int64 [n]) to indexes in the split: int64 [n]."""
+        """Converts record indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
         return places
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
@@ -215,7 +215,7 @@ class RecordReader:
         return num_bytes
 
     def _look_up(self, shard: int, start: int, part: RunPart, begin: int, num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Looks up the records of a part of a chunk in the index.
+        """Looks up the offsets of a chunk's records in the index.
 
         Returns:
             The start and end offsets of their frames, relative to the first byte that was read, int64 [n] each.
@@ -225,7 +225,7 @@ class RecordReader:
         return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
     def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordStretch:
-        """Reads records anywhere in the split. A single request reads records that are close to each other.
+        """Reads records anywhere in the split. Records that are close to each other are read with a single request.
 
         Args:
             numbers: The indexes of the records in the split, int64 [n], in any order. Repeated records are read once.
@@ -282,7 +282,8 @@ class RecordReader:
         target[size:] = bytes(len(target) - size)  # the memory may contain old records
 
     def _offset(self, shard: int, record: int) -> int:
-        """Returns the start or end offset of a chunk in its shard. Looks up all chunks of the shard at once.
+        """Returns the start or end offset of a chunk in its shard. The offsets of all chunks in the shard are looked up
+        at once.
 
         Args:
             shard: The index of the shard.
@@ -302,7 +303,8 @@ class RecordReader:
         return self._index(shard).extent(record - 1)[1] if found is None else found
 
     def look_again(self, number: int) -> bytes | None:
-        """Reads a record again that seems to be corrupt, because only a neighbor or a cached copy may be corrupt.
+        """Reads a record again that seems to be corrupt, because the cause may be a corrupt neighbor or a corrupt
+        cached copy.
 
         Returns:
             The serialized example, or None if the record is corrupt and skipped.
@@ -327,7 +329,7 @@ class RecordReader:
         return None
 
     def refuse(self, number: int, reason: str, is_gone: bool = False) -> None:
-        """Skips a corrupt record and adds it to the collection of corrupt records.
+        """Skips a corrupt record and adds it to the list of skipped records.
 
         Args:
             number: The index of the record in the split.
@@ -344,7 +346,7 @@ class RecordReader:
         self._damaged.add(damaged)
 
     def place(self, number: int) -> tuple[str, int, int]:
-        """Returns the path of a record's shard, and the record's index and offset in the shard."""
+        """Returns the shard path, the index in the shard and the byte offset of a record."""
         shard, row = self._find(number)
         return self._shards[shard].path, row, self._index(shard).extent(row)[0]
 
@@ -371,7 +373,7 @@ class RecordReader:
 
 
 class SelectedRecords:
-    """Reads the chunks of an epoch that consists of selected or repeated records.
+    """Reads the chunks of an epoch that contains only selected records, or repeated records.
 
     Indexes count through the epoch's chunks.
 
@@ -385,7 +387,7 @@ class SelectedRecords:
         self._reader, self._numbers, self.runs = reader, numbers, runs
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Converts indexes that count through the chunks (int64 [n]) to indexes in the split: int64 [n]."""
+        """Converts record indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
         return self._numbers[places]
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:
@@ -396,7 +398,7 @@ class SelectedRecords:
 
 
 def _in_order(shards: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Replaces byte ranges that overlap a preceding range of the same shard with empty ranges.
+    """Replaces byte ranges with empty ranges if they overlap a preceding range in the same shard.
 
     Ranges overlap only if the index is corrupt.
 

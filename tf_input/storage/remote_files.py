@@ -8,7 +8,7 @@ from tf_input.storage.fingerprints import Fingerprints
 
 
 class RemoteFiles(abc.ABC):
-    """A partial implementation of `Files` for remote files, in which each read of a byte range is a request."""
+    """A base class for remote implementations of `Files`, in which each read of a byte range is a separate request."""
 
     is_local = False
     _fingerprints: Fingerprints | None = None

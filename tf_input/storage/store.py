@@ -58,15 +58,15 @@ class Store:
         self._index_locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def index(self, shard: ShardInfo) -> ShardIndex:
-        """Returns the index of a shard. The first call for the shard opens the index."""
+        """Returns the index of a shard. The index is opened at the first call for a shard."""
         with self._index_locks[shard.name]:
             return self._indexes(shard)
 
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
         """Returns the number of readable records in each shard.
 
-        If `on_error` is "raise", these are the numbers in the manifest. Otherwise, records of missing or truncated
-        shards are not counted, but added to the skipped records.
+        If `on_error` is "raise", the numbers are read from the manifest. Otherwise, the numbers exclude missing records
+        of lost or truncated shards, which are added to the skipped records.
         """
         if on_error == "raise":
             return [shard.num_examples for shard in shards]
@@ -86,7 +86,7 @@ class Store:
     def check(self, shards: Sequence[ShardInfo]) -> None:
         """Checks before an epoch that the copy of a dataset is complete.
 
-        The size of each shard is checked once. Local shards are also opened, which checks their fingerprints.
+        The size of each shard is checked once. Local shards are also opened to check their fingerprints.
 
         Raises:
             FileNotFoundError: A shard is missing.
@@ -104,7 +104,7 @@ class Store:
                 self.files.read_range(path, 0, 1)
 
     def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Returns the paths of shards. If `on_error` is "raise", checks the shards first."""
+        """Returns the paths of shards. If `on_error` is "raise", the method checks the shards first."""
         if on_error == "raise":
             self.check(shards)
         return [join(self._directory, shard.name) for shard in shards]
@@ -169,7 +169,7 @@ class Store:
 
 
 def _open_index(directory: str | os.PathLike[str], files: Files, is_held: bool, shard: ShardInfo) -> ShardIndex:
-    """Opens the index of a shard. With `is_held`, reads a local or small index into memory."""
+    """Opens the index of a shard. With `is_held`, local and small index files are cached in memory."""
     path = join(directory, shard.index)
     return ShardIndex.read(path, shard, files) if is_held else ShardIndex(path, shard, files=files)
 

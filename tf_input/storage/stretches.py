@@ -1,4 +1,4 @@
-"""Finds records in memory by their TFRecord frames and checks the records when they are copied out.
+"""Finds records in a memory buffer by their TFRecord frames, and checks the records when they are copied.
 
 The frame of a record consists of the length of its data (uint64), the checksum of the length (uint32), the data, and
 the checksum of the data (uint32).
@@ -56,7 +56,7 @@ def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[
 
 
 class Stretches:
-    """Copies and checks records from several `RecordStretch` objects, with indexes that count through all of them.
+    """Copies and checks records from several `RecordStretch` objects, which are indexed like one concatenated sequence.
 
     The headers of all frames are parsed together on construction, because each NumPy call has a fixed cost.
 
@@ -129,14 +129,14 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
 
 
 def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
-    """Returns the numbers at byte offsets in memory, which need not be aligned: [n]."""
+    """Returns the numbers at the given byte offsets in memory, [n]. Offsets need not be aligned."""
     return np.ndarray(len(memory) - np.dtype(dtype).itemsize + 1, dtype, memory, strides=1)[begins]
 
 
 def _make_tables() -> np.ndarray:
-    """Returns the CRC-32C of each byte value followed by 7 to 0 zero bytes: uint32 [8, 256].
+    """Returns the CRC-32C of each byte value followed by 7 to 0 zero bytes, uint32 [8, 256].
 
-    The values lack the usual inversions of CRC-32C at the start and the end. See
+    The values omit the bit inversions that CRC-32C usually applies at the start and the end. See
     https://datatracker.ietf.org/doc/html/rfc3720#appendix-B.4
     """
     values = np.arange(256, dtype=np.uint32)
@@ -153,7 +153,7 @@ _OF_NOTHING = np.uint32(google_crc32c.value(bytes(LENGTH_BYTES)))
 
 
 def _length_checksums(lengths: np.ndarray) -> np.ndarray:
-    """Returns the masked CRC-32C of each number (uint64 [n]) as 8 little-endian bytes: uint32 [n].
+    """Returns the masked CRC-32C of the 8 little-endian bytes of each number, uint32 [n].
 
     The vectorized computation is faster than a call of `google_crc32c` for each number.
     """

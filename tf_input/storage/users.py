@@ -1,4 +1,4 @@
-"""Counts the readers of files, so that the files are closed after the last reader."""
+"""Counts the readers of files, so that the files can be closed after the last reader has finished."""
 
 import threading
 from typing import Any, Callable

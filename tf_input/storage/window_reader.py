@@ -1,4 +1,4 @@
-"""Reads records in the order of an epoch, window by window and ahead of time."""
+"""Reads records in the order of an epoch, and prefetches the next windows."""
 
 import functools
 import threading
@@ -82,7 +82,7 @@ class WindowReader:
         return found
 
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Converts positions in the order of an epoch (int64 [n]) to record indexes in the split (int64 [n]).
+        """Converts indexes in the epoch to record indexes in the split, int64 [n].
 
         No file is read.
         """
@@ -104,7 +104,7 @@ class WindowReader:
         return self._order
 
     def _hold(self, order: WindowOrder, index: int) -> "_Loading":
-        """Returns a window, releases the windows before it and starts to read the windows after it."""
+        """Returns a window. Releases all earlier windows and starts to read the following windows."""
         if next(iter(self._held), None) == index:
             return self._held[index]
         loading = self._held.get(index) or self._load(order, index)
@@ -159,7 +159,7 @@ def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]
 
 
 class _Loading:
-    """The records of this host in a window, while and after they are read.
+    """The records that this host reads from a window. Reading may still be in progress.
 
     Attributes:
         num_bytes: The approximate size of the records in bytes.
