@@ -60,7 +60,7 @@ _INSPECT = {"docker": ("docker", "buildx", "imagetools", "inspect", "--raw"), "s
 
 
 class ImageError(Exception):
-    """An error that is shown to the user as one line."""
+    """An error that is shown to the user as a single line."""
 
 
 def call(command: Sequence[str], **options: Any) -> bytes:
@@ -80,7 +80,7 @@ def call(command: Sequence[str], **options: Any) -> bytes:
 def record_digests() -> None:
     """Records the current digest of each tag in base_images.json.
 
-    The digest of an image, or of its list of platforms, is the SHA-256 of its manifest.
+    The digest of an image is the SHA-256 of its manifest, or of its list of platform manifests.
     """
     tool = next((tool for tool in _INSPECT if shutil.which(tool)), None)
     if tool is None:
@@ -137,7 +137,7 @@ def build(name: str, repository: str, tag: str, tool: str, push: bool) -> str:
 
 
 def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
-    """Writes the pinned versions and hashes of all required packages, within constraints.txt.
+    """Writes a requirements file with pinned versions and hashes, which meet constraints.txt.
 
     Existing pins are kept if they are still valid.
     """
@@ -148,7 +148,7 @@ def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
 
 
 def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
-    """Returns the requirements of an extra, and of the other extras of this package that it includes."""
+    """Returns the requirements of an extra of this package, including the extras to which it refers."""
     found: list[str] = []
     for requirement in project[extra]:
         named = re.fullmatch(r"recordmill\[(.*)\]", requirement)

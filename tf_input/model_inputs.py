@@ -1,4 +1,4 @@
-"""Detects from a Keras model's layers that inputs have another range, dtype or shape than in training."""
+"""Detects inputs that do not have the range, dtype or shape for which the layers of a Keras model were trained."""
 
 import contextlib
 from collections.abc import Mapping

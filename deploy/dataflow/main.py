@@ -1,4 +1,4 @@
-"""Entry point of the Flex Template: converts the template's parameters to options of `recordmill prepare`.
+"""The entry point of the Dataflow Flex Template, which converts template parameters to options of `recordmill prepare`.
 
 The launcher passes each parameter as --NAME=VALUE. The program ends when the job is submitted, without waiting for it.
 """

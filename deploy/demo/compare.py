@@ -1,4 +1,4 @@
-"""Trains the same network on the same examples in two orders, and measures how well their labels are mixed."""
+"""Trains a network on the same examples in two orders, and measures how well each order mixes the labels."""
 
 import collections
 import dataclasses
@@ -21,7 +21,7 @@ NUM_PASSES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The batches and the accuracies of a training.
+    """The labels and the accuracies of a training, batch by batch.
 
     Attributes:
         labels: The labels of each batch, in training order.
@@ -53,7 +53,7 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
     """Trains on the dataset at `prepared`, and then on the same training examples in class order.
 
     The examples in class order are written to `class_ordered`. The prepared examples are read in their order on disk,
-    because the default shuffle buffer would hold the whole small dataset.
+    because the default shuffle buffer would contain the whole dataset.
     """
     digits = tf_input.open(prepared)
     folder_labels = write_class_ordered(digits, class_ordered)
@@ -80,7 +80,7 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
 
 
 def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) -> np.ndarray:
-    """Writes the training examples sorted by key, which is the order of the class folders, and returns their labels."""
+    """Writes the training examples sorted by key, and therefore by class folder. Returns their labels."""
     shards = [os.fspath(digits.directory / shard.name) for shard in digits.manifest.splits["train"]]
     examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(shards).as_numpy_iterator()]
     examples.sort(key=lambda example: example.features.feature["key"].bytes_list.value[0])
@@ -168,7 +168,7 @@ def expected_labels(counts: collections.Counter[int]) -> float:
 
 
 def _mixing(batches: list[np.ndarray]) -> tuple[str, str]:
-    """Returns the mean length of runs of equal labels, and the mean number of distinct labels per batch."""
+    """Returns the mean length of sequences of equal labels, and the mean number of distinct labels per batch."""
     sequence = LabelSequence.of(np.concatenate(batches))
     num_labels = np.mean([len(np.unique(labels)) for labels in batches])
     return f"{sequence.num_labels / sequence.num_runs:.2f}", f"{num_labels:.1f}"

@@ -1,4 +1,4 @@
-"""Writes scikit-learn's handwritten digits as a folder of class folders."""
+"""Writes scikit-learn's handwritten digits as PNG files, with one folder per class."""
 
 import collections
 import io
@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 
 def write_folder(folder: pathlib.Path) -> int:
-    """Writes `folder/<class>/NNNN.png`, overwrites files of an earlier run, and returns the number of images.
+    """Writes the files `folder/<class>/NNNN.png` and returns the number of images. Existing files are overwritten.
 
     Raises:
         FileExistsError: The folder has other files, which would become part of the dataset.
@@ -27,7 +27,7 @@ def write_folder(folder: pathlib.Path) -> int:
 
 
 def make_images() -> dict[str, bytes]:
-    """Returns path within the folder -> PNG file."""
+    """Returns a dictionary from paths within the folder to the bytes of PNG files."""
     digits = load_digits()
     images, num_in_class = {}, collections.Counter()
     for pixels, label in zip(digits.images, digits.target):

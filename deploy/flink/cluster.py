@@ -4,8 +4,8 @@
     python deploy/flink/cluster.py status
     python deploy/flink/cluster.py down
 
-Run it with the Python in which recordmill is installed, because its workers use the same Python. It needs Linux, Java
-11 or later, and Maven.
+Run it with the Python in which recordmill is installed, because its workers use the same Python. The script requires
+Linux, Java 11 or later, and Maven.
 """
 
 import argparse
@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def options(self) -> list[str]:
-        """The options with which `recordmill prepare` runs on this cluster."""
+        """The options that make `recordmill prepare` run on this cluster."""
         return [
             "--runner=FlinkRunner",
             f"--flink_master=localhost:{self.rest_port}",
@@ -206,7 +206,7 @@ class Cluster:
             return json.load(response)
 
     def process_ids(self) -> dict[str, int]:
-        """Returns name -> process id of the JobManager and TaskManagers that were started and not ended here."""
+        """Returns the process ids of the JobManager and the TaskManagers that this object started, by name."""
         return {path.name: int(path.read_text()) for path in sorted((self.folder / "pids").glob("*"))}
 
     def worker_ids(self) -> list[int]:
@@ -224,7 +224,7 @@ class Cluster:
         (self.folder / "pids" / name).unlink()
 
     def down(self) -> None:
-        """Ends only the processes of this cluster, and removes their temporary files. Keeps configuration and logs."""
+        """Stops only the processes of this cluster, and removes their temporary files. Keeps configuration and logs."""
         for name, pid in sorted(self.process_ids().items(), reverse=True):  # TaskManagers end first.
             end(self.folder, pid, signal.SIGTERM)
             (self.folder / "pids" / name).unlink()

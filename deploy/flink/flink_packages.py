@@ -1,4 +1,4 @@
-"""Downloads Flink and Beam's Flink job server once, into a cache outside the checkout."""
+"""Downloads Flink and Beam's Flink job server to a cache folder outside the checkout."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _POM = pathlib.Path(__file__).resolve().parent / "job_server" / "pom.xml"
 
 
 class ClusterError(Exception):
-    """An error that is shown to the user as one line."""
+    """An error that is shown to the user as a single line."""
 
 
 def java() -> str:
@@ -34,7 +34,7 @@ def java() -> str:
 
 
 def missing_tools() -> list[str]:
-    """Returns the tools for the download and the cluster that this machine lacks."""
+    """Returns the names of the required tools that are not installed."""
     return [tool for tool in (java(), *(() if JAR.exists() else ("mvn",))) if not shutil.which(tool)]
 
 

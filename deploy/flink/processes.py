@@ -1,4 +1,4 @@
-"""Finds and ends the processes of a cluster."""
+"""Finds and stops the processes of a cluster."""
 
 import contextlib
 import os
@@ -18,7 +18,8 @@ def command_line(pid: int) -> list[str]:
 
 
 def belongs_to(folder: pathlib.Path, pid: int) -> bool:
-    """Returns whether a process is running and belongs to the cluster, because its id may have been reused."""
+    """Returns whether a process is running and still belongs to the cluster. Its id may have been reused by another
+    process."""
     for _ in range(100):
         line = command_line(pid)
         if any(line) or not _is_alive(pid):

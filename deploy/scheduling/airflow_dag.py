@@ -1,9 +1,9 @@
 """An Airflow DAG that prepares a dataset each night from newly arrived images.
 
-The same command works in each state because of --resume: it starts a new run, resumes an interrupted run, or succeeds
-if the dataset is complete. Retries, backfills and manually cleared tasks therefore run the same command. A second
-concurrent command is rejected. The exit code determines whether Airflow retries. Copy the file into the DAGs folder.
-The workers need recordmill on their PATH.
+With --resume, the same command starts a new run, resumes an interrupted run, or succeeds if the dataset is complete.
+Retries, backfills and manually cleared tasks therefore run the same command. A second concurrent command is rejected.
+The exit code determines whether Airflow retries. Copy the file into the DAGs folder. The workers need recordmill on
+their PATH.
 """
 
 import datetime
@@ -27,7 +27,8 @@ def command(output: str, error_json: str) -> list[str]:
 
 
 def run(arguments: list[str], error_json: str) -> None:
-    """Runs the command, whose log goes to the task's log. Raises the Airflow exception that matches the exit code."""
+    """Runs the command. Its output appears in the log of the task. Raises the Airflow exception that matches the exit
+    code."""
     process = subprocess.Popen(arguments)
     try:
         code = process.wait()

@@ -1,7 +1,7 @@
 """Encodes and decodes predict requests and responses of TensorFlow Serving's REST API.
 
-A request has rows, {"instances": [...]}, or columns, {"inputs": ...}. Bytes are encoded as {"b64": "..."}. The module
-is used by client and server, and needs only the standard library.
+A request has rows, {"instances": [...]}, or columns, {"inputs": ...}. Bytes are encoded as {"b64": "..."}. Both client
+and server use this module, which requires only the standard library.
 """
 
 import base64
@@ -50,7 +50,7 @@ def parse(call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def answer(call: Mapping[str, Any], outputs: Mapping[str, list]) -> dict[str, Any]:
-    """Returns the response to a request, in rows or columns like the request."""
+    """Returns the response to a request, in the same format (rows or columns) as the request."""
     columns = {name: _plain(outputs[name]) for name in sorted(outputs)}
     only = next(iter(columns.values())) if len(columns) == 1 else None
     if "inputs" in call:
@@ -63,7 +63,7 @@ def _named(value: Any, only: str | None) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """Returns a value with each {"b64": ...} replaced by its bytes."""
+    """Replaces each {"b64": ...} in a JSON value by the decoded bytes."""
     if isinstance(value, list):
         return [_decoded(one) for one in value]
     if not isinstance(value, dict):
@@ -76,7 +76,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value for JSON. Bytes become text, or base64 if they are not UTF-8."""
+    """Returns a value for JSON. Bytes are converted to text, or to base64 if they are not valid UTF-8."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if not isinstance(value, bytes):

@@ -1,7 +1,7 @@
-"""Serves an exported model for trials, with the REST predict API of TensorFlow Serving, until it is stopped.
+"""Serves an exported model for local experiments, with the REST predict API of TensorFlow Serving.
 
-It needs only TensorFlow. It has no rate limits, no queue, no metrics and no authentication. For production, serve the
-same directory with TensorFlow Serving. See the Dockerfile beside this file.
+The server requires only TensorFlow. Rate limits, queues, metrics and authentication are not supported. For production,
+serve the same directory with TensorFlow Serving. See the Dockerfile beside this file.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def _described(specs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the line of TensorFlow's message that states the reason."""
+    """Extracts the line that states the reason from an error message of TensorFlow."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     plain = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "<stack traces", "[["))]
     return (plain or lines or [type(error).__name__])[0]
@@ -213,7 +213,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 if stopped, 1 if it cannot listen, 2 for wrong usage or a missing model."""
+    """Returns the exit code: 0 if the user stopped the server, 1 if the port is not available, 2 for wrong usage or a
+    missing model."""
     arguments = make_parser().parse_args(argv)
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

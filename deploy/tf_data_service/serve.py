@@ -1,6 +1,6 @@
-"""Runs one server of a tf.data service, the dispatcher or a worker, until it is stopped.
+"""Runs a server of a tf.data service, either the dispatcher or a worker.
 
-Workers run only TensorFlow operations. They need this file, and TensorFlow in the version of the trainer.
+Workers run only TensorFlow operations. A worker needs only this file, and the same TensorFlow version as the trainer.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def _address(text: str) -> str:
 
 
 def make_dispatcher(arguments: argparse.Namespace) -> Any:
-    """Returns a dispatcher that is not started yet."""
+    """Creates a dispatcher without starting it."""
     from tensorflow.data.experimental import service
 
     config = service.DispatcherConfig(
@@ -77,7 +77,7 @@ def make_dispatcher(arguments: argparse.Namespace) -> Any:
 
 
 def make_worker(arguments: argparse.Namespace) -> Any:
-    """Returns a worker that is not started yet."""
+    """Creates a worker without starting it."""
     from tensorflow.data.experimental import service
 
     config = service.WorkerConfig(
@@ -89,7 +89,7 @@ def make_worker(arguments: argparse.Namespace) -> Any:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 if stopped, 1 if it cannot start."""
+    """Returns the exit code: 0 if the user stopped the server, 1 if it can't start."""
     arguments = make_parser().parse_args(argv)
     if arguments.role == "dispatcher" and arguments.work_dir:
         os.makedirs(arguments.work_dir, exist_ok=True)

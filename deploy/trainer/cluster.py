@@ -1,4 +1,4 @@
-"""Selects the devices and machines of a training."""
+"""Selects the devices and machines on which a training runs."""
 
 import os
 
@@ -8,7 +8,7 @@ import options
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
-    """Returns the strategy for `--strategy`. For `multi_worker`, it waits for the other workers.
+    """Returns the strategy for `--strategy`. With `multi_worker`, this function waits until all workers have started.
 
     Raises:
         ValueError: TF_CONFIG is missing or invalid.

@@ -2,8 +2,8 @@
 
     gpu_check.py --data out/flowers --model resnet50 --batch_size 256
 
-Each row of the table, in images per second, is a separate run of train.py. The check fails if a loss is not finite, or
-if neither kind of mixed precision is faster than float32.
+Each row of the printed table is a separate run of train.py. Speeds are in images per second. The check fails if a loss
+is not finite, or if neither kind of mixed precision is faster than float32.
 """
 
 import argparse
@@ -54,7 +54,8 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace, flags: tuple[str, ...]) -> dict | None:
-    """Returns the results of a short training. Returns None if it failed, which the training reports itself."""
+    """Returns the results of a short training. Returns None if the training failed. train.py itself prints the
+    error."""
     program = pathlib.Path(__file__).with_name("train.py")
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(program), "--data", arguments.data, "--output", folder, "--model", arguments.model]

@@ -1,4 +1,4 @@
-"""Creates the batches of each worker: its part of each global batch, divided among its replicas, with weights."""
+"""Creates the batches that each worker reads, which are its part of the global batches."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from tf_input.epochs.position import Position
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """The batches of a split on all replicas.
+    """The batches of a split, distributed to all replicas.
 
     Attributes:
         make: (epoch, step) -> a distributed dataset of (uint8 images, int64 labels, float32 weights). It yields the
@@ -31,7 +31,7 @@ class Batches:
         return self.position.num_batches
 
     def iterator(self, epoch: int, step: int = 0) -> Iterator:
-        """Returns an iterator over the batches of an epoch from the given step."""
+        """Returns an iterator over the batches of an epoch, starting at the given step."""
         return iter(self.make(epoch, step))
 
 
@@ -48,8 +48,8 @@ def training_batches(
     """Returns full batches for training, which depend only on the seed, the epoch and the step.
 
     A resumed training therefore reads the same batches, even with another number of workers. With a tf.data service,
-    the batches also depend on the speed of the workers. Automatic sharding is off: each worker reads its own part of
-    each batch, so no image is decoded unnecessarily. The remainder is dropped, and differs between epochs.
+    the batches also depend on the speed of the workers. Automatic sharding is off, because each worker already reads
+    only its part of each batch. An incomplete last batch is dropped. The dropped examples differ between epochs.
 
     Args:
         batch_size: The total batch size of all replicas.
@@ -100,8 +100,8 @@ def evaluation_batches(
 ) -> Batches:
     """Returns batches with every example once and with weight 1.
 
-    The last batch is padded with weight 0. If the workers' parts differ in size, other images are the padding. A
-    replica without remaining images gets a black image.
+    The last batch is padded with weight 0. If the workers' parts differ in size, arbitrary images are used as padding.
+    A replica without any remaining image gets a black image.
     """
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]

@@ -1,7 +1,7 @@
 """Runs training and evaluation steps on one device, on all devices of a machine, or on several machines.
 
-`Model.fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`. It also fails under `MirroredStrategy` with several
-steps per execution. This loop follows the `tf.distribute` guide, and works with each strategy.
+`Model.fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`. `fit` also fails under `MirroredStrategy` with several
+steps per execution. The loop in this module follows the `tf.distribute` guide, and works with every strategy.
 """
 
 from typing import Any, Iterator
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 class Loop:
-    """The training and evaluation steps of a model. Create it in the scope of the strategy.
+    """The training and evaluation steps of a model. Create the object in the scope of the strategy.
 
     Args:
         model: Images -> logits.
@@ -68,7 +68,8 @@ class Loop:
         return {**self.results(), "examples": int(self._num_examples.result())}
 
     def results(self) -> dict[str, float]:
-        """Returns the metrics over all replicas since the epoch started or was resumed. All workers must call this."""
+        """Returns the training metrics over all replicas, since the start of the epoch or the last resumption. All
+        workers must call this."""
         return {metric.name: float(metric.result()) for metric in self._metrics}
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> None:
@@ -89,7 +90,7 @@ class Loop:
         self._update(labels, logits, losses, weights, weights)
 
     def _update(self, labels: Any, logits: Any, losses: Any, loss_weights: Any, weights: Any) -> None:
-        """Updates the metrics. Class weights influence the training loss but no accuracy."""
+        """Updates the metrics. Class weights affect the training loss, but not the accuracy."""
         if weights is None:
             self._metrics[0].update_state(losses * loss_weights)
         else:

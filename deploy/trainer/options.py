@@ -171,7 +171,7 @@ def tf_config(workers: tuple[str, ...], worker_index: int) -> str:
 
 
 def check_tf_config(text: str | None) -> None:
-    """Raises ValueError if TF_CONFIG would make TensorFlow train alone or fail with an obscure error."""
+    """Raises ValueError if TF_CONFIG is missing or invalid, because TensorFlow would report no clear error."""
     if not text:
         raise ValueError("--strategy=multi_worker: expected --workers and --worker_index, or the variable TF_CONFIG")
     try:

@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Training:
-    """One run of the trainer. All user errors are detected before the first step.
+    """One run of the trainer. Errors in options and input are detected before the first training step.
 
     Raises:
         ValueError, OSError, ImportError: The options, the dataset, the packages or the cluster are not suitable.

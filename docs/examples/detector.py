@@ -4,8 +4,9 @@
         --splits train=0.9,validation=0.1
     python docs/examples/detector.py out/boxes
 
-The network predicts a cell for each 4 x 4 pixels. A cell has a logit per class, which is high if the center of an
-object is in the cell. It also has the position of the center in the cell and the size of the object.
+The network predicts a cell for each 4 x 4 pixels. A cell contains a logit for each class, which is high if the center
+of an object is in the cell. A cell also contains the position of the center within the cell, and the size of the
+object.
 """
 
 import argparse
@@ -109,7 +110,8 @@ def make_cells(objects: dict[str, tf.Tensor], num_cells: int, num_classes: int) 
 
 
 def detection_loss(expected: Any, predicted: Any) -> Any:
-    """Returns CenterNet's loss for each image: a focal loss of the classes and an L1 loss of the boxes at centers."""
+    """Returns the CenterNet loss of each image: the focal loss of the classes plus the L1 loss of the boxes at object
+    centers."""
     classes, logits = expected[..., :-4], predicted[..., :-4]
     is_center = keras.ops.cast(classes == 1, "float32")
     probability, other = keras.ops.sigmoid(logits), keras.ops.sigmoid(-logits)
@@ -122,7 +124,7 @@ def detection_loss(expected: Any, predicted: Any) -> Any:
 
 
 def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float, int, np.ndarray]]:
-    """Returns the objects of one image by descending score: (score, label, (ymin, xmin, ymax, xmax) in 0..1).
+    """Returns the objects in an image, sorted by descending score: (score, label, (ymin, xmin, ymax, xmax) in 0..1).
 
     Args:
         cells: The output of the network, float32 [cells, cells, num_classes + 4].
@@ -142,7 +144,8 @@ def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float,
 
 
 def average_precisions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> dict[int, float]:
-    """Returns the average precision of each class that occurs. Objects match at an overlap of 0.5 or more."""
+    """Returns the average precision of each class that occurs in the data. A detection matches an object if their
+    intersection over union is at least 0.5."""
     found: dict[int, list[tuple[float, bool]]] = collections.defaultdict(list)
     num_expected: collections.Counter[int] = collections.Counter()
     for images, objects in batches.as_numpy_iterator():

@@ -1,9 +1,10 @@
-"""Takes screenshots of the report pages of three small datasets: with classes, with boxes and with masks.
+"""Takes screenshots of the report pages of three small datasets, which have classes, boxes and masks.
 
     python docs/examples/report_screenshots.py docs/pictures
 
-The datasets show scikit-learn's handwritten digits, directly and in the scenes of make_scenes.py. The script runs in a
-checkout, without network access. It needs Chromium on the PATH and `pip install playwright scikit-learn`.
+The datasets show scikit-learn's handwritten digits, directly and in the scenes of make_scenes.py. The script must be
+run in a checkout, and does not access the network. The script requires Chromium on the PATH and `pip install playwright
+scikit-learn`.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def make_data_sets(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Prepares the three datasets, and returns name of the pictures -> folder of the dataset."""
+    """Prepares the three datasets. Returns a dictionary from picture names to dataset folders."""
     write_folder(folder / "digits")
     write_scenes(folder / "scenes", NUM_SCENES)
     coco = folder / "scenes" / "annotations" / "instances.json"

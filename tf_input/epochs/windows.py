@@ -1,8 +1,8 @@
-"""Implements window shuffling: chunks are read in random order, and the records of several consecutive chunks are
-mixed.
+"""Implements window shuffling, which reads chunks in random order and mixes the records of several chunks.
 
-The consecutive chunks form a window. Because the dataset was shuffled when it was written, window shuffling is as good
-as a permutation of the whole split. Each byte is read once, with the throughput of long sequential reads.
+Consecutive chunks whose records are mixed form a window. Because the dataset was shuffled when it was written, window
+shuffling is as good as a permutation of the whole split. Each byte is read once, with the throughput of long sequential
+reads.
 
 Virtual shards make the order independent of the number of hosts. The virtual shard of a record is its index in the
 epoch (or in the mixture's epoch) modulo `NUM_LANES`. Within a window, each virtual shard gets the records of one byte

@@ -1,5 +1,5 @@
-"""Training with Keras: resumable checkpoints, `recordmill which`, and batches as a Keras `PyDataset`.
+"""Tools for training with Keras: resumable checkpoints, `recordmill which`, and batches as a Keras `PyDataset`.
 
-The input is a model and its training data. The output is a training that resumes at the exact batch after an
-interruption. This package imports Keras.
+The input is a model and its training data. After an interruption, the training resumes at the exact batch. This package
+imports Keras.
 """

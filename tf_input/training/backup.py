@@ -1,4 +1,5 @@
-"""Checkpoints for training loops, which resume at the exact batch: Backup. `resume` has the callback for `fit`."""
+"""Implements `Backup`, which saves checkpoints of training loops, so that they resume at the exact batch. The module
+`resume` contains the callback for `fit`."""
 
 import itertools
 import json
@@ -17,7 +18,7 @@ from tf_input.training.variable_names import stable_names
 
 @named_options()
 class Backup:
-    """Saves checkpoints of a training loop. When the script restarts, it resumes with the same batches and weights.
+    """Saves checkpoints of a training loop. A restarted script resumes with the same batches and weights.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
         backup = tf_input.Backup("backups", model, train, optimizer=optimizer, save_freq=1000)
@@ -26,17 +27,17 @@ class Backup:
                 train_step(images, labels)
             backup.state[f"accuracy of epoch {epoch}"] = evaluate(model)
 
-    If a checkpoint exists, the constructor restores the variables, and `epochs` and `batches` yield the rest. Values
-    are matched by the names of layers and variables. A checkpoint is one file, which is replaced atomically. It
-    contains all variables of the model and the optimizer (including the random states of layers), the iterator state,
-    and `state`. Metrics are not saved. They start over when the training resumes.
+    If a checkpoint exists, the constructor restores the variables, and `epochs` and `batches` yield only the remaining
+    epochs and batches. Saved values are assigned to variables by the names of layers and variables. A checkpoint is one
+    file, which is replaced atomically. It contains all variables of the model and the optimizer (including the random
+    states of layers), the iterator state, and `state`. Metrics are not saved, and start over when the training resumes.
 
-    TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after this
-    object, and copy its values back to the variables in `before_save`. On torch, Dropout uses torch's own random
-    generator, which is not saved.
+    TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after the
+    `Backup` object. It must also copy the values from the tuple back to the variables in `before_save`. The state of
+    torch's global random generator, which Dropout uses on torch, is not saved.
 
-    If several processes train one model, each creates this object and restores the same checkpoint, but only one of
-    them sets `writes`.
+    If several processes train one model, each process creates a `Backup` object and restores the same checkpoint. Only
+    one process sets `writes`.
 
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.
@@ -147,7 +148,8 @@ class Backup:
         self._last_saved = self.step
 
     def advance(self, num_steps: int = 1) -> None:
-        """Adds completed steps, and saves a checkpoint if one is due. Needed only without `batches`."""
+        """Increases the number of completed steps, and saves a checkpoint after every `save_freq` steps. Needed only
+        without `batches`."""
         self.step += num_steps
         if self._save_freq != "epoch" and self._save_freq <= self.step - self._last_saved and self.step < self.num_steps:
             self.save()
@@ -181,7 +183,7 @@ class Backup:
             old.unlink()
 
     def delete(self) -> None:
-        """Deletes all checkpoints, after a training is finished."""
+        """Deletes all checkpoints. Call this method when the training is finished."""
         for path in find_backups(self._directory) if self._writes else ():
             path.unlink()
 
@@ -194,7 +196,8 @@ class Backup:
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)
 
     def _variables(self) -> dict[str, Any]:
-        """Returns the variables by name, without metrics, which start over in each epoch and may not exist yet."""
+        """Returns the variables by name. Metrics are omitted, because they start over in each epoch and may not exist
+        yet."""
         metrics = {id(one) for one in self._model.metrics_variables}
         found = {id(one): one for one in (*self._model.variables, *self._optimizer.variables) if id(one) not in metrics}
         return dict(zip(stable_names(self._model, [*found.values()]), found.values()))
@@ -221,7 +224,7 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
 
 
 def _storable(value: np.ndarray) -> np.ndarray:
-    """Converts bfloat16 and similar dtypes, which NumPy files can't store, to float32, without loss."""
+    """Converts dtypes that NumPy files can't store, such as bfloat16, to float32 without loss."""
     return value if value.dtype.kind in "biufc" else value.astype(np.float32)
 
 

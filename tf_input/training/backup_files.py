@@ -1,4 +1,4 @@
-"""File names, contents and identity checks of checkpoints. This module needs neither a model nor Keras."""
+"""Names, reads and checks checkpoint files. This module needs neither a model nor Keras."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def find_backups(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
 
 
 def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Reads a checkpoint: its state, and the values of variables by name.
+    """Returns the state in a checkpoint, and the values of variables by name.
 
     Args:
         path: The path of the checkpoint.
@@ -55,7 +55,7 @@ def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str,
 
 
 def check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises ValueError if a checkpoint belongs to other batches than those of `train`."""
+    """Raises ValueError if a checkpoint was saved with different batches than those of `train`."""
     if there.get("manifest") != here["manifest"]:
         before, now = there.get("dataset") or {}, here["dataset"]
         changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]

@@ -1,4 +1,4 @@
-"""Checkpoints for trainings with `fit`, which resume at the exact batch: BackupAndRestore."""
+"""Implements `BackupAndRestore`, a callback for `fit` that saves checkpoints and resumes at the exact batch."""
 
 import math
 import os
@@ -21,11 +21,11 @@ class BackupAndRestore(keras.callbacks.Callback):
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
         model.fit(train, epochs=90, callbacks=[tf_input.BackupAndRestore("backups", train, save_freq=1000)])
 
-    Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of it, and reads only the
-    remaining batches. `Backup` describes the contents of a checkpoint, and does the same for training loops. The model
-    must be built. The state of other callbacks, such as the patience of EarlyStopping, is not saved. Metrics are not
-    saved either, so the logs of a resumed epoch cover only its remaining batches. If TerminateOnNaN stops the training,
-    the previous checkpoint is kept.
+    Keras' own callback repeats the interrupted epoch. This callback resumes in the middle of the epoch, and reads only
+    the remaining batches. The documentation of `Backup` describes the contents of a checkpoint. Use `Backup` for
+    training loops without `fit`. The model must be built. The state of other callbacks, such as the patience of
+    EarlyStopping, is not saved. Metrics are not saved either, so the logs of a resumed epoch cover only the remaining
+    batches. If TerminateOnNaN stops the training, the previous checkpoint is kept.
 
     Args:
         directory: A local directory for checkpoints only. It is created if necessary.
@@ -73,7 +73,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         super().set_model(model)
 
     def _implements_train_batch_hooks(self) -> bool:
-        """Keras 2 calls this before `set_model`, which then reports that this callback requires Keras 3."""
+        """Returns True for Keras 2, which calls this method before `set_model` reports that Keras 3 is required."""
         return True
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -107,7 +107,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._first_epoch, self._is_lost = backup.epoch, False
 
     def _ends_with_epoch(self, step: int) -> bool:
-        """Returns whether executions that start at this step end exactly at the end of the epoch."""
+        """Returns whether the remaining steps of the epoch are a multiple of the steps per execution."""
         return (self._backup.num_steps - step) % self.model.steps_per_execution == 0
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:

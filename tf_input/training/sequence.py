@@ -1,4 +1,4 @@
-"""Batches by index, as a Keras `PyDataset`: Sequence."""
+"""Implements `Sequence`, a Keras `PyDataset` of batches."""
 
 import collections
 import functools
@@ -37,17 +37,17 @@ class Sequence(keras.utils.PyDataset):
         train = tf_input.Sequence(flowers, "train", batch_size=128, image_size=224, augment=True, seed=0, workers=2)
         model.fit(train, epochs=10, shuffle=False)
 
-    `train[i]` is batch i of the current epoch, in NumPy arrays. It equals batch i of `flowers.batches` with the same
-    options, which is faster and has more features. Threads may share the object.
+    `train[i]` is batch i of the current epoch, in NumPy arrays. The batch equals batch i of `flowers.batches` with the
+    same options. `flowers.batches` is faster and has more features. Threads may share the object.
 
-    An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Until then, Keras may
-    read some batches in advance, or train with fewer batches at a time (`steps_per_epoch`). A loop can call
-    `train.position.go_to(epoch, step)`. Then `train[0]` is the batch of that step, and indices past the last batch
-    continue in the next epoch.
+    An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Before the end of an
+    epoch, Keras may read some batches in advance, or train with fewer batches at a time (`steps_per_epoch`). A training
+    loop can call `train.position.go_to(epoch, step)`. Afterwards, `train[0]` is the batch of that step, and indices
+    past the last batch of the epoch refer to the next epoch.
 
-    A Sequence has three limitations. Keras can't start in the middle of an epoch. Batches are not prepared ahead if
-    Keras shuffles their indices, so pass `shuffle=False` to `fit`. Epochs of one or two batches can't be told apart
-    from the batches that Keras reads before training.
+    A Sequence has three limitations. Keras can't resume training in the middle of an epoch. Batches are not prefetched
+    if Keras shuffles their indices, so pass `shuffle=False` to `fit`. If an epoch has only one or two batches, the
+    batches that Keras reads before training can count as an epoch.
 
     Args:
         dataset: A dataset or its directory; or a `Mixture`.
@@ -149,7 +149,7 @@ class Sequence(keras.utils.PyDataset):
 
     @property
     def epoch(self) -> int:
-        """The number of the current epoch, from 0. A batch depends on it, on the seed and on the index."""
+        """The number of the current epoch, from 0. A batch depends only on the epoch, the seed and the index."""
         return self.position.next[0]
 
     def on_epoch_end(self) -> None:
@@ -159,10 +159,11 @@ class Sequence(keras.utils.PyDataset):
 
 
 class _Ahead:
-    """Function from the index of a batch, counted over all epochs, to the batch in NumPy arrays.
+    """A function that returns a batch in NumPy arrays, given the index of the batch over all epochs.
 
-    If batches are requested in order, the following batches are prepared meanwhile. Only this process reads records and
-    caches splits in memory; worker processes receive what they decode. Arguments and errors are those of `Sequence`.
+    If batches are requested in order, the following batches are prefetched. Only the main process reads records and
+    caches splits in memory. Worker processes receive records and decode them. Arguments and errors are those of
+    `Sequence`.
     """
 
     def __init__(
@@ -219,7 +220,7 @@ def _input_spec(part: Plan) -> Any:
 def _make_decode(
     dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, has_padding: bool, specs: list[Any]
 ) -> Callable[..., Any]:
-    """Returns a function from the inputs, batch slots and seed of a batch to the batch.
+    """Returns a function that decodes a batch, given its inputs, batch slots and seed.
 
     Inputs and batch slots are tuples with one item per component.
     """

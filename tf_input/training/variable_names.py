@@ -1,4 +1,4 @@
-"""Names of a model's variables that stay the same when a script builds the model again in any process."""
+"""Computes names of a model's variables that do not change when the model is built again, also in another process."""
 
 import collections
 import re
@@ -8,10 +8,10 @@ import keras
 
 
 def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[str]:
-    """Returns a unique name for each variable: its path, with automatic names numbered from 0 within the model.
+    """Returns a unique name for each variable: its path, in which automatic layer names are renumbered from 0.
 
-    Keras numbers automatic names, such as `dense_7`, across the whole process, so a model that is built again gets
-    other names. Names that the user gave to layers are unchanged.
+    Keras numbers automatic names, such as `dense_7`, across the whole process. A model that is built again therefore
+    gets different names. Names that the user gave to layers are unchanged.
 
     Args:
         model: The model.
@@ -49,7 +49,8 @@ def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
 
 
 def _of_optimizer(path: str, flat: Mapping[str, str]) -> str:
-    """Returns the name of an optimizer variable, whose path contains a variable's path with "_" for "/"."""
+    """Returns the name of an optimizer variable. Its path contains the path of a model variable, with "_" instead of
+    "/"."""
     optimizer, _, name = path.partition("/")
     of_variable = max((one for one in flat if name.startswith(f"{one}_")), key=len, default="")
     return f"{re.sub(r'_[0-9]+$', '', optimizer)}/{flat.get(of_variable, '')}{name.removeprefix(of_variable)}"

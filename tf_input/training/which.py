@@ -1,4 +1,4 @@
-"""The command `recordmill which`, which prints the examples of a past batch."""
+"""Implements `recordmill which`, which prints the keys of the examples in a past batch."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ def run(
     open_fold: tuple[int, int] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Prints the keys of a batch and their catalog columns, separated by tabs, below a line of column names.
+    """Prints the keys and catalog columns of the examples in a batch as tab-separated values, with a header line.
 
     Args:
         directory: The directory of a dataset, or its URL.
@@ -70,7 +70,7 @@ def run(
 
 
 def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
-    """Returns the path of the newest checkpoint, and the identity of the batches of its training."""
+    """Returns the path of the newest checkpoint, and the identity of the training batches that it contains."""
     if path.is_dir():
         backups = find_backups(path)
         if not backups:
@@ -98,7 +98,7 @@ def _fold_of(identity: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _find_training(dataset: "PreparedDataset", path: pathlib.Path, identity: dict[str, Any]) -> tuple[str, ReadConfig]:
-    """Returns the split that a training reads, and the options of reading."""
+    """Returns the split and the reading options of a training, given the identity of its batches."""
     fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
     options = {name: value for name, value in identity.items() if name in fields}
     try:

@@ -1,8 +1,8 @@
-"""The file `transform_fn/transform.json`: the input of `recordmill analyze`, and the outputs of its graph.
+"""The format of `transform_fn/transform.json`, which describes a transform's dataset and the outputs of its graph.
 
 This module uses only the standard library, like `dataset_format`. `transform_fn/` is a SavedModel in the format of
 TensorFlow Transform, next to `transformed_metadata/`, so that `tft.TFTransformOutput(OUT)` can open both.
-`transform.json` assigns them to one version of the dataset.
+`transform.json` contains the version of the dataset to which both folders belong.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ TRANSFORM_VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class TransformInfo:
-    """The facts about a transform that are known without loading its graph.
+    """The properties of a transform that are known without loading its graph.
 
     Attributes:
         manifest_sha256: The digest of the manifest of the analyzed dataset, from `manifest_digest`.
@@ -83,7 +83,7 @@ class TransformInfo:
 
 
 def manifest_digest(manifest: Manifest) -> str:
-    """Returns the digest that identifies a version of a dataset, from its manifest."""
+    """Returns the digest of a manifest, which identifies a version of the dataset."""
     return hashlib.sha256(manifest.to_json().encode()).hexdigest()
 
 

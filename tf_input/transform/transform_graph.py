@@ -1,6 +1,6 @@
 """The graph from `recordmill analyze`, for training, serving and `recordmill transform`.
 
-It is loaded with TensorFlow alone, because importing TensorFlow Transform would turn `tf.keras` into Keras 2.
+The graph is loaded with TensorFlow alone, because importing TensorFlow Transform would change `tf.keras` to Keras 2.
 """
 
 import functools

@@ -2,9 +2,9 @@
 
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
-In Flink, Beam's counters are accumulators of the job. Flink's own reporters leave them out, but its REST interface has
-them. The worker of a stage adds its counts when it has finished its work of the stage. `/healthz` answers without
-asking Flink. The exporter needs only Python.
+In Flink, Beam's counters are accumulators of the job. Flink's metric reporters omit accumulators, but its REST
+interface returns them. A worker updates the counters of a stage when it has finished the stage. `/healthz` answers
+without asking Flink. The exporter needs only Python.
 """
 
 import argparse
@@ -37,7 +37,7 @@ METRICS = {
 
 
 def read_counters(accumulators: dict[str, Any]) -> dict[str, int]:
-    """Sums over all steps of the counters in what `jobs/ID/accumulators` answers."""
+    """Returns the sum of each counter over all steps, from the response to `jobs/ID/accumulators`."""
     counters = collections.Counter()
     for accumulator in accumulators["user-task-accumulators"]:
         if accumulator["name"] == "__metricscontainers":
@@ -66,7 +66,7 @@ class Flink:
             return json.load(response)
 
     def metrics(self) -> str:
-        """Returns the metrics of every job that the cluster knows, in Prometheus' text format.
+        """Returns the metrics of all jobs on the cluster, in the text format of Prometheus.
 
         Raises:
             OSError: The cluster does not answer.
@@ -91,7 +91,7 @@ class Flink:
         return "\n".join(told) + "\n"
 
     def _accumulators(self, job_id: str) -> Any:
-        """Asks for the accumulators of a job. None: Flink has forgotten the job since it listed it."""
+        """Asks for the accumulators of a job. Returns None if Flink has removed the job since it was listed."""
         try:
             return self.ask(f"jobs/{job_id}/accumulators")
         except urllib.error.HTTPError as error:
@@ -101,7 +101,7 @@ class Flink:
 
 
 def _named(counters: dict[str, int]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yields the name, the labels and the value of the metric of each counter."""
+    """Converts counters to metrics. Yields the name, the labels and the value of each metric."""
     for counter, value in sorted(counters.items()):
         if counter.endswith("_msecs"):
             yield "recordmill_stage_seconds_total", {"stage": counter.removesuffix("_msecs")}, value / 1000
@@ -116,13 +116,14 @@ def _line(name: str, labels: dict[str, str], value: float) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quotes the value of a label. Prometheus knows three escapes; all other characters are UTF-8."""
+    """Quotes the value of a label. Escapes the three characters that Prometheus requires to be escaped. All other
+    characters are UTF-8."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
-    """Returns a server that is ready to serve; port 0: any free port."""
+    """Returns an HTTP server that listens on the port. Port 0 selects a free port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
