@@ -61,13 +61,17 @@ class StrataReader:
         fit = [name for name, feature in by_name.items() if _is_fit(feature)]
         for name in names:
             if name not in by_name:
-                expected = [f"--stratify {fit[0]}" if len(fit) == 1 else f"one of {', '.join(fit)}"] if fit else []
-                expected += [f"--feature {printable(name)}"] if config.source.can.has_columns else []
-                some = ", or ".join(expected) or f"no --stratify: of {config.source.kind} there is nothing here that inputs share"
-                shown = f"--stratify={printable(name)}"
-                raise UserError(f"{shown}: there is no such label or feature; expected {some}{did_you_mean(name, fit)}")
+                advice = [f"choose one of {', '.join(fit)}" if fit[1:] else f"use --stratify {fit[0]}"] if fit else []
+                advice += [f"add --feature {printable(name)}"] if config.source.can.has_columns else []
+                some = ", or ".join(advice) or f"omit --stratify: --source={config.source.kind} has no classes here"
+                raise UserError(
+                    f"--stratify={printable(name)}: there is no such label or feature{did_you_mean(name, fit) or '.'} "
+                    f"{some[0].upper()}{some[1:]}."
+                )
             if name not in fit:
-                raise UserError(f"--stratify={name}: is of kind {by_name[name].kind}; expected a class, an integer or a text")
+                raise UserError(
+                    f"--stratify={name}: is of kind {by_name[name].kind}. Choose a class, an integer or a text."
+                )
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
     def read(self, images: Sequence[LabeledImage], found: ListedPart) -> list[str]:

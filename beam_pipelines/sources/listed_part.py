@@ -42,9 +42,9 @@ BATCH_IMAGES = 4096
 
 # Reason -> the missing value and the advice, if more inputs lack this value than the run allows.
 _LACKS = {
-    NO_SPLIT: ("split", "--divide rest to place those without one, or --split_column='' to leave it aside"),
-    NO_GROUP: ("group", "or no --group"),
-    BAD_LABEL: ("fit class", "a larger --max_bad_fraction, which leaves out those without one"),
+    NO_SPLIT: ("split", "Use --divide rest to place them, or --split_column='' to ignore the splits that inputs name"),
+    NO_GROUP: ("group", "Give each input a group, or omit --group"),
+    BAD_LABEL: ("valid class", "raise --max_bad_fraction to leave them out"),
 }
 
 _Collector = tuple[str, Callable[[LabeledImage], Collection[str]] | None]
@@ -148,8 +148,11 @@ class ListedPart:
         self.splits.update(splits)
         if len(self.splits) > MAX_SPLITS:
             some = ", ".join(sorted(self.splits - {None})[:3])
-            advice = "a column of what belongs together is a --group; --split_column='' takes no column"
-            raise UserError(f"the inputs name at least {len(self.splits):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
+            raise UserError(
+                f"The inputs name at least {len(self.splits):,} splits ({some}, …), and {MAX_SPLITS} is the limit. "
+                "Use --split_column='' to ignore the column; if it says which inputs belong together, pass it as "
+                "--group."
+            )
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
         """Adds layouts. Keeps the first two of each kind in sorted order, whatever the order of the inputs."""
@@ -263,8 +266,9 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
     for reason in (NO_SPLIT, NO_GROUP):
         _check_column(config, found, reason)
     if not found.num_images:
-        refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
-        raise UserError(f"--input={config.input}: no {'readable image' if config.source.has_images else 'example'} in it{refused}")
+        refused = f" Dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
+        what = "readable image" if config.source.has_images else "example"
+        raise UserError(f"--input={config.input}: contains no {what}.{refused}")
     _check_column(config, found, BAD_LABEL)
     found.boxes.check(config.source)
     _check_strata(config, found)
@@ -318,10 +322,9 @@ def _division_by_hash(config: PrepareJob, found: ListedPart) -> Division | None:
 def _warnings(found: ListedPart) -> Iterator[str]:
     """Yields warnings about groups and categories."""
     if 0 < found.ungrouped.num < found.num_images:
-        have = "1 input has" if found.ungrouped.num == 1 else f"{found.ungrouped.num:,} inputs have"
         yield (
-            f"group: {have} nothing in the column of the group, and each is one by itself: {found.ungrouped.describe()}; "
-            "--group=group refuses such, --group='' leaves the column aside"
+            f"group: inputs without a group form a group each: {found.ungrouped.num:,} "
+            f"({found.ungrouped.describe()}). Pass --group=group to reject them, or --group='' to ignore the column."
         )
     if empty := found.empty_groups():
         names = ", ".join(repr(printable(name)) for name in sorted(empty)[:_MAX_GROUPS_SHOWN])
@@ -352,15 +355,15 @@ def _class_folder_warnings(found: ListedPart) -> Iterator[str]:
     if not found.strays or not found.strays.layout:
         return
     if found.strays.num_masks:
-        have = "1 image has a name" if found.strays.num_masks == 1 else f"{found.strays.num_masks:,} images have names"
         yield (
-            f"label: {have} like a mask, such as {printable(found.strays.masks)!r}, and become examples of their own. Masks are read with "
-            "--source=masks, from the folders images and masks"
+            f"label: {found.strays.num_masks:,} of {found.num_images:,} images have names like masks, for example "
+            f"{printable(found.strays.masks)!r}, but are read as separate examples. To read masks, put images and "
+            "masks in folders called images and masks, and use --source=masks."
         )
     if len(names) >= _MIN_CLASSES and found.num_images < 2 * len(names):
         yield (
-            f"label: {found.num_images:,} images in {len(names):,} class folders: many classes have one image. If these folders are not "
-            "classes, --class_folder_depth says which folders are"
+            f"label: {found.num_images:,} images in {len(names):,} class folders, so many classes have only one "
+            "image. If these folders are not classes, use --class_folder_depth to say which folders are."
         )
 
 
@@ -368,26 +371,27 @@ def _check_column(config: PrepareJob, found: ListedPart, reason: str) -> None:
     """Raises UserError if more inputs lack a split, a group or a class than the run may lose as dead letters."""
     missing, (column, advice) = found.lacking[reason], _LACKS[reason]
     if reason == BAD_LABEL:
-        advice = f"{'--default COLUMN=VALUE for empty cells, ' if config.source.can.has_key_column else ''}or {advice}"
+        default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""
+        advice = f"Correct them, {default}or {advice}"
     if missing.num > config.max_bad_fraction * found.num_inputs:
         example = missing.first[0]
         rows = "rows" if config.source.can.has_columns else "inputs"
         raise UserError(
-            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} {rows} have no {column}, as {printable(example.path)}: "
-            f"{example.message}; expected one for all rows, {advice}"
+            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} {rows} have no {column}, for example "
+            f"{printable(example.path)}: {example.message}. {advice}."
         )
 
 
 def _check_strata(config: PrepareJob, found: ListedPart) -> None:
     if found.unmatched.num:
         raise UserError(
-            f"--group_pattern={printable(config.group_pattern)}: finds no group in {found.unmatched.num:,} of {found.num_images:,} keys: "
-            f"{found.unmatched.describe()}; expected one in each"
+            f"--group_pattern={printable(config.group_pattern)}: does not match {found.unmatched.num:,} of "
+            f"{found.num_images:,} keys: {found.unmatched.describe()}. Change the pattern so that it matches each key."
         )
     if found.without_stratum.num:
         raise UserError(
-            f"--stratify={','.join(config.stratify)}: {found.without_stratum.num:,} of {found.num_images:,} inputs have no value of it: "
-            f"{found.without_stratum.describe()}; expected one of each"
+            f"--stratify={','.join(config.stratify)}: {found.without_stratum.num:,} of {found.num_images:,} inputs "
+            f"have no value: {found.without_stratum.describe()}. Add the values, or stratify by another feature."
         )
 
 
@@ -399,16 +403,18 @@ def _name_splits(config: PrepareJob, found: ListedPart) -> tuple[str, ...]:
     if not given:
         return tuple(config.shares)
     if is_open:
-        expected = f"expected all, or none, or --divide {REST}, which divides those that do not"
-        raise UserError(f"--input={config.input}: some inputs name their split and others do not; {expected}")
+        raise UserError(
+            f"--input={config.input}: some inputs name their split and others do not. Use --divide {REST} to divide "
+            "the others."
+        )
     if config.asks_for_shares:
         raise given_already(config, f"--input={config.input}", _how_to_leave_splits(config), given)
     names = order_splits(given)
     if config.stratify or config.splits_from:
         option = "--stratify" if config.stratify else "--splits_from"
         raise UserError(
-            f"{option}: the inputs name their splits ({', '.join(names)}), so that there is none to place; expected --divide {names[0]}, "
-            f"to divide that one, or {_how_to_leave_splits(config)}"
+            f"{option}: the inputs already name their splits ({', '.join(names)}). Use --divide {names[0]} to divide "
+            f"that split, or {_how_to_leave_splits(config)} to ignore them."
         )
     return names
 
@@ -418,27 +424,29 @@ def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[s
     names = ", ".join(order_splits(given))
     for split in divide:
         if split != REST and split not in given:
-            expected = (
-                f"one of the splits {names}, which they name{did_you_mean(split, given)}" if given else "no --divide, since they name none"
-            )
-            raise UserError(f"{option}: no input names a split {split!r}; expected {expected}")
+            known = f"They name {names}." if given else "They name no splits: omit --divide."
+            raise UserError(f"{option}: no input names a split {split!r}{did_you_mean(split, given) or '.'} {known}")
     if is_open and REST not in divide:
-        raise UserError(f"{option}: some inputs name no split; expected --divide {','.join(divide)},{REST}, which divides them too")
+        raise UserError(
+            f"{option}: some inputs name no split. Use --divide {','.join(divide)},{REST} to divide them too."
+        )
     if not is_open and not given.intersection(divide):
-        raise UserError(f"{option}: every input names its split ({names}); expected one of these to divide")
+        raise UserError(f"{option}: every input names its split. Choose one of them to divide: {names}.")
     fixed, shares = given.difference(divide), config.shares
     if (both := sorted(fixed.intersection(shares))) and divide != (REST,):
         raise UserError(
-            f"{option}: there is a split {both[0]!r} already, which others would come into; expected other names in "
-            f"{'--folds' if config.folds is not None else '--splits'}, or --divide {','.join([*divide, *both])}"
+            f"{option}: some inputs already name the split {both[0]!r}, and other inputs would be added to it. Choose "
+            f"other names in {'--folds' if config.folds is not None else '--splits'}, or use --divide "
+            f"{','.join([*divide, *both])}."
         )
     return order_splits(fixed, shares) if fixed else tuple(shares)
 
 
 def _how_to_leave_splits(config: PrepareJob) -> str:
     if config.source.split_column:
-        return "no --split_column, or --split_column=''"
-    return "--split_folders=no, or --split_column='' where a column says it" if config.source.can.has_columns else "--split_folders=no"
+        return "--split_column=''"
+    column = " (--split_column='' for a column)" if config.source.can.has_columns else ""
+    return f"--split_folders=no{column}"
 
 
 def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple[Feature, ...]:
@@ -465,7 +473,10 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
     names = sorted(feature.name for feature in features)
     for name in config.descriptions:
         if name not in names:
-            raise UserError(f"--describe={name}=…: there is no such feature; expected one of {', '.join(names)}{did_you_mean(name, names)}")
+            raise UserError(
+                f"--describe={name}=…: there is no such feature{did_you_mean(name, names) or '.'} Choose one of "
+                f"{', '.join(names)}."
+            )
     described = (
         dataclasses.replace(one, description=config.descriptions.get(one.name, one.description)) for one in features
     )
@@ -478,9 +489,15 @@ def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> Non
         return
     following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
     if following:
-        raise UserError(f"--check=none: {following[0]!r} has to follow the image, which is then not looked into; expected header")
+        raise UserError(
+            f"--check=none: the size of {following[0]!r} must match the image, which this option leaves unread. Use "
+            "--check=header."
+        )
     if not config.images.is_kept or found.raws != {None} or found.arrays:
-        raise UserError("--check=none: arrays, and images that are to be resized or converted, are looked into; expected header, or more")
+        raise UserError(
+            "--check=none: arrays, and images to be resized or converted, have to be read. Use --check=header or a "
+            "stricter check."
+        )
 
 
 def _image_feature(config: PrepareJob, root: str, found: ListedPart) -> Feature:
@@ -492,11 +509,16 @@ def _image_feature(config: PrepareJob, root: str, found: ListedPart) -> Feature:
     sizes = {raw and (raw.height, raw.width) for raw in found.raws}
     exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
     if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
-        raise UserError("--image_encoding=raw: images may differ in size; expected images of one size, as in --image_size=exact=32x32")
+        raise UserError(
+            "--image_encoding=raw: all images must have the same size. Pass one, for example --image_size=exact=32x32."
+        )
     height, width = exact[1:] if exact else next(iter(sizes))
     channels = {raw.num_channels if raw else 3 for raw in found.raws}
     if len(channels) > 1:
-        raise UserError("--image_encoding=raw: some arrays are grey and others have colours; expected one kind")
+        raise UserError(
+            "--image_encoding=raw: some arrays are grey and others have colours. Convert them to the same number of "
+            "channels."
+        )
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
 
 
@@ -504,7 +526,10 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
     if config.images.encoding == "file":
         return Feature(name, "image", dtype="uint16" if config.images.keep_depth else "")
     if config.images.size is None or config.images.size[0] != "exact":
-        raise UserError(f"--image_encoding=raw: images of {name!r} may differ in size; expected --image_size=exact=HEIGHTxWIDTH")
+        raise UserError(
+            f"--image_encoding=raw: all images of {name!r} must have the same size. Pass "
+            "--image_size=exact=HEIGHTxWIDTH."
+        )
     return Feature(name, "pixels", (*config.images.size[1:], 3))
 
 
@@ -514,12 +539,12 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
     (dtype, num_channels), *others = kinds
     if others:
         found = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
-        raise UserError(f"images are arrays of {found}; expected one type and number of channels")
+        raise UserError(f"The images are arrays of {found}. Convert them to one type and one number of channels.")
     if not config.images.is_kept or config.images.keep_depth:
         raise UserError(
-            f"--image_size, --image_format, --image_encoding and --keep_depth are of image files: these are arrays of {dtype} in "
-            f"{num_channels} channels, which are stored as they are; expected none of these options (batches(image_size=...) brings them "
-            "to one size)"
+            "--image_size, --image_format, --image_encoding and --keep_depth are only for image files, but these "
+            f"images are arrays of {dtype} in {num_channels} channels, which are stored unchanged. Omit these "
+            "options; batches(image_size=...) resizes the arrays when they are read."
         )
     sizes = {(raw.height, raw.width) for raw in raws}
     size = sizes.pop() if len(sizes) == 1 and not is_of_files else (None, None)
@@ -537,4 +562,6 @@ def _first_layout(root: str, paths: list[str]) -> RawImage:
             problems.append(f"{printable(path)}: {describe_fact(error, path)}")
         except Refusal as error:
             problems.append(f"{printable(path)}: {error}")
-    raise UserError(f"the first images in .npy files are none: {problems[0]}")
+    raise UserError(
+        f"None of the first .npy files is a readable image: {problems[0]}. Correct them, or exclude them with --ignore."
+    )

@@ -50,7 +50,10 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     if not has_images:
         for feature in opened.features:
             if feature.kind in ("mask", "bbox"):
-                raise UserError(f"--image=none: {feature.name!r} belongs to an image; expected images, or numbers, classes and texts")
+                raise UserError(
+                    f"--image=none: {feature.name!r} is of kind {feature.kind}, which needs an image. Omit one of the "
+                    "two."
+                )
     class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
     StrataReader(opened.features, config)
     check_heads(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets])

@@ -131,14 +131,14 @@ def test_too_many_splits_of_several_batches_are_one_line(tmp_path, capsys, num_f
     options = ("--label=x", "--feature=y", "--split_column=patient")
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]) == 2
     message = capsys.readouterr().err
-    assert f"the inputs name at least {found} splits (p0_0, p0_1, p0_10, …); expected at most 256: a column of what" in message
-    assert "is a --group" in message and "Traceback" not in message
+    assert f"at least {found} splits (p0_0, p0_1, p0_10, …)" in message and "256" in message
+    assert "--group" in message and "Traceback" not in message
 
 
 def test_too_many_splits_are_one_line(tmp_path, capsys):
     cells = ["cat"] * 300
     assert prepare(tmp_path, cells, "--label=x", split=[f"s{index}" for index in range(300)]) == 2
-    assert "the inputs name at least 300 splits (s0, s1, s10, …); expected at most 256" in capsys.readouterr().err
+    assert "at least 300 splits (s0, s1, s10, …)" in capsys.readouterr().err
     splits = ",".join(f"s{index}=1/300" for index in range(300))
     assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "o"), f"--splits={splits}"]) == 2
     assert "--splits: 300 splits, but at most 256" in capsys.readouterr().err

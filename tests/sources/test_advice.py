@@ -43,8 +43,8 @@ REFUSED = {
     "an item with a name of ours": (["named.tfrecord", "--feature=height:float"], "such as my_height=height"),
     "a layout's feature": (["named.tfrecord", "--layout=image=imag"], "layout mapping needs imag; its first 6 records have height"),
     "one-hot in an array": (["arrays.npz"], "such as y:float[3], or multi_hot[3] for a 0 or 1 for each class"),
-    "no such array": (["arrays.npz", "--label=lable"], "there is no 'lable'; expected one of y"),
-    "no such member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples; expected one of cls, png"),
+    "no such array": (["arrays.npz", "--label=lable"], "no 'lable'"),
+    "no such member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples"),
 }
 ACCEPTED = {
     "one-hot": ["one_hot.tfrecord"],

@@ -181,7 +181,7 @@ def test_what_is_no_reading_is_refused(tmp_path, capsys, paths, options, words):
     "paths, words",
     [
         ([f"person{number}/1.jpg" for number in range(5)], [["5 images", "5 class folders", "--class_folder_depth"]]),
-        (["a/1.jpg", "a/1_mask.png", "b/2.jpg", "b/3-gt.png"], [["2 images", "a/1_mask.png", "--source=masks"]]),
+        (["a/1.jpg", "a/1_mask.png", "b/2.jpg", "b/3-gt.png"], [["2 of 4 images", "a/1_mask.png", "--source=masks"]]),
         (["a/1.jpg", "a/mask.png", "b/2.jpg", "with_mask/4.jpg"], []),
         (["Cat/1.jpg", "cat/2.jpg", "dog/3.jpg", "dog/4.jpg"], [["'Cat'", "'cat'"]]),
         (["01/1.jpg", "1/2.jpg", "10/3.jpg", "10/4.jpg"], [["'01'", "'1'"]]),

@@ -304,17 +304,17 @@ def test_a_bad_image_is_a_dead_letter(case, tmp_path):
 
 
 BAD_ANNOTATIONS = {
-    "no box": (annotation(box=None), "bad_annotation", "'bbox' is null; expected [x, y, width, height]"),
+    "no box": (annotation(box=None), "bad_annotation", "'bbox' is null"),
     "an empty box": (annotation(box=[]), "bad_annotation", "'bbox' is []"),
     "five numbers": (annotation(box=[1, 2, 3, 4, 5]), "bad_annotation", "'bbox' is [1, 2, 3, 4, 5]"),
     "words": (annotation(box=["1", 2, 3, 4]), "bad_annotation", "'bbox'"),
     "true": (annotation(box=[True, 2, 3, 4]), "bad_annotation", "'bbox'"),
-    "an infinite side": (annotation(box=[1.7e308, 0, 1.7e308, 1]), "bad_annotation", "expected finite numbers"),
+    "an infinite side": (annotation(box=[1.7e308, 0, 1.7e308, 1]), "bad_annotation", "'bbox' is"),
     "a deep box": (annotation(box=[[[[[[[1]]]]]], 2, 3, 4]), "bad_annotation", "'bbox'"),
     "an unknown category": (annotation(category_id=99), "bad_label", "category 99 is not in 'categories'"),
     "no category": ({"image_id": 1, "bbox": [1, 2, 3, 4]}, "bad_label", "'category_id' is null"),
     "a category that is none": (annotation(category_id=[1]), "bad_label", "'category_id' is [1]"),
-    "a crowd that is none": (annotation(iscrowd=2), "bad_annotation", "'iscrowd' is 2; expected 0 or 1"),
+    "a crowd that is none": (annotation(iscrowd=2), "bad_annotation", "'iscrowd' is 2"),
 }
 
 
@@ -341,25 +341,25 @@ def test_annotations_of_an_image_that_there_is_not_are_one_dead_letter(tmp_path)
 
 
 REFUSED = {
-    "no JSON": (b"<html>", "in.json: not JSON that can be read (lexical error"),
-    "nothing": (b"", "not JSON that can be read"),
-    "cut off": (json.dumps(instances()).encode()[:-40], "not JSON that can be read"),
-    "trailing": (json.dumps(instances()).encode() + b" x", "not JSON that can be read"),
+    "no JSON": (b"<html>", "in.json: not valid JSON (lexical error"),
+    "nothing": (b"", "not valid JSON"),
+    "cut off": (json.dumps(instances()).encode()[:-40], "not valid JSON"),
+    "trailing": (json.dumps(instances()).encode() + b" x", "not valid JSON"),
     "not UTF-8": (
         b'{"images": [{"id": 1, "file_name": "\xff"}], "annotations": [], "categories": []}',
-        "not JSON that can be read",
+        "not valid JSON",
     ),
     "NaN": (
         json.dumps(instances(annotations=[annotation(box=[math.nan, 1, 2, 3])])).encode(),
-        "not JSON that can be read",
+        "not valid JSON",
     ),
-    "a million digits": (b'{"images": [{"id": ' + b"9" * 10**6 + b"}]}", "not JSON that can be read"),
-    "too large a number": (b'{"images": [{"id": 1e999}]}', "not JSON that can be read"),
-    "a list": ([instances()], "not a JSON object; expected one with the lists images"),
+    "a million digits": (b'{"images": [{"id": ' + b"9" * 10**6 + b"}]}", "not valid JSON"),
+    "too large a number": (b'{"images": [{"id": 1e999}]}', "not valid JSON"),
+    "a list": ([instances()], "not a JSON object"),
     "a number": (5, "not a JSON object"),
-    "no images": ({"annotations": [], "categories": []}, "no 'images' in it"),
-    "no annotations": ({"images": [], "categories": []}, "no 'annotations' in it"),
-    "no categories": ({"images": [], "annotations": []}, "no 'categories' in it"),
+    "no images": ({"annotations": [], "categories": []}, "no 'images'"),
+    "no annotations": ({"images": [], "categories": []}, "no 'annotations'"),
+    "no categories": ({"images": [], "annotations": []}, "no 'categories'"),
     "a section that is a text": (instances() | {"images": "a.jpg"}, "'images'"),
     "a panoptic file": (instances(annotations=[{"image_id": 1, "segments_info": []}]), "'segments_info'"),
     "two categories of one name that are both used": (
@@ -384,7 +384,7 @@ REFUSED = {
         b'{"annotations": [{"image_id": 1, "bbox": {"x": 1, "x": 2}}], "images": [], "categories": []}',
         "'x'",
     ),
-    "a category without a name": (instances(categories=[{"id": 1}]), "has the id 1 and the name null; expected both"),
+    "a category without a name": (instances(categories=[{"id": 1}]), "has the id 1 and the name null"),
     "a category with a bad name": (instances(categories=[{"id": 1, "name": "a\nb"}]), "the name of category 0 has"),
 }
 
@@ -534,7 +534,7 @@ def test_two_files_of_one_split(tmp_path):
 def test_files_that_are_only_partly_splits_are_refused(tmp_path):
     for name in ("train2017", "more2017"):
         write_json(tmp_path / f"annotations/instances_{name}.json", instances())
-    with pytest.raises(UserError, match="'train' is named like a split and 'more2017' is not; .*--split_folders"):
+    with pytest.raises(UserError, match="'train' .* 'more2017' .*--split_folders"):
         Listed(tmp_path)
 
 
@@ -554,7 +554,7 @@ def test_links_are_not_taken_for_images_that_are_missing(is_there, tmp_path):
         write_files(tmp_path, {"images/1.jpg": IMAGE})
         assert set(Listed(path).images) == {f"images/{number}.jpg" for number in range(3)}
     else:
-        with pytest.raises(UserError, match="http://localhost/0.jpg .*--image_root"):
+        with pytest.raises(UserError, match="--image_root.*http://localhost/0.jpg"):
             Listed(path)
 
 
@@ -564,7 +564,7 @@ def test_image_root(tmp_path):
     )
     listed = Listed(tmp_path / "labels/in.json", source={"image_root": os.fspath(tmp_path / "images")})
     assert (set(listed.images), listed.root) == ({"x/a.jpg", "b.jpg"}, os.path.realpath(tmp_path / "images"))
-    with pytest.raises(UserError, match="--image_root=.* is a folder; expected one JSON file"):
+    with pytest.raises(UserError, match="--image_root=.* is a folder"):
         Listed(tmp_path / "labels", source={"image_root": os.fspath(tmp_path)})
 
 
@@ -577,7 +577,7 @@ def test_links_out_are_refused(tmp_path):
     (root / "f").symlink_to(outside)
     assert Listed(root).reasons == {"b.jpg": "outside", "f/b.jpg": "outside"}
     (root / "annotations/instances_val.json").symlink_to(outside / "instances_train.json")
-    with pytest.raises(UserError, match="'annotations/instances_val.json' is a link out of the input folder"):
+    with pytest.raises(UserError, match="'annotations/instances_val.json' is a link .*--follow_links"):
         Listed(root, split_folders=False)
 
 
@@ -605,7 +605,7 @@ def test_what_is_not_there_is_refused(path, tmp_path):
 
 
 def test_a_folder_without_annotations_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no annotations in it; expected annotations/instances_"):
+    with pytest.raises(UserError, match="annotations/instances_"):
         Listed(write_files(tmp_path, {"some.json": b"{}", "train/a.jpg": IMAGE}))
 
 
@@ -638,11 +638,11 @@ def test_outlines_become_regions_small_ones_over_large_ones(tmp_path):
 @pytest.mark.parametrize(
     "bad, entry, message",
     [
-        ({"segmentation": None}, image(), "'segmentation' is null; expected polygons or run lengths"),
+        ({"segmentation": None}, image(), "'segmentation' is null"),
         ({"segmentation": []}, image(), "'segmentation' is []"),
         ({"segmentation": "x"}, image(), "'segmentation' is \"x\""),
-        ({"segmentation": SQUARE, "area": "4"}, image(), "'area' is \"4\"; expected a number"),
-        ({"segmentation": SQUARE}, image(height=0), "has no height and width, which outlines need"),
+        ({"segmentation": SQUARE, "area": "4"}, image(), "'area' is \"4\""),
+        ({"segmentation": SQUARE}, image(height=0), "has no height and width"),
     ],
 )
 def test_an_outline_that_is_none_is_a_dead_letter(bad, entry, message, tmp_path):
@@ -695,7 +695,7 @@ def test_class_names_can_be_given(tmp_path):
     listed = list_json(tmp_path, content, source={"label_names": ("dog", "bird")})
     assert (set(listed.images), listed.reasons) == ({"b.jpg"}, {"a.jpg": "bad_label"})
     assert listed.label_names == [("dog", "bird")]
-    assert "'cat'; expected one of the 2 label names" in listed.letters["a.jpg"].message
+    assert "'cat'" in listed.letters["a.jpg"].message
 
 
 @pytest.mark.parametrize(

@@ -116,13 +116,13 @@ BAD_CELLS = [
     ("negative class", "x", -1, "bad_label", "-1"),
     ("negative class in digits", "x", "-1", "bad_label", "'-1'"),
     ("a class number beyond 64 bits", "x", 2**63, "bad_label", "9223"),
-    ("multi_label in brackets that are no list", "x:multi_label", "[cat dog]", "bad_label", "expected a list such as"),
-    ("multi_label as NumPy prints it", "x:multi_label", "['cat' 'dog']", "bad_label", "expected a list such as"),
+    ("multi_label in brackets that are no list", "x:multi_label", "[cat dog]", "bad_label", "a list such as"),
+    ("multi_label as NumPy prints it", "x:multi_label", "['cat' 'dog']", "bad_label", "a list such as"),
     ("multi_label of a list with a fraction", "x:multi_label", "[1.5, 2]", "bad_label", "1.5"),
-    ("multi_label of flags", "x:multi_label", "[1, 0, 0, 0]", "bad_label", "0 or 1 for each class is multi_hot"),
-    ("multi_label of a list of flags", "x:multi_label", [1, 0, 0], "bad_label", "0 or 1 for each class is multi_hot"),
+    ("multi_label of flags", "x:multi_label", "[1, 0, 0, 0]", "bad_label", "multi_hot"),
+    ("multi_label of a list of flags", "x:multi_label", [1, 0, 0], "bad_label", "multi_hot"),
     ("multi_label of an array of flags", "x:multi_label", np.array([1.0, 0, 0]), "bad_label", "multi_hot"),
-    ("multi_label nested too deep", "x:multi_label", "[" * 9_999 + "]" * 9_999, "bad_label", "expected a list such as"),
+    ("multi_label nested too deep", "x:multi_label", "[" * 9_999 + "]" * 9_999, "bad_label", "a list such as"),
     ("multi_hot of another length", "x:multi_hot[4]", "[1, 0, 0]", "bad_label", "4 values of 0 or 1"),
     ("multi_hot of other numbers", "x:multi_hot[3]", [1, 0, 2], "bad_label", "2"),
     ("multi_hot of a name", "x:multi_hot[3]", "cat", "bad_label", "3 values of 0 or 1"),
@@ -208,7 +208,7 @@ def test_a_feature_may_have_another_name_than_its_column() -> None:
     column = parse_column("--feature", "tree_height=height:float", "text")
     assert column == Column("tree_height", ("height",), "float")
     assert [one.name for one in parse_labels(["a=b", "c"])] == ["a", "c"]
-    with pytest.raises(UserError, match="--label=a=b: a single label is always called 'label'"):
+    with pytest.raises(UserError, match="--label=a=b: "):
         parse_labels(["a=b"])
 
 
@@ -248,7 +248,7 @@ def test_a_whole_float_among_label_names(tmp_path: pathlib.Path, label_names: tu
 
 @pytest.mark.parametrize("cell", ["yes", 2, -1, 0.5, "1.5", [1, 2], math.nan])
 def test_a_multi_label_of_several_columns_refuses_other_cells(tmp_path: pathlib.Path, cell: Any) -> None:
-    with pytest.raises(Refusal, match="column 'cat' has .*expected 0, 1, false, true or nothing"):
+    with pytest.raises(Refusal, match="column 'cat' has .*0, 1, false, true"):
         read(tmp_path, "dog,cat:multi_label", {"dog": 1, "cat": cell})
 
 
@@ -313,7 +313,7 @@ def test_names_outside_the_given_ones_are_refused(tmp_path: pathlib.Path) -> Non
         "camera": "A",
     }
     for row in ({"species": "bird"}, {"species": "dog", "tags": "cat|bird"}, {"species": 2}):
-        with pytest.raises(Refusal, match="expected one of the 2 label names") as caught:
+        with pytest.raises(Refusal, match="one of the 2 label names") as caught:
             reader.read({"camera": "A", **row})
         assert caught.value.reason == "bad_label", row
 
@@ -329,9 +329,9 @@ def test_integers_mean_the_given_names_by_position_where_no_name_is_a_number(tmp
 
 
 def test_columns_that_do_not_go_together_are_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(UserError, match="--feature=label: another label or feature has that name already"):
+    with pytest.raises(UserError, match="--feature=label: "):
         make_reader(tmp_path, ["species"], ["label:text"])
-    with pytest.raises(UserError, match="--label=bird:multi_label: .* expected one of the 2 label names"):
+    with pytest.raises(UserError, match="--label=bird:multi_label: .* one of the 2 label names"):
         make_reader(tmp_path, ["cat,bird:multi_label"], label_names=("cat", "dog"))
     with pytest.raises(UserError, match="--label=-1:multi_label"):
         make_reader(tmp_path, ["cat,-1:multi_label"])
@@ -347,7 +347,7 @@ def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) 
     ):
         with pytest.raises(UserError, match=message):
             make_reader(tmp_path, labels, label_names=names)
-    with pytest.raises(Refusal, match="is multi_hot, and without --label_names these are numbers"):  # of two classes, where nothing is repeated
+    with pytest.raises(Refusal, match="multi_hot.*--label_names"):  # of two classes, where nothing is repeated
         make_reader(tmp_path, ["x:multi_label"], label_names=("cat", "dog")).read({"x": [1, 0]})
     assert make_reader(tmp_path, ["x:multi_label"]).read({"x": [1, 0]}) == ("", {"label": ("0", "1")})
 

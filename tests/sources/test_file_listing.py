@@ -247,7 +247,7 @@ ONE_DATA_SET = {
     "one JSON file": ("coco", "in.json", {"in.json": COCO, "a.jpg": b"1"}),
     "one folder of annotations and images": ("voc", "", {"a.xml": XML % b"a.jpg", "a.jpg": b"1", "train/b.jpg": b"1"}),
     "one folder of": ("voc", "", {"Annotations/a.xml": XML % b"a.jpg", "JPEGImages/a.jpg": b"1"}),
-    "images right in its folder of images": ("masks", "", {"images/a.jpg": b"1", "masks/a.png": b"1", "images/train/b.jpg": b"1"}),
+    "images directly in its folder of images": ("masks", "", {"images/a.jpg": b"1", "masks/a.png": b"1", "images/train/b.jpg": b"1"}),
 }
 
 
@@ -256,7 +256,7 @@ def test_one_data_set_has_no_split_folders(tmp_path, found):
     kind, name, files = ONE_DATA_SET[found]
     root = write_files(tmp_path, files) / name
     assert listed(root, kind)[0]
-    with pytest.raises(UserError, match=rf"^--split_folders=yes: {root} (is|has) {found}.*; expected a folder of them$"):
+    with pytest.raises(UserError, match=rf"^--split_folders=yes: {root} (is|has) {found}"):
         listed(root, kind, split_folders=True)
 
 
@@ -280,5 +280,5 @@ def test_paths_below_a_root_are_told_from_others(tmp_path: pathlib.Path) -> None
     for path in ("a/b.jpg", f"{tmp_path}/a/b.jpg", "./a//b.jpg", r"a\b.jpg", "c/../a/b.jpg"):
         assert root.relative(path) == "a/b.jpg", path
     for path in ("", ".", "..", "../x", "/etc/passwd", "s3://bucket/a.jpg", "gs://bucket", "a\0b", "\ud800.jpg"):
-        with pytest.raises(OutsideError, match="is no path below"):
+        with pytest.raises(OutsideError, match="not a path below"):
             root.relative(path)

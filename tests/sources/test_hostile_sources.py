@@ -219,25 +219,25 @@ FOREIGN = '<!DOCTYPE a [<!ENTITY x SYSTEM "file://{root}/secret/0.txt">]><annota
 LENIENT = ["--max_bad_fraction=0.5", "--splits=train=1"]
 
 CASES = {
-    "folder: decompression bomb": Case(folder_with(bomb=BOMB), LENIENT, 0, "60000 x 60000 pixels; expected 1 to 89478485"),
+    "folder: decompression bomb": Case(folder_with(bomb=BOMB), LENIENT, 0, "60000 x 60000 pixels"),
     "folder: a web page": Case(folder_with(page=b"<html>"), LENIENT, 0, "HTML or XML"),
-    "table: path that climbs out": Case(table("../secret/0.png,x"), LENIENT, 0, "is no path below"),
-    "table: absolute path": Case(table("{root}/secret/0.png,x"), LENIENT, 0, "is no path below"),
-    "table: a link out": Case(table("link.png,x"), LENIENT, 0, "is a link that leads out"),
-    "table: a linked folder": Case(table("folder/0.png,x"), LENIENT, 0, "is a link that leads out"),
+    "table: path that climbs out": Case(table("../secret/0.png,x"), LENIENT, 0, "not a path below"),
+    "table: absolute path": Case(table("{root}/secret/0.png,x"), LENIENT, 0, "not a path below"),
+    "table: a link out": Case(table("link.png,x"), LENIENT, 0, "--follow_links"),
+    "table: a linked folder": Case(table("folder/0.png,x"), LENIENT, 0, "--follow_links"),
     "table: a URL": Case(table("gs://bucket/x.png,x"), LENIENT, 0, "expected a path below"),
     "table: a class name that is no line": Case(table('00.png,"a\nb"'), LENIENT, 0, "rows.csv:14"),
     "table: a mask that climbs out": Case(
-        table("link.txt,../secret/0.png", masks=True), [*LENIENT, "--label=label:mask"], 0, "is no path below"
+        table("link.txt,../secret/0.png", masks=True), [*LENIENT, "--label=label:mask"], 0, "not a path below"
     ),
     "jsonl: nesting": Case(json_lines("[" * 100_000), LENIENT, 0, "rows.jsonl:13"),
     "jsonl: half a surrogate pair": Case(json_lines({"file_name": "\ud800.png", "label": "x"}), LENIENT, 0, "rows.jsonl:13"),
-    "text: path that climbs out": Case(text_list("../secret/0.png x"), LENIENT, 0, "is no path below"),
+    "text: path that climbs out": Case(text_list("../secret/0.png x"), LENIENT, 0, "not a path below"),
     "voc: entity bomb": Case(voc(LOL.format("ha" * 99).replace("{", "{{").replace("}", "}}") + "<annotation>&c;</annotation>"), LENIENT, 0, "00.xml"),
     "voc: a file as an entity": Case(voc(FOREIGN), LENIENT, 0, "00.xml"),
     "voc: name that climbs out": Case(voc("<annotation><filename>../../secret/0.png</filename></annotation>"), LENIENT, 0, "00"),
     "coco: path that climbs out": Case(
-        coco({"images": [{"id": 99, "file_name": "../secret/0.png", "height": 16, "width": 16}]}), LENIENT, 0, "is no path below"
+        coco({"images": [{"id": 99, "file_name": "../secret/0.png", "height": 16, "width": 16}]}), LENIENT, 0, "not a path below"
     ),
     "coco: box outside": Case(
         coco({"annotations": [{"id": 1, "image_id": 0, "category_id": 1, "bbox": [900, 900, 5, 5]}]}), LENIENT, 0, "box 1 of 1 (cat)"

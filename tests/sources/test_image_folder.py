@@ -152,7 +152,7 @@ def test_without_labels_images_beside_folders_that_are_said_to_be_splits_are_ref
     assert Listed(root, **options).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}
     for name, make in (("2.jpg", lambda path: path.write_bytes(b"")), ("link", lambda path: path.symlink_to("nowhere"))):
         make(root / name)
-        assert_refused(name, root, ["--split_folders=yes: ", "has files beside its folders, which are of no split"], **options)
+        assert_refused(name, root, ["--split_folders=yes: ", "has files beside"], **options)
         assert Listed(root, **options, ignore=(name,)).splits == {"train/1.jpg": "train", "test/1.jpg": "test"}, name
         (root / name).unlink()
 
@@ -228,7 +228,7 @@ def test_a_class_name_that_is_not_utf8_or_not_one_line_is_refused(tmp_path):
     for case, name, shown in cases:
         for place, path in (("top", f"{name}/1.jpg"), ("nested", f"pets/{name}/1.jpg")):
             root = make_folder(tmp_path / f"{case} {place}", ["cat/1.jpg", path])
-            with pytest.raises(UserError, match="class folder .* UTF-8, on one line") as caught:
+            with pytest.raises(UserError, match="class folder .* UTF-8") as caught:
                 Listed(root)
             message = str(caught.value)
             assert message.isprintable(), case
@@ -289,19 +289,19 @@ def test_links_and_devices_become_what_the_table_says(tmp_path):
     assert {image.key for image in listed.images if image.label == "cat"} == {f"cat/{name}" for name in ["1.jpg", *in_folder]}
     reasons = {path: (letter.reason, letter.message) for path, letter in listed.dead_letters.items()}
     expected = {
-        "out.jpg": "out of the input folder",
-        "out_relative.jpg": "out of the input folder",
-        "out_by_link.jpg": "out of the input folder",
-        "out_to_twin.jpg": "out of the input folder",
+        "out.jpg": "outside the input folder",
+        "out_relative.jpg": "outside the input folder",
+        "out_by_link.jpg": "outside the input folder",
+        "out_to_twin.jpg": "outside the input folder",
         "folder.jpg": "to a folder",
         "folder": "to a folder",
-        "folder_out": "out of the input folder",
+        "folder_out": "outside the input folder",
         "up": "to a folder",
         "broken.jpg": "broken",
-        "broken_out.jpg": "out of the input folder",
+        "broken_out.jpg": "outside the input folder",
         "loop.jpg": "broken",
         "to_pipe.jpg": "",
-        "null.jpg": "out of the input folder",
+        "null.jpg": "outside the input folder",
         "pipe.jpg": "neither a file nor a folder",
         "pipe": "neither a file nor a folder",
     }
@@ -338,7 +338,7 @@ def test_without_labels_a_link_at_the_top_is_a_dead_letter(tmp_path):
 
 def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_path):
     cases = [
-        ("an image", lambda path: path.write_bytes(b""), "1.jpg", ["1 image lies", "'1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
+        ("an image", lambda path: path.write_bytes(b""), "1.jpg", ["'1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
         ("a text", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "(.txt)", "--ignore='*.txt'"]),
         ("a link to an image", lambda path: path.symlink_to("cat/1.jpg"), "1.jpg", ["'1.jpg'"]),
         ("a broken link", lambda path: path.symlink_to("nowhere"), "link", ["link"]),
@@ -354,7 +354,7 @@ def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_p
 
 def test_in_a_split_folder_the_same_holds(tmp_path):
     root = make_folder(tmp_path / "image", ["train/cat/1.jpg", "train/1.jpg"])
-    assert_refused("an image beside the classes", root, ["1 image lies beside the class folders: 'train/1.jpg'; expected SPLIT/CLASS/IMAGE"])
+    assert_refused("an image beside the classes", root, ["'train/1.jpg'", "SPLIT/CLASS/IMAGE"])
     root = make_folder(tmp_path / "link", ["train/cat/1.jpg"])
     (root / "test").symlink_to("train")
     assert_refused("a link", root, ["split folder 'test' is a link"])
@@ -430,7 +430,7 @@ def test_every_known_extension_is_taken_in_any_case(tmp_path):
 
 def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
     cases = [
-        ("text", "1.txt", ["cat/1.txt", "1 unknown extension (.txt)", ".png, .gif, .bmp, .webp, .npy", "--ignore='*.txt'"]),
+        ("text", "1.txt", ["cat/1.txt", "(.txt)", ".png, .gif, .bmp, .webp, .npy", "--ignore='*.txt'"]),
         ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
         ("a backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
         ("a line end", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
@@ -478,7 +478,7 @@ def test_files_with_data_in_class_folders_are_named_and_never_to_be_ignored(tmp_
 
 def test_arrays_beside_images_are_no_examples_in_silence(tmp_path):
     root = make_folder(tmp_path, ["cat/1.jpg", "cat/1.npy", "dog/2.jpg"])
-    assert_refused("masks", root, ["cat/1.jpg and cat/1.npy", "expected one of the two", "--ignore='*.npy'"])
+    assert_refused("masks", root, ["cat/1.jpg and cat/1.npy", "--source=masks", "--ignore='*.npy'"])
     assert list(Listed(root, ignore=("*.npy",)).labels) == ["cat/1.jpg", "dog/2.jpg"]
 
 
@@ -496,13 +496,11 @@ def test_following_the_advice_about_an_unknown_extension_leaves_out_that_file_an
 def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
     made = ["train/cat/1.jpg", "train/cat/a.md", "test/cat/b.md", "test/dog/c.done", "val/x.jpg", "val/y.png", "test/owl/LICENSE"]
     root = make_folder(tmp_path, [*made, "train/dog/1.jpg"])
-    expected = (
-        "2 images lie beside the class folders: 'val/x.jpg', 'val/y.png'; expected SPLIT/CLASS/IMAGE; "
-        f"3 files of 2 unknown extensions (.done, .md): test/cat/b.md, test/dog/c.done and 1 more; expected {', '.join(IMAGE_EXTENSIONS)}; "
-        "--ignore='*.done' --ignore='*.md' leaves out such files, if they are no labels; "
-        "no image of class 'owl' in 'test/owl/'; expected one of each class, or --ignore='FOLDER' to leave it out"
-    )
-    assert_refused("all", root, [f"--input={root}: {expected}"])
+    expected = [
+        *("'val/x.jpg', 'val/y.png'", "SPLIT/CLASS/IMAGE", "(.done, .md): test/cat/b.md, test/dog/c.done and 1 more"),
+        *(", ".join(IMAGE_EXTENSIONS), "--ignore='*.done' --ignore='*.md'", "'owl' in 'test/owl/'", "--ignore='FOLDER'"),
+    ]
+    assert_refused("all", root, [f"--input={root}: ", *expected])
     listed = Listed(root, ignore=("*.done", "*.md", "test/owl", "val"))
     assert (set(listed.labels), listed.part.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
 
@@ -512,8 +510,8 @@ def test_what_is_told_of_strays_is_bounded(tmp_path):
     with pytest.raises(UserError) as caught:
         Listed(root)
     message = str(caught.value)
-    assert "1,599 files of more than 1,000 unknown extensions (.txt, .x0000, .x0001, .x0002, .x0003 and 995 more)" in message
-    assert "'*.x0003' leaves out such files and the like" in message and len(message) < 900 + len(str(root))
+    assert "(.txt, .x0000, .x0001, .x0002, .x0003 and 995 more and others)" in message
+    assert "'*.x0003' and so on" in message and len(message) < 900 + len(str(root))
 
 
 NOTES = (
@@ -676,8 +674,8 @@ def test_what_refuses_a_folder_is_told_of_all_parts_whatever_their_order(tmp_pat
     paths = ["z/1.jpg", "b/x\ny/1.jpg", "d/x\ny/1.jpg", "c/n.txt", "e/3.npy"]
     root = make_folder(tmp_path, paths)
     for order in (list.sort, list.reverse):
-        assert "class folder 'b/x\\\\ny/': expected" in outcome(order, root, {})
-        both = "images and arrays, as z/1.jpg and e/3.npy; expected one of the two"
+        assert "class folder 'b/x\\\\ny/'" in outcome(order, root, {})
+        both = "z/1.jpg and e/3.npy"
         assert both in outcome(order, root, {"ignore": ("x*",)})
 
 

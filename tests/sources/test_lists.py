@@ -116,14 +116,14 @@ def test_what_a_cell_may_hold():
 
 def test_what_is_no_list_is_refused_with_what_was_found():
     cases = [
-        ("1,,2", read_integer, None, "is empty; expected an integer of 64 bits"),
-        ("1 2.5", read_integer, None, "has '2.5'; expected an integer of 64 bits"),
-        ([2**63], read_integer, None, "expected an integer of 64 bits"),
-        ("[1, [2]]", read_integer, None, "expected one value in each place of a list"),
-        ([1.0, float("inf")], read_float, None, "expected a finite number of 32 bits"),
-        (["1,5"], read_float, None, "has '1,5'; expected a finite number of 32 bits, with a point"),
-        ("[a b]", read_text, "|", "has '[a b]'; expected a list"),
-        ({"a": 1}, read_integer, None, "expected"),
+        ("1,,2", read_integer, None, "is empty"),
+        ("1 2.5", read_integer, None, "has '2.5'"),
+        ([2**63], read_integer, None, "64 bits"),
+        ("[1, [2]]", read_integer, None, "has [2]"),
+        ([1.0, float("inf")], read_float, None, "has inf"),
+        (["1,5"], read_float, None, "has '1,5'"),
+        ("[a b]", read_text, "|", "has '[a b]'"),
+        ({"a": 1}, read_integer, None, "has {"),
     ]
     for cell, read, separator, message in cases:
         with pytest.raises(Refusal, match="bad_value|") as caught:

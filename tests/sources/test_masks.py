@@ -150,7 +150,7 @@ def test_two_masks_of_one_image(tmp_path):
     made = ["images/a.jpg", "masks/a.png", "masks/a_mask.png", "images/b.jpg", "masks/b.png", "masks/b.bmp"]
     listed = Listed(make_folder(tmp_path, made))
     assert not listed.images and listed.reasons == {"images/a.jpg": "ambiguous", "images/b.jpg": "ambiguous"}
-    assert "masks/a.png, masks/a_mask.png; expected one" in listed.letters["images/a.jpg"].message
+    assert "masks/a.png, masks/a_mask.png" in listed.letters["images/a.jpg"].message
 
 
 def test_two_images_of_one_mask_are_two_examples(tmp_path):
@@ -199,7 +199,7 @@ def test_a_folder_of_masks_that_is_a_link_is_not_followed(tmp_path):
     outside = make_folder(tmp_path / "outside", ["a.png"])
     root = make_folder(tmp_path / "in", ["images/a.jpg"])
     (root / "masks").symlink_to(outside)
-    with pytest.raises(UserError, match="'masks' is a link to a folder, which is not followed"):
+    with pytest.raises(UserError, match="'masks' is a link .*--follow_links"):
         Listed(root)
 
 
@@ -236,7 +236,7 @@ def test_options_that_mean_nothing_here_are_refused(options, message):
     "paths", [[], ["images/a.jpg"], ["a.jpg", "a.png"], ["train/images/a.jpg", "train/other/a.png"]]
 )
 def test_a_folder_without_masks_is_refused(paths, tmp_path):
-    with pytest.raises(UserError, match="no folders of images and masks in it; expected images/ and masks/"):
+    with pytest.raises(UserError, match="images/ and masks/"):
         Listed(make_folder(tmp_path, paths))
 
 

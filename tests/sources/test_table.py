@@ -188,18 +188,19 @@ def test_key_split_group_and_weight_may_be_named_or_switched_off(tmp_path: pathl
 def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, "file_name,label\n1.jpg,cat\n")
     cases = [
-        ({"labels": ["species"]}, "no column 'species' in it (--label or --feature)"),
-        ({"features": ["age:integer"]}, "no column 'age' in it (--label or --feature)"),
-        ({"image_column": "photo"}, "no column 'photo' in it (--image_column)"),
-        ({"key_column": "id"}, "no column 'id' in it (--key_column)"),
-        ({"split_column": "part"}, "no column 'part' in it (--split_column)"),
-        ({"group": "patient"}, "no column 'patient' in it (--group)"),
-        ({"weight_column": "w"}, "no column 'w' in it (--weight_column)"),
+        ({"labels": ["species"]}, "'species' (--label or --feature)"),
+        ({"features": ["age:integer"]}, "'age' (--label or --feature)"),
+        ({"image_column": "photo"}, "'photo' (--image_column)"),
+        ({"key_column": "id"}, "'id' (--key_column)"),
+        ({"split_column": "part"}, "'part' (--split_column)"),
+        ({"group": "patient"}, "'patient' (--group)"),
+        ({"weight_column": "w"}, "'w' (--weight_column)"),
     ]
     for options, problem in cases:
         with pytest.raises(UserError) as caught:
             open_table(path, **options)
-        assert str(caught.value) == f"labels.csv: {problem}; it has the columns file_name, label; expected one of them", options
+        assert str(caught.value).startswith("labels.csv: ") and problem in str(caught.value), options
+        assert "file_name, label" in str(caught.value), options
 
 
 @pytest.mark.parametrize(
@@ -207,11 +208,11 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pat
     [
         ("no image", "a,label", "none of the columns file_name, image,"),
         ("no label", "file_name,a", "--label none"),
-        ("a row for a header", "1.jpg,cat", "it has the columns 1.jpg, cat"),
+        ("a row for a header", "1.jpg,cat", "1.jpg, cat"),
         ("a name twice", "file_name,label,label", "2 columns are named 'label'"),
-        ("nothing", "", "found nothing where the header should be"),
-        ("UTF-16", "file_name,label".encode("utf-16"), "bytes that are not UTF-8"),
-        ("a quote that is not closed", 'file_name,"label', "the header is no row as CSV has it"),
+        ("nothing", "", "--column_names"),
+        ("UTF-16", "file_name,label".encode("utf-16"), "not valid UTF-8"),
+        ("a quote that is not closed", 'file_name,"label', "the header is invalid CSV"),
         ("control characters", "file_name\x1b[31m,b", r"file_name\x1b[31m"),
     ],
 )
@@ -298,7 +299,8 @@ def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
     late = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"]}} for index in range(103)]
     late[101]["objects"]["is_crowd"], late[102]["objects"]["is_crowd"] = [False], [True]
     listed = Listed(write_csv(tmp_path, "\n".join(map(json.dumps, late)).encode(), "late.jsonl"))
-    assert [letter.message for letter in listed.dead_letters.values()] == ["column 'objects' has is_crowd, which is no feature, since none of the first objects has it; expected it of these too"]
+    (letter,) = listed.dead_letters.values()
+    assert "column 'objects' has is_crowd" in letter.message
     rows = [{"file_name": "1.jpg", "objects": {"bbox": [[1.0, 2.0, 3.0, 4.0]], "category": [7]}}]
     listed = Listed(write_csv(tmp_path, to_parquet(rows), "objects.parquet"))
     assert listed.all[0].values == {"objects": Objects(((2.0, 1.0, 6.0, 4.0),), ("7",))}
@@ -348,7 +350,7 @@ def test_a_folder_of_images_with_metadata_in_it(tmp_path: pathlib.Path) -> None:
     listed = Listed(tmp_path)
     assert (listed.labels, listed.source.parts()) == ({"a.jpg": "1"}, ["metadata.csv"])
     write_files(tmp_path, {"metadata.jsonl": b"{}"})
-    with pytest.raises(UserError, match="found metadata.csv, metadata.jsonl; expected one table"):
+    with pytest.raises(UserError, match="metadata.csv, metadata.jsonl"):
         open_table(tmp_path)
 
 
@@ -376,7 +378,7 @@ def test_split_folders_with_metadata_in_each(tmp_path: pathlib.Path) -> None:
         "valid/metadata.csv:5": "outside",
     }
     assert {*Listed(tmp_path, config={"split_folders": False}).splits.values()} == {None}
-    with pytest.raises(UserError, match="--splits: .* has splits .* already"):
+    with pytest.raises(UserError, match="--splits: .* has splits .*--split_folders=no"):
         open_table(tmp_path, config={"splits": parse_splits("train=1")})
     write_files(tmp_path, {"more/metadata.csv": b"label,file_name\n"})
     with pytest.raises(UserError, match="'more' is not named like a split"):
@@ -395,10 +397,10 @@ def test_a_folder_of_part_files_is_one_table(tmp_path: pathlib.Path) -> None:
     assert listed.labels == {"0.jpg": "0", "1.jpg": "1", "2.jpg": "2"}
     assert {*listed.splits.values()} == {None}
     write_csv(tmp_path, "file_name,species\n3.jpg,3\n", "part-0003.csv")
-    with pytest.raises(UserError, match="part-0003.csv: no column 'label' in it, but file_name, species; expected"):
+    with pytest.raises(UserError, match="part-0003.csv: .*'label'.* file_name, species"):
         Listed(tmp_path)
     write_csv(tmp_path, b"", "part-0004.parquet")
-    with pytest.raises(UserError, match="found part-0000.csv"):
+    with pytest.raises(UserError, match="part-0000.csv"):
         Listed(tmp_path)
 
 
@@ -420,11 +422,11 @@ def test_a_pattern_means_the_tables_that_fit(tmp_path: pathlib.Path) -> None:
     deep = Listed(tmp_path / "**/*.csv", config={"split_folders": False})
     assert deep.images["deep/4.jpg"].path == "deep/4.jpg" and len(deep.images) == 5
     for pattern, message in {
-        "*": "found a-0.csv, a-1.csv, b.csv, other.parquet; expected files of one format",
-        "x*.csv": "found no file; expected files of one format",
+        "*": "a-0.csv, a-1.csv, b.csv, other.parquet",
+        "x*.csv": "no file",
         "**/*.csv": "'a' is not named like a split",
-        "[z-a].csv": "bad character range z-a .*; expected a pattern as a shell has it, such as",
-        "deep/{..,a}/*.csv": "found no file",  # ".." is a name as others, which none has
+        "[z-a].csv": "bad character range z-a",
+        "deep/{..,a}/*.csv": "no file",  # ".." is a name as others, which none has
     }.items():
         with pytest.raises(UserError, match=message):
             Listed(tmp_path / pattern)
@@ -434,7 +436,7 @@ def test_parts_without_a_row_are_no_obstacle(tmp_path: pathlib.Path) -> None:
     parts = {"part-0.jsonl": b"", "part-1.jsonl": b"\n[]\n", "part-2.jsonl": to_jsonl(ROWS)}
     listed = Listed(write_files(tmp_path, parts))
     assert len(listed.images) == 3 and [*listed.dead_letters] == ["part-1.jsonl:2"]
-    with pytest.raises(UserError, match="part-0.jsonl: none of the columns file_name, .* it has the columns no names"):
+    with pytest.raises(UserError, match="part-0.jsonl: .*--image_column"):
         open_table(tmp_path / "part-0.jsonl")
 
 
@@ -451,7 +453,7 @@ def test_a_split_column_and_split_folders(tmp_path: pathlib.Path) -> None:
     assert Listed(tmp_path).splits == {"train/a.jpg": "train"}
     assert Listed(tmp_path, split_column="split").splits == {"train/a.jpg": "test"}
     path = tmp_path / "train" / "metadata.csv"
-    with pytest.raises(UserError, match="--splits: the table, in its column 'split', has splits already"):
+    with pytest.raises(UserError, match="--splits: .*column 'split'.*--split_column="):
         open_table(path, config={"splits": parse_splits("train=1")})
     assert Listed(path, config={"splits": parse_splits("train=1")}, split_column="").splits == {"a.jpg": None}
 
@@ -479,7 +481,7 @@ def test_what_is_no_table_is_refused(tmp_path: pathlib.Path, name: str) -> None:
 def test_a_metadata_file_that_leads_out_is_not_opened(tmp_path: pathlib.Path) -> None:
     write_files(tmp_path, {"secret.csv": b"file_name,label\na.jpg,1\n", "images/a.jpg": jpeg()})
     (tmp_path / "images" / "metadata.csv").symlink_to(tmp_path / "secret.csv")
-    with pytest.raises(UserError, match="a link that leads out"):
+    with pytest.raises(UserError, match="--follow_links"):
         open_table(tmp_path / "images")
 
 
@@ -565,7 +567,7 @@ def test_integers_have_the_names_that_the_file_says(tmp_path: pathlib.Path) -> N
         second = {"huggingface": json.dumps(other)}  # another export of the same images, say
         write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
         write_csv(tmp_path / "two", table_bytes(table.replace_schema_metadata(second)), "b.parquet")
-        with pytest.raises(UserError, match="b.parquet: integers in 'label' stand for (no names|dog, cat); expected cat, dog, as in the first table"):
+        with pytest.raises(UserError, match="b.parquet: integers in 'label' stand for (no names|dog, cat)"):
             Listed(tmp_path / "two")
         assert Listed(tmp_path / "two", label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
     for odd in (b"[", b"7", b'{"info": {"features": {"label": 3}}}', b"[" * 100_000):
@@ -601,14 +603,14 @@ def test_a_text_is_the_name_that_an_integer_stands_for(tmp_path: pathlib.Path) -
     listed = Listed(path, features=["breed", "breeds:text[]"])
     assert {one.key: one.values for one in listed.all} == {f"{i}.jpg": {"breed": "xy"[i], "breeds": ("x", "y")} for i in (0, 1)}
     (letter,) = listed.dead_letters.values()
-    assert "column 'breed' has 2; expected 0 to 1" in letter.message
+    assert "column 'breed' has 2" in letter.message
     assert not listed.source.label_names()
     # Of a column that two read, the numbers count.
     listed = Listed(path, features=["breed", "number=breed:integer"])
     assert [one.values for one in listed.all] == [{"breed": str(number), "number": number} for number in (0, 1, 2)]
     write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
     write_csv(tmp_path / "two", table_bytes(pa.Table.from_pylist(rows)), "b.parquet")
-    with pytest.raises(UserError, match="b.parquet: integers in 'breed' stand for no names; expected x, y, as in the first table"):
+    with pytest.raises(UserError, match="b.parquet: integers in 'breed' stand for no names"):
         Listed(tmp_path / "two", features=["breed"])
 
 
@@ -616,12 +618,12 @@ def test_a_text_is_the_name_that_an_integer_stands_for(tmp_path: pathlib.Path) -
 
 
 BAD_CSV_ROWS: list[tuple[str, str | bytes, str, str]] = [
-    ("too few cells", "a.jpg", "bad_row", "1 cells; expected 3"),
-    ("too many cells", "a.jpg,cat,x,y", "bad_row", "4 cells; expected 3"),
+    ("too few cells", "a.jpg", "bad_row", "1 cells"),
+    ("too many cells", "a.jpg,cat,x,y", "bad_row", "4 cells"),
     ("text behind a quote", '"a.jpg"b,cat,x', "bad_row", "expected after"),
     ("a NUL", b"a.jpg,c\0t,x", "not_utf8", "NUL"),
     ("a NUL in a column nobody asked for", b"a.jpg,cat,\0", "not_utf8", "NUL"),
-    ("bytes that are not UTF-8", b"a.jpg,caf\xe9,x", "not_utf8", "not UTF-8"),
+    ("bytes that are not UTF-8", b"a.jpg,caf\xe9,x", "not_utf8", "UTF-8"),
     ("an empty label", "a.jpg,,x", "bad_label", "column 'label' is empty"),
     ("a label of two lines", 'a.jpg,"c\nt",x', "bad_label", r"'c\nt'"),
     ("a label with an escape", "a.jpg,\x1b[2Jt,x", "bad_label", r"\x1b[2Jt"),
@@ -657,7 +659,7 @@ def test_a_bad_row_of_csv_is_a_dead_letter(tmp_path: pathlib.Path, row: str | by
 @pytest.mark.parametrize("end", ["", "\nd.jpg,4\n", '\nd.jpg,4\n"e" f.jpg,5\n'])
 def test_a_quote_that_is_not_closed_hides_no_rows(tmp_path: pathlib.Path, end: str) -> None:
     path = write_csv(tmp_path, f'image,label\na.jpg,1\n"b.jpg,2\nc.jpg,3{end}')
-    with pytest.raises(UserError, match="labels.csv:3: no row as CSV has it, to line .*; expected each quote to be closed"):
+    with pytest.raises(UserError, match="labels.csv:3: invalid CSV .* to line "):
         Listed(path)
 
 
@@ -669,7 +671,7 @@ def test_lines_above_the_header_and_comments_are_left_out(tmp_path: pathlib.Path
     assert r"'x\n#y'" in listed.dead_letters["labels.csv:7"].message
     rows = b'skipped\n// comment\n{"image": "a.jpg", "label": "1"}\n'
     assert Listed(write_csv(tmp_path, rows, "a.jsonl"), skip_lines=1, comment="//").labels == {"a.jpg": "1"}
-    with pytest.raises(UserError, match="a.jsonl: its columns have names .image, label.; expected no --column_names"):
+    with pytest.raises(UserError, match="a.jsonl: .*image, label.* --column_names"):
         open_table(tmp_path / "a.jsonl", column_names=("a", "b"))
     with pytest.raises(UserError, match="Parquet has no lines"):
         open_table(write_csv(tmp_path, to_parquet(ROWS), "a.parquet"), skip_lines=1)
@@ -730,21 +732,21 @@ def test_a_bad_split_key_group_or_weight_is_a_dead_letter(
 
 
 BAD_JSON_LINES: list[tuple[str, str | bytes, str, str]] = [
-    ("no JSON", "a.jpg,cat", "bad_row", "no JSON"),
+    ("not valid JSON", "a.jpg,cat", "bad_row", "not valid JSON"),
     ("a column twice", '{"image": "a.jpg", "label": "cat", "label": "dog"}', "bad_row", "'label'"),
     ("a field twice", '{"image": "a.jpg", "label": "cat", "more": [{"x": 1, "x": 1}]}', "bad_row", "'x'"),
-    ("a list", '["a.jpg"]', "bad_row", "JSON of type list; expected an object"),
+    ("a list", '["a.jpg"]', "bad_row", "JSON of type list"),
     ("a number", "7", "bad_row", "type int"),
     ("no label", '{"image": "a.jpg"}', "bad_label", "is empty"),
     ("null", '{"image": null, "label": "a"}', "bad_value", "is empty"),
     ("NaN", '{"image": "a.jpg", "label": NaN}', "bad_label", "nan"),
-    ("a number of many digits", '{"image": "a.jpg", "label": ' + "9" * 10_000 + "}", "bad_row", "no JSON"),
+    ("a number of many digits", '{"image": "a.jpg", "label": ' + "9" * 10_000 + "}", "bad_row", "not valid JSON"),
     ("an exponent", '{"image": "a.jpg", "label": 1e999}', "bad_label", "inf"),
     ("deep nesting", "[" * 1_000_000, "bad_row", "nested too deep"),
     ("half a character", '{"image": "a.jpg", "label": "\\ud800"}', "bad_label", r"\ud800"),
     ("half a character in the path", '{"image": "\\udcff.jpg", "label": "a"}', "bad_value", r"\udcff"),
     ("an escaped NUL", '{"image": "a\\u0000.jpg", "label": "a"}', "outside", "x00"),
-    ("bytes that are not UTF-8", b'{"image": "a.jpg", "label": "caf\xe9"}', "not_utf8", "not UTF-8"),
+    ("bytes that are not UTF-8", b'{"image": "a.jpg", "label": "caf\xe9"}', "not_utf8", "UTF-8"),
     ("an image that is a list", '{"image": ["a.jpg", "b.jpg"], "label": "a"}', "bad_value", "['a.jpg', 'b.jpg']"),
     ("a huge line", '{"image": "' + "a" * (17 << 20) + '"}', "bad_row", "more than"),
 ]
@@ -807,7 +809,7 @@ def test_typed_cells_of_parquet_are_texts_as_python_writes_them(tmp_path: pathli
 
 def test_a_time_beyond_the_years_of_python_is_one_line(tmp_path: pathlib.Path) -> None:
     table = pa.table({"image": ["a.jpg"], "time": pa.array([10**12], pa.timestamp("s"))})
-    with pytest.raises(UserError, match=r"a.parquet: cannot be read as Parquet: found a value that Python has no type for \(.*\); exp"):
+    with pytest.raises(UserError, match=r"a.parquet: cannot be read as Parquet: "):
         Listed(write_csv(tmp_path, table_bytes(table), "a.parquet"), ["none"], features=["time"])
 
 
@@ -929,5 +931,5 @@ def test_tables_in_an_object_store(server: StoreServer) -> None:
         image_root=root,
     )
     assert listed.labels == {"train/a.jpg": "1"}
-    with pytest.raises(UserError, match="no table in it"):
+    with pytest.raises(UserError, match="contains no table"):
         open_table(f"{root}/nothing")

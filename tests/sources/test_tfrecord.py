@@ -170,7 +170,7 @@ def test_what_records_without_a_known_layout_are_told(tmp_path):
     cases = [
         ("another label", example(image__encoded=JPEG, image__label=4), "image=image/encoded"),
         ("pixels without a size", example(image_raw=PIXELS, label=1), "image=image_raw,label=FEATURE"),
-        ("a sequence", sequence.SerializeToString(), "'x.tfrecord' the first: it is a tf.train.SequenceExample"),
+        ("a sequence", sequence.SerializeToString(), "'x.tfrecord': it is a tf.train.SequenceExample"),
     ]
     for index, (case, record, message) in enumerate(cases):
         write(tmp_path / f"{index}/x.tfrecord", record)
@@ -208,7 +208,7 @@ def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
         (np.array([4, 5], np.int64), 20, RawImage(4, 5, 1)),
         ([4, 5, 4], 80, RawImage(4, 5, 4)),
         ([8, 5, 7], 280, RawImage(8, 5, 7)),  # a tensor
-        ([4, 5, 3], 240, "240 bytes in feature 'data'; expected 4x5x3, of uint8; the layout data:float32 reads them"),
+        ([4, 5, 3], 240, "240 bytes in feature 'data'"),
         ([-4, -5, 3], 60, "shape"),
         ([1 << 40, 1 << 40, 3], 60, "shape"),
         ([0, 5, 3], 60, "shape"),
@@ -246,7 +246,7 @@ def test_a_mapping_names_features_of_any_layout(tmp_path):
     "layout, message",
     [
         ("x", "--layout=x: .*ITEM=FEATURE.* detection, slim"),
-        ("label=a", "--image=none: expected --feature for each feature that an example is to have"),
+        ("label=a", "--image=none: .*--feature"),
         ("image=a,image=b", "--layout=.*ITEM=FEATURE"),
         ("image=a,height=hh", "layout mapping needs hh; its first record has a"),
         ("image=", "--layout=image=: .*ITEM=FEATURE"),
@@ -475,19 +475,19 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("b", {}, "x.tfrecord: its first record has category .*, picture .* a layout such as image="),
         ("c", {}, "no TFRecord file"),
         ("d", {}, "no readable record in 1 files"),
-        ("e", {}, "no file; expected"),
+        ("e", {}, "contains no file"),
         ("none", {}, "no such file or folder"),
         ("a", {"layout": "slim"}, "x.tfrecord: layout slim needs image/encoded, image/class/label; its first 2 records have image .*, label"),
         ("a", {"layout": "tfds"}, "no dataset_info.json"),
-        ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; expected one of image, label"),
+        ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records"),
         ("a", {"key_column": "id"}, "no 'id'"),
         ("a", {"skip_lines": 1}, "skip_lines"),
-        ("arrays", {"features": ["x:array"]}, "the first 'x' is no array: 2 values; expected one, a .npy file"),
-        ("numbers", {"features": ["x:float"]}, "records have no 'label'; expected --label with one of their features, or --label none"),
+        ("arrays", {"features": ["x:array"]}, "the first 'x' is no array: 2 values"),
+        ("numbers", {"features": ["x:float"]}, "records have no 'label'"),
         ("values", {"layout": "image=image,x=y:float32"}, "its first record has .*shape=FEATURE.* y:float32"),
-        ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes, and no class of one; expected --label none"),
+        ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes .*--label none"),
         ("a", {"split_folders": True}, "not named like a split"),
-        ("some", {}, "'dev-0.tfrecord' is not named like a split, and others beside it are; expected --split_folders=yes or"),
+        ("some", {}, "'dev-0.tfrecord' is not named like a split, and others beside it are"),
     ]
     for folder, options, message in cases:
         with pytest.raises(UserError, match=message):
@@ -602,15 +602,15 @@ NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardL
 @pytest.mark.parametrize(
     "case, file, contents, message",
     [
-        ("no JSON", "features.json", b"{", "features.json is no JSON"),
-        ("deep JSON", "features.json", b"[" * 100_000, "features.json is no JSON"),
-        ("another JSON", "features.json", b"[]", "no JSON object"),
-        ("no features", "features.json", b"{}", "not those of TensorFlow Datasets"),
+        ("no JSON", "features.json", b"{", "features.json is not valid JSON"),
+        ("deep JSON", "features.json", b"[" * 100_000, "features.json is not valid JSON"),
+        ("another JSON", "features.json", b"[]", "not a JSON object"),
+        ("no features", "features.json", b"{}", "TensorFlow Datasets"),
         (
             "another format",
             "dataset_info.json",
             b'{"name": "x", "fileFormat": "riegeli", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
-            "expected tfrecord or array_record",
+            "tfrecord or array_record",
         ),
         (
             "a split's name",
@@ -618,13 +618,13 @@ NUMBERED = {"name": "x", "splits": [{"name": 5, "filepathTemplate": "x", "shardL
             b'{"name": "x", "splits": [{"name": "a/b", "shardLengths": ["1"]}]}',
             "split",
         ),
-        ("a split's name that is none", "dataset_info.json", json.dumps(NUMBERED).encode(), "expected two names"),
-        ("no shard", "dataset_info.json", b'{"name": "x", "splits": []}', "a data set without a shard"),
+        ("a split's name that is none", "dataset_info.json", json.dumps(NUMBERED).encode(), "must be names"),
+        ("no shard", "dataset_info.json", b'{"name": "x", "splits": []}', "has no shards"),
         ("features in one another", "features.json", NESTED, "more than 20 features in one another"),
-        ("two images", "features.json", TWO_IMAGES, "several images, and not one in supervisedKeys; expected --layout=image=NAME"),
-        ("no class", "features.json", NO_CLASS, "the data set has no class label, or several"),
-        ("class names not UTF-8", "label.labels.txt", b"cat\n\xff\n", "expected class names in UTF-8"),
-        ("a class name twice", "label.labels.txt", b"cat\ncat\n", "expected each class name once"),
+        ("two images", "features.json", TWO_IMAGES, "--layout=image=NAME"),
+        ("no class", "features.json", NO_CLASS, "no class label, or several"),
+        ("class names not UTF-8", "label.labels.txt", b"cat\n\xff\n", "UTF-8"),
+        ("a class name twice", "label.labels.txt", b"cat\ncat\n", "class name twice"),
         (
             "a path that leads out",
             "dataset_info.json",
@@ -718,9 +718,9 @@ def test_our_own_data_set_keeps_everything(tmp_path):
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"kind": "tensor", "shape": (None, 2), "dtype": "int8"}, "feature 'x' of kind tensor and shape .None, 2. can't be prepared again"),
-        ({"kind": "integer", "shape": (2, 2)}, "feature 'x' of kind integer and shape .2, 2. can't be prepared again"),
-        ({"name": "image", "kind": "tensor", "shape": (None, None, 3), "dtype": "int8"}, "images of int8 in different sizes can't be"),
+        ({"kind": "tensor", "shape": (None, 2), "dtype": "int8"}, "feature 'x' of kind tensor and shape .None, 2. cannot be prepared again"),
+        ({"kind": "integer", "shape": (2, 2)}, "feature 'x' of kind integer and shape .2, 2. cannot be prepared again"),
+        ({"name": "image", "kind": "tensor", "shape": (None, None, 3), "dtype": "int8"}, "images of int8 in different sizes"),
     ],
 )
 def test_what_of_ours_cannot_be_prepared_again_is_told(tmp_path, schema, message):
@@ -732,12 +732,12 @@ def test_what_of_ours_cannot_be_prepared_again_is_told(tmp_path, schema, message
 @pytest.mark.parametrize(
     ("changes", "reason", "message"),
     [
-        ({"objects__label": [2]}, "bad_label", "feature 'objects/label' has 2; expected 0 to 1"),
+        ({"objects__label": [2]}, "bad_label", "feature 'objects/label' has 2"),
         ({"key": b"\xff"}, "bad_key", "feature 'key' has"),
-        ({"key": "a\nb"}, "bad_key", "expected text on one line"),
-        ({"key": ["a", "b"]}, "bad_key", "expected text on one line"),
-        ({"words": [b"\xff", b"a"]}, "bad_value", "feature 'words' is not UTF-8"),
-        ({"mask": [made_images.png()] * 2}, "bad_mask", "column 'mask' is empty; expected one mask"),
+        ({"key": "a\nb"}, "bad_key", "text on one line"),
+        ({"key": ["a", "b"]}, "bad_key", "text on one line"),
+        ({"words": [b"\xff", b"a"]}, "bad_value", "feature 'words'"),
+        ({"mask": [made_images.png()] * 2}, "bad_mask", "column 'mask' is empty"),
     ],
 )
 def test_a_record_of_ours_that_does_not_fit_is_a_dead_letter(tmp_path, changes, reason, message):
@@ -761,14 +761,14 @@ def test_another_image_of_the_same_records_may_be_the_one(tmp_path):
     source = open_source(tmp_path, image_column="picture")
     (listed,) = list_all(source)
     assert bytes_of(source, listed) == made_images.png() and listed.label == "1"
-    with pytest.raises(UserError, match="--image_column: no 'pictures' in the first 1 records; expected one of image, label, picture"):
+    with pytest.raises(UserError, match="--image_column: no 'pictures' in the first 1 records"):
         open_source(tmp_path, image_column="pictures")
 
 
 @pytest.mark.parametrize(
     ("layout", "changes", "message"),
     [
-        ("image=image,x=x:int16[2,2]", {"x": bytes(7)}, "7 bytes in feature 'x'; expected 2x2, of int16"),
+        ("image=image,x=x:int16[2,2]", {"x": bytes(7)}, "7 bytes in feature 'x'"),
         ("image=image,mask=x:uint8,height=h,width=w", {"x": bytes(4), "h": []}, "0 values"),
     ],
 )

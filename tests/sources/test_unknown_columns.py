@@ -80,7 +80,7 @@ def test_a_name_of_a_layout_is_no_column(tmp_path, capsys):
     records = [example({"image": png, "tags": ["a", "b"]}) for png in PNGS]
     path = write_records(tmp_path / "in" / "x.tfrecord", records)
     line = refused(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
-    assert "no 'label' in the first 20 records; expected one of image, tags" in line
+    assert "no 'label' in the first 20 records" in line
     assert "layout mapping needs id; its first 20 records have image (bytes × 1), tags (bytes × 2)" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
 
 
@@ -108,4 +108,4 @@ def test_a_later_table_without_the_column_is_refused(tmp_path, capsys):
 
     path = write_files(tmp_path / "in", {**{row["file_name"]: png for row, png in zip(ROWS, PNGS)}, **files("Tags")})
     line = refused(capsys, path, "--source=table", "--label=tags:multi_label")
-    assert "val.jsonl: no column 'tags' in it, but file_name, Tags; expected the columns of the first table; did you mean 'Tags'?" in line
+    assert "did you mean 'Tags'?" in line

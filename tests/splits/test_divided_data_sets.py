@@ -84,8 +84,7 @@ def test_a_group_that_is_larger_than_a_share_and_inputs_without_a_group_are_told
     largest = found["000.jpg"][0]
     assert f"  {largest} has {nums[largest]} inputs, but its share is 30.0: group 'large' has 50 of them\n" in told.out
     assert division(tmp_path / "out")["largest_excess"]["group"] == "large" and division(tmp_path / "out")["num_groups"] == 5
-    warned = "2 inputs have nothing in the column of the group, and each is one by itself: '058.jpg', '059.jpg'; --group=group refuses such"
-    assert f"warning: group: {warned}" in told.err
+    assert "warning: group: " in told.err and "2 ('058.jpg', '059.jpg')" in told.err and "--group=group" in told.err
     assert main(["prepare", "--input", str(tmp_path / "in" / "rows.csv"), "--output", str(tmp_path / "none"), "--group=group"]) == 2
     assert "2 of 60 rows have no group" in capsys.readouterr().err
     prepare(tmp_path / "in" / "rows.csv", tmp_path / "plain", "--group=", "--splits=one=0.5,two=0.5")

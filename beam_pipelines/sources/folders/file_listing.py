@@ -24,8 +24,8 @@ from beam_pipelines.storage.input_errors import kind_of, listing_error
 # This is enough for a large cluster. Each part may cost a store one more page of names. Folders in the same part share
 # their requests. A store whose names fit on one page is one part.
 MAX_PARTS = 32
-LINK_OUT = "a link out of the input folder, which is not followed (--follow_links follows it)"
-LINK_TO_FOLDER = "a link to a folder, which is not followed (--follow_links follows it)"
+LINK_OUT = "a link to a target outside the input folder (use --follow_links to follow it)"
+LINK_TO_FOLDER = "a link to a folder (use --follow_links to follow it)"
 
 
 class FoundFile(NamedTuple):
@@ -231,8 +231,8 @@ class FileListing:
         return folder
 
     def _not_taken(self, path: str, found: str, expected: str) -> UserError:
-        leave = "" if found in (LINK_OUT, LINK_TO_FOLDER) else f", or --ignore={path!r} to leave it out"
-        return UserError(f"--input={self._root.path}: {path!r} is {found}; expected {expected}{leave}")
+        leave = "" if found in (LINK_OUT, LINK_TO_FOLDER) else f", or leave it out with --ignore={path!r}"
+        return UserError(f"--input={self._root.path}: {path!r} is {found}. Replace it with {expected}{leave}.")
 
     def _right_in(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
         """Yields the direct files of a folder, in any order, without links to folders."""
@@ -269,7 +269,7 @@ class FileListing:
         """Returns the dead letter of an entry; None for a link to a file that may be read."""
         kind = None
         if not is_utf8(path):
-            refusal = "not_utf8", "the file's name is not UTF-8"
+            refusal = "not_utf8", "a file name that is not valid UTF-8"
         elif not entry.is_symlink():
             refusal = "not_a_file", "neither a file nor a folder"
         elif not self._root.follows_links and not self._root.holds(os.path.realpath(entry.path)):
@@ -335,7 +335,7 @@ class FileListing:
 def name_first(dead_letters: Iterable[DeadLetter]) -> str:
     """Returns a message about the first dead letter, if any, for the case that no file is left."""
     first = min(dead_letters, default=None)
-    return f"; {first.path!r} is {first.message}" if first else ""
+    return f" ({first.path!r} is {first.message})" if first else ""
 
 
 def _is_odd(parts: Sequence[str]) -> bool:

@@ -56,7 +56,8 @@ from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import LABEL, Feature
 
 _MIXED_AND_SHARES = (
-    "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
+    "Use --split_folders=no to divide all of them, or --split_folders=yes to read them as splits (without --splits, "
+    "or with --divide)."
 )
 
 _MAX_LABEL_FOLDERS, _MAX_LABEL_FILES = 5, 20  # limits for the search for label files
@@ -74,14 +75,18 @@ class ImageFolder:
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         refuse_options(config.source, ("labels", "label_names", "class_folder_depth"))
         if config.source.labels:
-            raise UserError("--label: class folders have no columns; expected --label=none, or no --label")
+            raise UserError(
+                "--label: class folders have no columns. Omit --label, or use --label=none to read no classes."
+            )
         self.has_labels = config.source.labels is None
         if config.source.class_folder_depth and not self.has_labels:
             raise UserError("--class_folder_depth: --label=none reads no classes. Use one of the two options.")
         self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
         self.targets = (LABEL,) if self.has_labels else ()
         if not is_remote(config.input) and not os.path.isdir(config.input):
-            raise UserError(f"--input={config.input}: is not a folder; expected class folders with images")
+            raise UserError(
+                f"--input={config.input}: is not a folder. Name a folder that contains class folders with images."
+            )
         self.num_ignored = 0
         self._root = Root(config.input, config.follow_links)
         self.root = self._root.path
@@ -163,7 +168,10 @@ class ImageFolder:
                     continue
                 label = nfc(label)
                 if not is_utf8(label) or CONTROL.search(label):
-                    raise UserError(f"class folder {printable(f'{folder}/')!r}: expected a name in UTF-8, on one line")
+                    raise UserError(
+                        f"class folder {printable(f'{folder}/')!r}: the name is not valid UTF-8, or contains control "
+                        "characters. Rename the folder."
+                    )
                 holders.update(itertools.accumulate(parents[:-1], join))
                 split = split_of(parents[0]) if has_splits and parents else None
                 for file in files:
@@ -190,8 +198,8 @@ class ImageFolder:
         if top.has_files and not self.has_labels:
             if self._config.split_folders:
                 raise UserError(
-                    f"--split_folders=yes: {self.root} has files beside its folders, which are of no split; expected folders alone, "
-                    "or --ignore, which leaves the files out"
+                    f"--split_folders=yes: {self.root} has files beside its split folders. Move them into a split "
+                    "folder, or exclude them with --ignore."
                 )
             return {}
         named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
@@ -204,8 +212,8 @@ class ImageFolder:
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
         if top.links and self.has_labels and splits[top.links[0]]:
             raise UserError(
-                f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed. Use "
-                "--follow_links, or a folder in its place."
+                f"--input={self.root}: split folder {top.links[0]!r} is a link. Use --follow_links to follow it, or "
+                "replace it with a folder."
             )
         return splits
 

@@ -16,7 +16,7 @@ def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
     return next((by_name[name] for name in usual if name in by_name), None)
 
 
-SAY_WHICH = "say which they are: --split_folders=yes or --split_folders=no"
+SAY_WHICH = "Use --split_folders=yes if all of them are splits, or --split_folders=no if none is."
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = SAY_WHICH) -> dict[str, str | None]:
@@ -37,12 +37,13 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
     others = [name for name in folders if name not in known]
     if others and split_folders is None:
         raise UserError(
-            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not; {advice}"
+            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not. "
+            f"{advice}"
         )
     for name in others:
         if not NAME_PATTERN.fullmatch(name):
-            expected = "expected letters, digits and '_', a letter first"
-            raise UserError(f"--input={root}: split folder {printable(name)!r}: {expected}")
+            rule = "Split names consist of letters, digits and '_', and begin with a letter. Rename the folder."
+            raise UserError(f"--input={root}: invalid name of a split folder: {printable(name)!r}. {rule}")
     return {name: split_of(name) for name in folders}
 
 
@@ -53,7 +54,9 @@ def split_of(folder: str) -> str:
 
 def no_split_folders(path: str, found: str) -> UserError:
     """Returns the error for an input without split folders if `--split_folders=yes` is given."""
-    return UserError(f"--split_folders=yes: {printable(path)} {found}, without split folders; expected a folder of them")
+    return UserError(
+        f"--split_folders=yes: {printable(path)} {found}, and has no split folders. Omit --split_folders."
+    )
 
 
 def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
@@ -68,8 +71,8 @@ def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterabl
     names = order_splits(set(splits))
     asked, shown = "--folds" if config.folds is not None else "--splits", f" ({', '.join(map(printable, names))})" if names else ""
     return UserError(
-        f"{asked}: {printable(where)} has splits{shown} already; expected no {asked}, to keep them, "
-        f"--divide {names[0] if names else 'SPLIT'}, to divide one of them, or {leave}, to leave them aside"
+        f"{asked}: {printable(where)} already has splits{shown}. Omit {asked} to keep them, use --divide "
+        f"{names[0] if names else 'SPLIT'} to divide one of them, or {leave} to ignore them."
     )
 
 
@@ -92,5 +95,5 @@ def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
     for field in vars(plain):
         if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
             option = "layout or --record_layout" if field == "layout" else _OPTIONS.get(field, field)
-            instead = "; expected --group_pattern, which finds groups in the keys" if field == "group" else ""
-            raise UserError(f"--{option}: --source={source.kind} has no use for it{instead}")
+            instead = "Use --group_pattern, which finds groups in the keys." if field == "group" else "Omit it."
+            raise UserError(f"--{option}: does not apply to --source={source.kind}. {instead}")

@@ -147,14 +147,16 @@ class Strays:
             raise UserError(self.refusal[1])
         problems = []
         if self.num_beside:
-            are = "1 image lies" if self.num_beside == 1 else f"{self.num_beside:,} images lie"
             shown = _shown([repr(printable(path)) for path in self.beside], self.num_beside)
-            problems.append(f"{are} beside the class folders: {shown}; expected {self.layout}")
+            problems.append(
+                f"images beside the class folders ({self.num_beside:,}): {shown}. Move each to a path of the form "
+                f"{self.layout}."
+            )
         if self.arrays and self.pictures:  # the arrays are usually masks, which would become examples
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(
-                f"images and arrays, as {both}; expected one of the two. If the arrays are masks, --source=masks reads "
-                "them; if they are neither examples nor labels, --ignore='*.npy' leaves them out"
+                f"contains both images and arrays, such as {both}. If the arrays are masks, use --source=masks. If "
+                "they are neither examples nor labels, exclude them with --ignore='*.npy'."
             )
         if self.num_unknown:
             problems.append(self._describe_unknown(root))
@@ -162,24 +164,24 @@ class Strays:
         if without_images:
             folders = [f"class {printable(label)!r} in {printable(self.without_files[label] + '/')!r}" for label in without_images]
             shown = _shown(folders[:_NUM_SHOWN], len(folders))
-            problems.append(f"no image of {shown}; expected one of each class, or --ignore='FOLDER' to leave it out")
+            problems.append(f"no image of {shown}. Add images, or exclude the folder with --ignore='FOLDER'.")
         if problems:
-            raise UserError(f"--input={printable(root)}: {'; '.join(problems)}")
+            raise UserError(f"--input={printable(root)}: {' Also: '.join(problems)}")
         if not self.labels:
             where = " in class folders" if self.layout else ""
-            raise UserError(f"--input={root}: no image in it; expected files named {', '.join(IMAGE_EXTENSIONS)}{where}")
+            raise UserError(
+                f"--input={root}: contains no image. Images are files named {', '.join(IMAGE_EXTENSIONS)}{where}."
+            )
 
     def _describe_unknown(self, root: str) -> str:
         patterns = sorted(self.unknown)
         kinds = [printable(pattern.removeprefix("*")) for pattern in patterns]
         paths = sorted(printable(path) for path in self.unknown.values())
-        files = "1 file" if self.num_unknown == 1 else f"{self.num_unknown:,} files"
-        several = "1 unknown extension" if len(kinds) == 1 else f"{len(kinds):,} unknown extensions"
-        several = f"more than {several}" if self.has_more_kinds else several
+        more = " and others" if self.has_more_kinds else ""
         advice = self._advise(root, patterns[:_NUM_SHOWN], has_more=len(patterns) > _NUM_SHOWN)
         return (
-            f"{files} of {several} ({_shown(kinds[:_NUM_SHOWN], len(kinds))}): "
-            f"{_shown(paths[:_NUM_SHOWN], self.num_unknown)}; {advice}"
+            f"files with unknown extensions ({_shown(kinds[:_NUM_SHOWN], len(kinds))}{more}): "
+            f"{_shown(paths[:_NUM_SHOWN], self.num_unknown)}. {advice}."
         )
 
     def _advise(self, root: str, patterns: list[str], has_more: bool) -> str:
@@ -192,10 +194,10 @@ class Strays:
         ]
         others = [printable(pattern) for pattern, known in formats.items() if not known]
         if others:
-            leave = "leaves out such files" + (" and the like" if has_more else "")
-            options = " ".join(f"--ignore='{pattern}'" for pattern in others)
-            advice.append(f"expected {', '.join(IMAGE_EXTENSIONS)}; {options} {leave}, if they are no labels")
-        return "; ".join(advice)
+            options = " ".join(f"--ignore='{pattern}'" for pattern in others) + (" and so on" if has_more else "")
+            extensions = ", ".join(IMAGE_EXTENSIONS)
+            advice.append(f"Images end in {extensions}. Leave out other files with {options} if they are not labels")
+        return ". ".join(advice)
 
 
 def _shown(first: list[str], num: int) -> str:

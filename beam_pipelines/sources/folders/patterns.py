@@ -62,7 +62,9 @@ def expand_braces(pattern: str) -> list[str]:
     pieces = _BRACES.split(pattern)
     choices = [_choices(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
     if math.prod(map(len, choices)) > MAX_NAMES:
-        raise UserError(f"--input={pattern}: more than {MAX_NAMES} names; expected no more")
+        raise UserError(
+            f"--input={pattern}: the braces stand for more than {MAX_NAMES} names. Use a pattern with * or ? instead."
+        )
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
@@ -72,7 +74,9 @@ def _choices(text: str) -> list[str]:
         return text.split(",")
     first, last = int(match[1]), int(match[2])
     if not 0 <= last - first < MAX_NAMES:
-        raise UserError(f"--input=…{{{text}}}…: expected an ascending range of at most {MAX_NAMES} names")
+        raise UserError(
+            f"--input=…{{{text}}}…: not a range of 1 to {MAX_NAMES} names in ascending order. Correct the two numbers."
+        )
     return [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
 
 
@@ -102,7 +106,9 @@ def _as_regex(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(map(_as_regex_piece, _GLOB.split(pattern))))
     except re.error as error:
-        raise UserError(f"--input=…{pattern}: {error}; expected a pattern as a shell has it, such as [a-z]*.csv") from None
+        raise UserError(
+            f"--input=…{pattern}: invalid pattern ({error}). Use shell syntax, such as [a-z]*.csv."
+        ) from None
 
 
 def _as_regex_piece(piece: str) -> str:

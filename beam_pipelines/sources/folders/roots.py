@@ -63,7 +63,7 @@ class Root:
             raise self._outside(path)
         if not self._is_remote and not self.follows_links and not self._stays_inside(name):
             raise OutsideError(
-                f"{printable(path)!r} is a link that leads out of {self.path} (--follow_links follows it)"
+                f"{printable(path)!r} is a link to a target outside {self.path} (use --follow_links to follow it)"
             )
         return name
 
@@ -79,7 +79,7 @@ class Root:
         return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
 
     def _outside(self, path: str) -> OutsideError:
-        return OutsideError(f"{printable(path)!r} is no path below {self.path}")
+        return OutsideError(f"{printable(path)!r} is not a path below {self.path}")
 
     def _stays_inside(self, name: str) -> bool:
         folder, _, _ = name.rpartition("/")
