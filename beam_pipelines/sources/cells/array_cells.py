@@ -65,7 +65,7 @@ def settle_array(column: Column, start: bytes | list) -> Column:
     if column.kind == "array":
         return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
     if holds_array(start):
-        raise Refusal("bad_tensor", "lists of numbers, whose type is not known")
+        raise Refusal("bad_tensor", "lists of numbers, which do not state their type")
     header = read_tensor_header(start)
     return dataclasses.replace(column, shape=column.shape or header.shape, dtype=column.dtype or header.dtype.name)
 
@@ -95,4 +95,7 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
     except Refusal as error:
         problem = str(error)
     name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
-    raise UserError(f"column {name!r} of the first row {found}{problem}; expected {kind}, or its shape: {describe_settled(column)}")
+    raise UserError(
+        f"column {name!r} of the first row {found}{problem}. Give it {kind}, or state the shape: "
+        f"{describe_settled(column)}."
+    )

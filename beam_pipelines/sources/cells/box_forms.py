@@ -69,19 +69,23 @@ class BoxForms:
             return
         if source.box_unit is None and self.num_relative == self.num:
             raise UserError(
-                f"the numbers of all {self.num:,} boxes are in 0..1, which are no pixels. Pass --box_unit relative, and "
-                f"--box_format {', '.join(NUMBERS)}, or --box_unit pixels if they are pixels all the same"
+                f"The numbers of all {self.num:,} boxes are between 0 and 1, so they are probably not pixels. Pass "
+                f"--box_unit relative and --box_format (one of {', '.join(NUMBERS)}), or --box_unit pixels if they "
+                "are pixels."
             )
         if source.box_unit == "relative" and not self.num_relative:
-            found = f"the numbers of none of the {self.num:,} boxes are in 0..1"
-            raise UserError(f"--box_unit=relative: {found}. Pass --box_unit pixels")
+            found = f"none of the {self.num:,} boxes has all its numbers between 0 and 1"
+            raise UserError(f"--box_unit=relative: {found}. Pass --box_unit pixels.")
 
     def warnings(self, source: SourceConfig) -> Iterator[str]:
         """Yields a warning for each sign that the boxes have another format or unit."""
         if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
             yield (
-                f"all {self.num:,} boxes may be corners, {NUMBERS['xyxy']}, and are read as {NUMBERS['xywh']}. "
-                "Pass --box_format xyxy if they are corners, or --box_format xywh"
+                f"all {self.num:,} boxes could be corners, {NUMBERS['xyxy']}, but are read as {NUMBERS['xywh']}. Pass "
+                "--box_format xyxy if they are corners, or --box_format xywh if they are not."
             )
         if source.box_unit == "pixels" and self.num and self.num_relative == self.num:
-            yield f"the numbers of all {self.num:,} boxes are in 0..1, and are read as pixels (--box_unit)"
+            yield (
+                f"the numbers of all {self.num:,} boxes are between 0 and 1, but are read as pixels. If they are "
+                "relative to the image, pass --box_unit relative."
+            )

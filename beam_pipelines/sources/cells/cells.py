@@ -42,9 +42,9 @@ def read_float(cell: Any) -> float:
         Refusal: The cell does not contain such a number.
     """
     cell = plain(cell, "bad_value")
-    expected = "a finite number of 32 bits"
+    expected = "a finite number that fits into 32 bits"
     if isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
-        expected += ", with a point in place of the comma"
+        expected += ", with a decimal point instead of a comma"
     if not isinstance(cell, (int, float, str, decimal.Decimal)):
         raise bad_cell("bad_value", cell, expected)
     try:
@@ -79,7 +79,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
         several = f"{num_values} {'texts' if separator else 'numbers'}"
         raise bad_cell("bad_value", cell, "a list such as [1, 2]" if num_values is None else several)
     if nested := [one for one in cells if isinstance(one, (list, dict))]:
-        raise bad_cell("bad_value", nested[0], "one value in each place of a list")
+        raise bad_cell("bad_value", nested[0], "a single value, because the list may not contain lists")
     return tuple(map(read, cells))
 
 
@@ -119,7 +119,7 @@ def read_integer(cell: Any) -> int:
     if isinstance(cell, str) and len(cell) <= 40 and (digits := re.fullmatch(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*", cell)):
         value = int(digits[1])
     if not isinstance(value, (int, float)) or not -(2**63) <= value < 2**63 or value != int(value):
-        raise bad_cell("bad_value", cell, "an integer of 64 bits")
+        raise bad_cell("bad_value", cell, "an integer that fits into 64 bits")
     return int(value)
 
 
@@ -130,7 +130,7 @@ def read_flag(cell: Any) -> bool:
         return bool(cell)
     text = cell.strip().lower() if isinstance(cell, str) else "" if cell is None else None
     if text not in _FLAGS:
-        raise bad_cell("bad_label", cell, "0, 1, false, true or nothing")
+        raise bad_cell("bad_label", cell, "0, 1, false, true or empty")
     return _FLAGS[text]
 
 
@@ -172,11 +172,11 @@ def read_path(cell: Any, root: Root) -> str:
     if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
         raise bad_cell("bad_value", cell, f"a path in UTF-8, of at most {_MAX_NAME_CHARACTERS} characters")
     if "://" in cell and is_remote(cell) and not cell.startswith(f"{root.path}/"):
-        raise Refusal("outside", f"has {shown(cell)}; expected a path below {root.path}")
+        raise Refusal("outside", f"has {shown(cell)}, which is not a path below {root.path}")
     try:
         return root.relative(cell)
     except OutsideError as error:
-        raise Refusal("outside", f"has a path that leads nowhere: {error}") from None
+        raise Refusal("outside", f"has an invalid path: {error}") from None
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
@@ -227,7 +227,7 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
 
 def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
     """Returns the Refusal for an invalid cell, with its value and the expected value."""
-    return Refusal(reason, f"is empty; expected {expected}" if is_empty(cell) else f"has {shown(cell)}; expected {expected}")
+    return Refusal(reason, f"{'is empty' if is_empty(cell) else f'has {shown(cell)}'}; it must be {expected}")
 
 
 def is_empty(cell: Any) -> bool:

@@ -68,7 +68,7 @@ def known(name: str, label_names: Collection[str]) -> str:
     if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
         if len(name) < 20 and int(name) < len(label_names):
             return label_names[int(name)]
-    raise Refusal("bad_label", f"has {shown(name)}; expected one of the {len(label_names)} label names")
+    raise Refusal("bad_label", f"has {shown(name)}, which is not one of the {len(label_names)} label names")
 
 
 def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
@@ -81,7 +81,7 @@ def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
         return [name_integers(column, one, names) for one in cell]
     if isinstance(cell, int) and not isinstance(cell, bool):
         if not 0 <= cell < len(names):
-            raise Refusal("bad_label", f"column {printable(column)!r} has {cell}; expected 0 to {len(names) - 1}")
+            raise Refusal("bad_label", f"column {printable(column)!r} has {cell}; it must be 0 to {len(names) - 1}")
         return names[cell]
     return cell
 
@@ -132,9 +132,10 @@ def read_classes(
     """
     cells = _items(cell, separator)
     if is_one_flag_each(cells, 0 if are_numbers else len(label_names)):
-        expected = "class names, or numbers of classes; the kind of a 0 or 1 for each class is multi_hot"
+        expected = "class names or class numbers. Use the kind multi_hot for a 0 or 1 per class"
         could_be_numbers = not is_one_flag_each(cells, 0)
-        raise bad_cell("bad_label", cell, f"{expected}, and without --label_names these are numbers" if could_be_numbers else expected)
+        omit = ", or omit --label_names to read class numbers" if could_be_numbers else ""
+        raise bad_cell("bad_label", cell, f"{expected}{omit}")
     return tuple(sorted({known(read_class(one), label_names) for one in cells}))
 
 
@@ -160,8 +161,8 @@ def read_only_flag(flags: Mapping[str, bool]) -> str:
     """
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
-        found = f"{len(names)} of the {len(flags)} columns have a 1 ({shown(names)})"
-        raise Refusal("bad_label", f"{found}; expected a 1 in exactly one of {shown(list(flags))}, or the kind multi_label")
+        found = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
+        raise Refusal("bad_label", f"{found}; exactly one must have it. For several, use the kind multi_label")
     return names[0]
 
 

@@ -57,7 +57,9 @@ class ColumnReader:
         names = [column.name for column in columns]
         for name in names:
             if names.count(name) > 1:
-                raise UserError(f"--feature={name}: another label or feature has that name already; expected one of its own")
+                raise UserError(
+                    f"--feature={name}: another label or feature already has that name. Choose a different name."
+                )
         self.features = tuple(column.feature() for column in columns)
         self.targets = tuple(column.name for column in labels)
         self.column_names = tuple(dict.fromkeys(name for column in columns for name in column.names))
@@ -101,7 +103,7 @@ def _check_class_column(name: str, kind: str, label_names: Collection[str]) -> N
     try:
         known(class_name(name), label_names)
     except Refusal as error:
-        raise UserError(f"--label={name}:{kind}: as a class name it {error}") from None
+        raise UserError(f"--label={name}:{kind}: the column's name is used as a class name, but {error}.") from None
 
 
 def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:

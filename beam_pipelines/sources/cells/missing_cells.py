@@ -28,6 +28,9 @@ def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
     """
     for name in defaults:
         if name not in used:
-            expected = f"one of {', '.join(map(printable, sorted(used)[:20]))}{did_you_mean(name, used)}"
+            names = ", ".join(map(printable, sorted(used)[:20]))
             option = f"--default={printable(name)}=…"
-            raise UserError(f"{option}: no label, feature or role uses this column; expected {expected}")
+            raise UserError(
+                f"{option}: no label, feature or role uses this column{did_you_mean(name, used) or '.'} Choose one of "
+                f"{names}."
+            )

@@ -79,7 +79,7 @@ def _read_split(cell: Any, may_lack: bool) -> str | None:
         raise bad_cell(NO_SPLIT, cell, "a split's name")
     split = _split_name(read_name("bad_split", cell).strip())
     if split is None:
-        raise bad_cell("bad_split", cell, "a split's name: letters, digits and '_', a letter first")
+        raise bad_cell("bad_split", cell, "a split's name: letters, digits and '_', beginning with a letter")
     return split
 
 

@@ -33,7 +33,8 @@ class ObjectsColumn:
 
     def __init__(self, fields: Collection[str], source: SourceConfig, names: Mapping[str, Sequence[str]]) -> None:
         self._format, self._is_relative = source.box_format or "xywh", source.box_unit == "relative"
-        self._expected = f'{{"bbox": [{NUMBERS[self._format]}, …], "category": [name, …]}}, as many of each'
+        numbers = NUMBERS[self._format]
+        self._expected = f'{{"bbox": [{numbers}, …], "category": [name, …]}}, with the same number of each'
         self.boxes = BoxForms()
         class_names = source.names_of(OBJECT_LABEL)
         self._flags = tuple(name for name in _FLAGS if name in fields)
@@ -58,12 +59,14 @@ class ObjectsColumn:
             cell = []
         several = isinstance(cell, list) and all(isinstance(one, dict) for one in cell)
         if not several and not isinstance(cell, dict):
-            raise Refusal("bad_objects", f"has {shown(cell)}; expected {self._expected}")
+            raise Refusal("bad_objects", f"has {shown(cell)}; it must be {self._expected}")
         for name in self._others:
             values = [_field(one, (name,)) for one in cell] if several else cell.get(name)
             if any(values) if isinstance(values, list) else values:
                 raise Refusal(
-                    "bad_objects", f"has {name}, which is no feature, since none of the first objects has it; expected it of these too"
+                    "bad_objects",
+                    f"has {name}, which none of the first objects has, so it is not a feature (add it to the first "
+                    "objects)",
                 )
         boxes, categories, *flags = (
             [_field(one, names) for one in cell] if several else _field(cell, names)
@@ -74,8 +77,8 @@ class ObjectsColumn:
         if not all(
             isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)
         ):
-            told = f", and of each {', '.join(self._flags)}" if self._flags else ""
-            raise Refusal("bad_objects", f"has {shown(cell)}; expected {self._expected}{told}")
+            told = f", and the same number of each of {', '.join(self._flags)}" if self._flags else ""
+            raise Refusal("bad_objects", f"has {shown(cell)}; it must be {self._expected}{told}")
         if self.class_names:
             categories = name_integers(OBJECTS, categories, self.class_names)
         labels = tuple([known(read_class(one), self._allowed) for one in categories])
@@ -88,7 +91,7 @@ class ObjectsColumn:
     def _read_box(self, box: Any) -> tuple[float, float, float, float]:
         is_box = isinstance(box, list) and len(box) == 4 and all(type(number) in (int, float) for number in box)
         if not is_box or not all(-1e9 < number < 1e9 for number in box):  # also rejects NaN
-            raise Refusal("bad_objects", f"has a box {shown(box)}; expected {NUMBERS[self._format]}")
+            raise Refusal("bad_objects", f"has a box {shown(box)}; it must be {NUMBERS[self._format]}")
         box = tuple(map(float, box))
         self.boxes.add(box)
         return box_sides(box, self._format)

@@ -106,7 +106,7 @@ def full_lines(lines: Lines) -> Iterator[tuple[int, str | Refusal]]:
             yield lines.row_start, Refusal("bad_row", str(error))
             continue
         if not is_utf8(line):
-            yield lines.row_start, Refusal("not_utf8", "bytes that are not UTF-8; expected text")
+            yield lines.row_start, Refusal("not_utf8", "the line is not valid UTF-8")
         elif not line.isspace():
             yield lines.row_start, line
 

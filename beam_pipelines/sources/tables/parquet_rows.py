@@ -119,7 +119,7 @@ def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping
 
 
 def _too_large(list_bytes: int) -> Refusal:
-    return Refusal("too_large", f"lists of {list_bytes:,} bytes in a row; expected at most {MAX_LIST_BYTES:,}")
+    return Refusal("too_large", f"the lists in the row have {list_bytes:,} bytes; the limit is {MAX_LIST_BYTES:,}")
 
 
 def _exact(column: pa.Array) -> pa.Array:
@@ -134,7 +134,7 @@ def _read(batch: pa.RecordBatch) -> list[Mapping[str, Any] | Refusal]:
         return batch.to_pylist()
     except UnicodeDecodeError:
         if batch.num_rows == 1:
-            return [Refusal("not_utf8", "text that is not UTF-8")]
+            return [Refusal("not_utf8", "a text in the row is not valid UTF-8")]
         return [row for index in range(batch.num_rows) for row in _read(batch.slice(index, 1))]
     except (ValueError, OverflowError) as error:  # nanoseconds in lists, years beyond Python's limit
-        raise pa.ArrowInvalid(f"found a value that Python has no type for ({error}); expected none") from error
+        raise pa.ArrowInvalid(f"a value does not fit any Python type ({error}). Convert the column to text") from error

@@ -97,9 +97,12 @@ class Table(RowFiles):
         files = [*self._files.values()]
         first, head = _first_with_rows(files, source)
         if first.format == "parquet" and (source.skip_lines or source.comment):
-            raise UserError(f"{printable(first.name)}: Parquet has no lines; expected no --skip_lines and no --comment")
+            raise UserError(f"{printable(first.name)}: Parquet has no lines. Omit --skip_lines and --comment.")
         if first.format != "csv" and source.column_names:
-            raise UserError(f"{printable(first.name)}: its columns have names ({show_columns(head.columns)}); expected no --column_names")
+            raise UserError(
+                f"{printable(first.name)}: already names its columns ({show_columns(head.columns)}). Omit "
+                "--column_names."
+            )
         columns = choose_columns(head, source, first.name)
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
@@ -127,7 +130,7 @@ class Table(RowFiles):
         for option in ("box_format", "box_unit"):
             if getattr(source, option) and not self._objects:
                 told = f"--{option}: no column {OBJECTS!r} with boxes is used"
-                raise UserError(f"{printable(first.name)}: {told}. Leave --{option} out, or pass --label {OBJECTS}")
+                raise UserError(f"{printable(first.name)}: {told}. Omit --{option}, or pass --label {OBJECTS}.")
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
         arrays = [one for one in (*columns.labels, *source.features) if not one.is_settled]
@@ -267,8 +270,8 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
         found = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
         if isinstance(found, bytes) or isinstance(found, str) and found.lower().endswith(tuple(IMAGE_EXTENSIONS)):
             shown, column = "bytes" if isinstance(found, bytes) else printable(repr(found[:80])), printable(name)
-            expected = f"--image_column={column}, or --image=none for examples without an image"
-            raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image; expected {expected}")
+            advice = f"Use --image_column={column} if it is, or --image=none for examples without images."
+            raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image. {advice}")
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:

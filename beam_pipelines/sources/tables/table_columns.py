@@ -65,11 +65,11 @@ def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableCo
     chooser = _Chooser(head.columns, table)
     image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS) if config.has_images else None
     if image is None and not config.features:
-        kept = "--feature COLUMN:KIND for each column that an example is to have, such as height:float"
+        keep = "add --feature COLUMN:KIND for each column to keep, such as height:float"
         if not config.has_images:
-            raise chooser.error("no --feature is given (--image=none)", kept)
-        expected = f"--image_column, which names the one of the images; or, without images, {kept}"
-        raise chooser.error(f"none of the columns {', '.join(IMAGE_COLUMNS)} is in it", expected)
+            raise chooser.error("--image=none leaves examples without features", f"A{keep[1:]}")
+        advice = f"Name the column of images with --image_column. For examples without images, {keep}"
+        raise chooser.error(f"has none of the columns {', '.join(IMAGE_COLUMNS)}", advice)
     labels = config.labels
     if labels is None:
         labels = _usual_labels(head, chooser)
@@ -102,7 +102,8 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
     if OBJECTS in head.structs:
         return (Column(OBJECTS, (OBJECTS,)),)
     raise chooser.error(
-        f"none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))} is in it", "--label COLUMN, --label A,B,C:class for one-hot columns, or --label none"
+        f"has none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))}",
+        "Pass --label COLUMN, --label A,B,C:class for one-hot columns, or --label none",
     )
 
 
@@ -137,7 +138,8 @@ class _Chooser:
         """Returns the requested column, or the first column with a usual name, ignoring case; None if there is none."""
         if given is not None:
             if given and given not in self._columns:
-                raise self.error(f"no column {printable(given)!r} in it ({option})", f"one of them{did_you_mean(given, self._columns)}")
+                nearest = did_you_mean(given, self._columns)
+                raise self.error(f"has no column {printable(given)!r} ({option}){nearest}", "Choose one of them")
             return given or None
         by_name = {name.lower(): name for name in reversed(self._columns)}
         return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
@@ -161,11 +163,12 @@ class _Chooser:
                 f"{printable(self._table)}: each row seems to be one box: {many} {show_columns(columns)}. "
                 f"For boxes, write a row for each image in JSON Lines or Parquet, with a column {OBJECTS}: "
                 '{"bbox": [[…], …], "category": [name, …]} (--box_format says what the numbers are). '
-                f"For one class for each image, without boxes, pass --label {printable(label)}"
+                f"To read one class for each image, without boxes, pass --label {printable(label)}."
             )
 
-    def error(self, problem: str, expected: str) -> UserError:
-        names = f"it has the columns {show_columns(self._columns)}"
+    def error(self, problem: str, advice: str) -> UserError:
+        names = f"Its columns are {show_columns(self._columns)}" if self._columns else "It has no columns"
         if any(map(_NUMBER.fullmatch, self._columns)):
-            names += " (--column_names names those of a table without a header)"
-        return UserError(f"{printable(self._table)}: {problem}; {names}; expected {expected}")
+            names += " (if it has no header, name the columns with --column_names)"
+        end = "" if problem.endswith("?") else "."
+        return UserError(f"{printable(self._table)}: {problem}{end} {names}. {advice}.")

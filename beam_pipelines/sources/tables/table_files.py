@@ -19,7 +19,7 @@ from typing import Mapping, NamedTuple
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.file_listing import FileListing, join
-from beam_pipelines.sources.folders.layouts import given_already, no_split_folders
+from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, no_split_folders
 from beam_pipelines.sources.folders.patterns import split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -108,7 +108,8 @@ class _Finder:
         kind = format_of(name, self._formats) or self._formats.get("")
         if kind is None:
             raise UserError(
-                f"--input={self._config.input}: expected a file named {self._extensions}, or a folder of them"
+                f"--input={self._config.input}: is not a table. Name a file that ends in {self._extensions}, or a "
+                "folder of such files."
             )
         file = TableFile(self._input, name, kind, "", *self._no_splits())
         return folder or ("/" if self._input.startswith("/") else "."), [file]
@@ -123,7 +124,9 @@ class _Finder:
                 stems = [_SHARD.sub("", os.path.basename(path).split(".")[0]) for path in found]
         if not found:
             wanted = f"{', '.join(self._metadata)}, or files" if self._metadata else "files"
-            raise UserError(f"--input={self._config.input}: no table in it; expected {wanted} named {self._extensions}")
+            raise UserError(
+                f"--input={self._config.input}: contains no table. Tables are {wanted} named {self._extensions}."
+            )
         splits = self._no_splits() if found[0] in self._metadata else self._name_splits(stems)
         return self._input, [self._make_file(path, split) for path, split in zip(found, splits)]
 
@@ -134,7 +137,10 @@ class _Finder:
         kinds = {format_of(name, self._formats) or self._formats.get("") for name in found}
         if len(kinds) != 1 or None in kinds:
             shown = ", ".join(map(printable, found[:5])) or "no file"
-            raise UserError(f"--input={self._config.input}: found {shown}; expected files of one format, named {self._extensions}")
+            raise UserError(
+                f"--input={self._config.input}: matches {shown}. Change the pattern so that it matches files of one "
+                f"format, named {self._extensions}."
+            )
         stems = [_SHARD.sub("", os.path.basename(name).split(".")[0]) for name in found]
         return self._input, [self._make_file(name, split) for name, split in zip(found, self._name_splits(stems))]
 
@@ -156,7 +162,8 @@ class _Finder:
             len(found) > 1 and found[0] in self._metadata
         ):
             raise UserError(
-                f"--input={printable(path)}: found {', '.join(map(printable, found[:5]))}; expected one table"
+                f"--input={printable(path)}: contains several tables: {', '.join(map(printable, found[:5]))}. Name "
+                "one of them as --input, or leave the others out with --ignore."
             )
         return [join(self._listing.take_folder(folder), name) for name in found]
 
@@ -176,8 +183,8 @@ class _Finder:
         for name, split in zip(names, splits):
             if split is None or not NAME_PATTERN.fullmatch(split):
                 raise UserError(
-                    f"--input={config.input}: {printable(name)!r} is not named like a split, and others beside it are; "
-                    "expected --split_folders=yes or --split_folders=no, which says what they are"
+                    f"--input={config.input}: {printable(name)!r} is not named like a split, and others beside it "
+                    f"are. {SAY_WHICH}"
                 )
         if config.asks_for_shares and not config.source.divide:
             raise given_already(config, config.input, "--split_folders=no", splits)

@@ -95,8 +95,8 @@ def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> TableHead:
     with contextlib.suppress(csv.Error, LongLineError):  # becomes a dead letter during listing
         first = next(rows, []) if config.column_names else []
         if first and len(first) != len(names):
-            found = f"the first row has {len(first)} cells, and --column_names {len(names)} names"
-            raise UserError(f"{printable(file.name)}: {found}; expected one for each")
+            found = f"the first row has {len(first)} cells, but --column_names has {len(names)} names"
+            raise UserError(f"{printable(file.name)}: {found}. Give one name for each column.")
     return TableHead(tuple(names))
 
 
@@ -159,8 +159,11 @@ def _parquet_rows(
         found = class_names(parquet.schema_arrow)
         for name, expected in names.items():
             if found.get(name, ()) != expected:
-                told = f"integers in {printable(name)!r} stand for {show_columns(found.get(name, ()))}; expected {show_columns(expected)}"
-                raise UserError(f"{printable(file.name)}: {told}, as in the first table, or --label_names for a label")
+                told = f"integers in {printable(name)!r} stand for {show_columns(found.get(name, ()))}, but for"
+                raise UserError(
+                    f"{printable(file.name)}: {told} {show_columns(expected)} in the first table. Make the tables "
+                    "agree, or use --label_names if the column is a label."
+                )
         for index, row in enumerate(parquet_rows(parquet, file.path, list(needed))):
             yield index + 1, row
 
@@ -180,21 +183,21 @@ def _csv_rows(
         except (csv.Error, LongLineError) as error:
             if lines.number > lines.row_start:
                 raise UserError(
-                    f"{printable(file.name)}:{lines.row_start}: no row as CSV has it, to line {lines.number}: {error}; "
-                    "expected each quote to be closed"
+                    f"{printable(file.name)}:{lines.row_start}: invalid CSV from this line to line {lines.number}: "
+                    f"{error}. A quote is probably not closed: correct the row."
                 ) from None
-            yield lines.row_start, Refusal("bad_row", f"no row as CSV has it: {error}")
+            yield lines.row_start, Refusal("bad_row", f"invalid CSV: {error}")
             continue
         if len(row) == num_cells:
             text = "".join(row)
             if "\0" in text or not is_utf8(text):
-                yield lines.row_start, Refusal("not_utf8", "a NUL byte or bytes that are not UTF-8; expected text")
+                yield lines.row_start, Refusal("not_utf8", "the row has a NUL byte, or bytes that are not UTF-8")
             else:
                 yield lines.row_start, {name: row[position] for name, position in positions}
         elif row:
             yield (
                 lines.row_start,
-                Refusal("bad_row", f"a row of {len(row)} cells; expected {num_cells}, as {names} has"),
+                Refusal("bad_row", f"the row has {len(row)} cells, but {names} has {num_cells}"),
             )
 
 
@@ -211,11 +214,13 @@ def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[I
             return reader, list(config.column_names)
         header = [name.strip() for name in next(reader, [])]
     except (csv.Error, LongLineError) as error:
-        raise UserError(f"{printable(file.name)}: the header is no row as CSV has it: {error}; expected names of columns") from None
-    if not header or not is_utf8(first) or "\0" in first:
-        problem = "bytes that are not UTF-8" if header else "nothing"
         raise UserError(
-            f"{printable(file.name)}: found {problem} where the header should be; expected the columns' names in UTF-8"
+            f"{printable(file.name)}: the header is invalid CSV: {error}. Correct it, or skip lines with --skip_lines."
+        ) from None
+    if not header or not is_utf8(first) or "\0" in first:
+        problem = "the header is not valid UTF-8" if header else "the file has no header"
+        raise UserError(
+            f"{printable(file.name)}: {problem}. Name the columns, in UTF-8, in the first line or with --column_names."
         )
     _check_unique(file, header)
     return reader, header
@@ -240,7 +245,7 @@ def _check_unique(file: TableFile, columns: Sequence[str]) -> None:
     for name, count in collections.Counter(columns).items():
         if count > 1:
             raise UserError(
-                f"{printable(file.name)}: {count} columns are named {printable(name)!r}; expected each name once"
+                f"{printable(file.name)}: {count} columns are named {printable(name)!r}. Give each column its own name."
             )
 
 
@@ -276,10 +281,10 @@ def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
     try:
         row = read_json(line)
     except RecursionError:
-        return Refusal("bad_row", "JSON that is nested too deep; expected an object")
+        return Refusal("bad_row", "the JSON is nested too deeply")
     except ValueError as error:  # also raised for a number with too many digits
-        return Refusal("bad_row", f"no JSON: {error}")
-    return row if isinstance(row, dict) else Refusal("bad_row", f"JSON of type {type(row).__name__}; expected an object")
+        return Refusal("bad_row", f"not valid JSON: {error}")
+    return row if isinstance(row, dict) else Refusal("bad_row", f"JSON of type {type(row).__name__}, not an object")
 
 
 def _check_columns(
@@ -290,8 +295,8 @@ def _check_columns(
         left_out.add(name for name in found if name not in columns)
     for name in columns or ():
         if name not in found:
-            told = f"no column {printable(name)!r} in it, but {show_columns(found)}; expected the columns of the first table"
-            raise UserError(f"{printable(file.name)}: {told}{did_you_mean(name, found)}")
+            told = f"has no column {printable(name)!r}, unlike the first table{did_you_mean(name, found) or '.'}"
+            raise UserError(f"{printable(file.name)}: {told} Its columns are {show_columns(found)}.")
     return tuple(found) if columns is None else columns
 
 

@@ -115,7 +115,7 @@ class _Fields:
             for name in column.names:
                 widths[name] = column.shape[0] or 1 if column.is_list or column.kind == "multi_hot" and column.shape else 1
         if _PATH in widths:
-            raise UserError(f"--label or --feature {_PATH}: the first field has that name already; expected another one")
+            raise UserError(f"--label or --feature {_PATH}: this is the name of the first field. Choose another name.")
         self._widths = tuple(widths.items())
         self._num_fields = 1 + sum(widths.values())
         last = columns[-1] if columns else None
@@ -125,7 +125,7 @@ class _Fields:
     def split(self, line: str) -> Mapping[str, str]:
         """Returns the cells of a line. Raises Refusal for a NUL byte, or for too many or too few fields."""
         if "\0" in line:
-            raise Refusal("bad_row", "a NUL byte; expected text")
+            raise Refusal("bad_row", "the line has a NUL byte")
         if "\t" in line:
             fields = [field.strip() for field in line.split("\t")]
         else:  # the path may contain blanks if the number of fields is known
@@ -134,8 +134,8 @@ class _Fields:
             names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])
             raise Refusal(
                 "bad_row",
-                f"a line of {len(fields)} fields; expected {self._num_fields}: {names} "
-                "(tabs separate fields with blanks in them)",
+                f"the line has {len(fields)} fields instead of {self._num_fields}: {names} (separate the fields by "
+                "tabs if they contain blanks)",
             )
         row = {_PATH: fields[0]}
         start = 1

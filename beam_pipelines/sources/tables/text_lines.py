@@ -59,15 +59,22 @@ class TextLines(RowFiles):
         for name in (name for column in (*labels, *features) for name in column.names):
             if name not in (_TEXT, _FILE):
                 nearest = did_you_mean(name, (_TEXT, _FILE))
-                raise UserError(f"--label or --feature: a line has no {printable(name)!r}; expected {_TEXT} or {_FILE}{nearest}")
+                raise UserError(
+                    f"--label or --feature: a line has no {printable(name)!r}{nearest or '.'} Choose {_TEXT} or "
+                    f"{_FILE}."
+                )
         for column in (*labels, *features):
             if column.kind in _PATHS:
-                raise UserError(f"--label or --feature: a line is no {column.kind}; expected a text, a class, numbers or a list of them")
+                raise UserError(
+                    f"--label or --feature: a line of text cannot be read as {column.kind}. Choose a text, a class, "
+                    "numbers, or a list of these."
+                )
         if not any(_TEXT in column.names for column in (*labels, *features)):
             features = (Column(_TEXT, (_TEXT,), "text"), *features)
         if source.group not in (None, "", _FILE):
             raise UserError(
-                f"--group: a line has no {printable(source.group)!r}; expected {_FILE}, or --group_pattern, which finds groups in the keys"
+                f"--group: a line has no {printable(source.group)!r}. Use --group={_FILE}, or --group_pattern, which "
+                "finds groups in the keys."
             )
         self._is_grouped = source.group == _FILE
         self._reader = ColumnReader(labels, features, Root(self.root, config.follow_links), source.names_of)
