@@ -82,13 +82,17 @@ class Coco:
         refuse_options(source, ("labels", "label_names", "bad_boxes", "drawn_on", "has_masks", "image_root"))
         if source.labels:
             raise UserError(
-                "--label: a source of kind coco has boxes, and no columns; expected --label=none, or no --label"
+                "--label: --source=coco has no columns to name. Omit --label, or use --label=none to leave out the "
+                "objects."
             )
         if source.has_masks and source.labels is not None:
-            raise UserError("--masks and --label=none exclude each other; expected one of them")
+            raise UserError("--masks and --label=none exclude each other. Omit one of them.")
         self._is_file = config.input.lower().endswith(".json")
         if source.image_root and not self._is_file:
-            raise UserError(f"--image_root={source.image_root}: --input={config.input} is a folder; expected one JSON file")
+            raise UserError(
+                f"--image_root={source.image_root}: --input={config.input} is a folder. Name one JSON file as "
+                "--input, or omit --image_root."
+            )
         has_objects = source.labels is None
         masks = (Feature(MASK, "mask", description=_MASK_VALUES),) if source.has_masks else ()
         self.features = (*_FEATURES, *masks) if has_objects else ()
@@ -148,10 +152,10 @@ class Coco:
                 return found
         found = {join(files.take_folder(folder), _ROBOFLOW): folder for folder in folders if files.take_files(folder, _ROBOFLOW.__eq__)}
         if not found:
-            expected = (
-                f"expected annotations/instances_*.json, or {_ROBOFLOW} in folders of images, or --input=FILE.json"
+            raise UserError(
+                f"--input={self.root}: contains no annotations. They must be in annotations/instances_*.json, or in "
+                f"{_ROBOFLOW} in folders of images. Name any other file with --input=FILE.json."
             )
-            raise UserError(f"--input={self.root}: no annotations in it; {expected}")
         return found
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
@@ -208,9 +212,9 @@ class Coco:
                     return folder
         if file.link and first:
             raise UserError(
-                f"{printable(own_path)}: none of its first {len(first)} images was found, such as {printable(first[0])!r}, beside it or in "
-                f"{', '.join(filter(None, candidates))}. Links such as {printable(file.link[:200])} are not downloaded: pass --image_root "
-                "FOLDER if the images are elsewhere, or download them."
+                f"{printable(own_path)}: none of its first {len(first)} images, such as {printable(first[0])!r}, is "
+                f"beside it or in {', '.join(filter(None, candidates))}. Pass --image_root FOLDER if they are "
+                f"elsewhere, or download them: links such as {printable(file.link[:200])} are not followed."
             )
         return around
 
@@ -232,7 +236,7 @@ class Coco:
         values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size)}
         if self._config.source.has_masks:
             if image.size is None:
-                raise Refusal("bad_mask", "has no height and width, which outlines need")
+                raise Refusal("bad_mask", "has no height and width, which --masks needs")
             order = sorted(range(len(labels)), key=lambda index: (-objects.areas[index], index))
             regions = tuple(objects.outlines[index] for index in order)
             values[MASK] = Regions(tuple(labels[index] for index in order), regions, image.size)
@@ -247,7 +251,7 @@ class Coco:
         if is_link and not image.file_name.startswith(f"{self.root}/"):
             is_web = image.file_name.lower().startswith(("http://", "https://", "ftp://"))
             advice = (
-                "Download the images, and replace the links by their file names"
+                "Download the images, and replace the links with their file names"
                 if is_web
                 else "Pass the images' folder as --image_root"
             )

@@ -74,7 +74,7 @@ class Annotations:
         image_id = read_id(entry.get("image_id"))
         if image_id is None:
             raise Refusal(
-                "bad_annotation", f"'image_id' is {shown(entry.get('image_id'))}; expected an integer or a text"
+                "bad_annotation", f"'image_id' is {shown(entry.get('image_id'))}; it must be an integer or a text"
             )
         index = self._images.setdefault(image_id, len(self._images))
         if index == len(self._first_positions):
@@ -95,25 +95,25 @@ class Annotations:
         box, is_crowd, category_id = entry.get("bbox"), _value(entry, "iscrowd", 0), read_id(entry.get("category_id"))
         if category_id is None:
             raise Refusal(
-                "bad_label", f"'category_id' is {shown(entry.get('category_id'))}; expected an integer or a text"
+                "bad_label", f"'category_id' is {shown(entry.get('category_id'))}; it must be an integer or a text"
             )
         if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
-            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; expected [x, y, width, height]")
+            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; it must be [x, y, width, height]")
         if is_crowd not in (0, 1):
-            raise Refusal("bad_annotation", f"'iscrowd' is {shown(is_crowd)}; expected 0 or 1")
+            raise Refusal("bad_annotation", f"'iscrowd' is {shown(is_crowd)}; it must be 0 or 1")
         x, y, width, height = map(float, box)
         sides = (y, x, y + height, x + width)
         if not all(map(math.isfinite, sides)):
-            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; expected finite numbers")
+            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; its numbers must be finite")
         if not self._has_outlines:
             return category_id, (*sides, 0.0), int(is_crowd), b""
         outline, area = entry.get("segmentation"), _value(entry, "area", width * height)
         if not isinstance(outline, (list, dict)) or not outline:
-            raise Refusal("bad_mask", f"'segmentation' is {shown(outline)}; expected polygons or run lengths")
+            raise Refusal("bad_mask", f"'segmentation' is {shown(outline)}; it must be polygons or run lengths")
         if isinstance(outline, list) and all(map(is_number, outline)):  # a single polygon without its enclosing list
             outline = [outline]
         if not is_number(area):
-            raise Refusal("bad_annotation", f"'area' is {shown(area)}; expected a number")
+            raise Refusal("bad_annotation", f"'area' is {shown(area)}; it must be a number")
         return category_id, (*sides, float(area)), int(is_crowd), json.dumps(outline, separators=(",", ":")).encode()
 
     def group(self) -> None:
@@ -167,7 +167,7 @@ class Annotations:
         """Yields (position of the first annotation, error) for each annotated image that is not in `image_ids`."""
         for image_id, index in self._images.items():
             if image_id not in image_ids:
-                message = f"'image_id' is {shown(image_id)}; expected one that is in 'images'"
+                message = f"'image_id' is {shown(image_id)}, which is not the id of any entry in 'images'"
                 yield self._first_positions[index], Refusal("no_image", message)
 
 

@@ -149,17 +149,17 @@ class CocoFile:
     def _add_image(self, position: int, entry: Mapping[str, Any]) -> None:
         image_id, file_name = read_id(entry.get("id")), entry.get("file_name")
         if image_id is None:
-            raise Refusal("bad_image_entry", f"'id' is {shown(entry.get('id'))}; expected an integer or a text")
+            raise Refusal("bad_image_entry", f"'id' is {shown(entry.get('id'))}; it must be an integer or a text")
         first = self._images.get(image_id)
         is_known = image_id in self._images
         self._images[image_id] = None
         if is_known:  # annotations with a repeated id cannot be assigned to an image
-            error = Refusal("duplicate", f"another image has the id {shown(image_id)} too; expected each id once")
+            error = Refusal("duplicate", f"another image also has the id {shown(image_id)}")
             if first:
                 self._refuse("images", first.position, error)
             raise error
         if not isinstance(file_name, str) or not file_name:
-            raise Refusal("bad_image_entry", f"'file_name' is {shown(file_name)}; expected the name of an image")
+            raise Refusal("bad_image_entry", f"'file_name' is {shown(file_name)}; it must be the name of an image")
         self._images[image_id] = CocoImage(position, file_name, _read_size(entry))
         links = (entry.get(field) for field in _LINK_FIELDS if self.link is None)
         self.link = next((link for link in links if isinstance(link, str) and is_remote(link)), self.link)
@@ -168,11 +168,11 @@ class CocoFile:
         category_id, name, supercategory = read_id(entry.get("id")), entry.get("name"), entry.get("supercategory")
         if category_id is None or not isinstance(name, str):
             found = f"the id {shown(entry.get('id'))} and the name {shown(name)}"
-            raise UserError(f"{self._name}: category {position} has {found}; expected both")
+            raise UserError(f"{self._name}: category {position} has {found}. Give it a valid id and a name.")
         try:
             name = class_name(name)
         except Refusal as error:
-            raise UserError(f"{self._name}: the name of category {position} {error}") from None
+            raise UserError(f"{self._name}: the name of category {position} {error}.") from None
         if category_id in self._categories:
             raise UserError(
                 f"{self._name}: two categories have the id {shown(category_id)}. Give each category its own id."
@@ -189,5 +189,5 @@ def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     for side in (height, width):
         if not isinstance(side, int) or isinstance(side, bool) or side < 0:
             found = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
-            raise Refusal("bad_image_entry", f"'height' and 'width' are {found}; expected numbers of pixels")
+            raise Refusal("bad_image_entry", f"'height' and 'width' are {found}; they must be numbers of pixels")
     return (height, width) if height and width else None

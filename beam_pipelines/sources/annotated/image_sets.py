@@ -79,13 +79,13 @@ def _read_list(root: Root, path: str, split: str, sets: ImageSets) -> None:
         text = files_at(root.path).read(f"{root.path}/{root.relative(path)}").decode()
     except (OSError, ValueError) as error:
         message = getattr(error, "strerror", None) or error
-        told = f"{printable(path)} cannot be read: {message}; expected an image's name on each line"
+        told = f"{printable(path)} cannot be read: {message}. Each line must be the name of an image."
         raise listing_error(error, f"{root.path}/{path}", told) from error
     for number, row in enumerate(text.splitlines(), 1):
         name = nfc(row.strip())
         line = f"{printable(path)}:{number}"
         if name and name in sets.members:
-            message = f"{printable(name)!r} is in {sets.members[name].line} already; expected each image once"
+            message = f"{printable(name)!r} is already listed in {sets.members[name].line}"
             sets.dead_letters.append(DeadLetter(line, "list", "duplicate", message))
         elif name:
             sets.members[name] = ListedImage(split, line)

@@ -60,12 +60,15 @@ def read_sections(
     except ijson.JSONError as error:
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
         raise UserError(
-            f"{printable(path)}: not JSON that can be read ({' '.join(text.split())[:200]}); expected one whole object of JSON"
+            f"{printable(path)}: not valid JSON ({' '.join(text.split())[:200]}). The file must contain one complete "
+            "JSON object."
         ) from None
     except OSError as error:
         raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
     for section in missing:
-        raise UserError(f"{printable(path)}: no {section!r} in it; expected an object with the lists {', '.join(fields)}")
+        raise UserError(
+            f"{printable(path)}: has no {section!r}. The file must be an object with the lists {', '.join(fields)}."
+        )
 
 
 class _RepeatedField(Exception):
@@ -77,7 +80,9 @@ def _read(
 ) -> Iterator[tuple[str, int | None, Any]]:
     """Yields the entries for `read_sections`. Also yields (section, None, None) at the start of each section."""
     if next(events)[0] != "start_map":
-        raise UserError(f"{printable(path)}: not a JSON object; expected one with the lists {', '.join(fields)}")
+        raise UserError(
+            f"{printable(path)}: not a JSON object. The file must be an object with the lists {', '.join(fields)}."
+        )
     for event, section in events:
         if event == "end_map":
             continue  # keep reading: any data after the object is an error

@@ -56,7 +56,8 @@ class Masks:
         refuse_options(config.source, ("labels", "drawn_on"))
         if config.source.labels:
             raise UserError(
-                "--label: a source of kind masks has masks, and no columns; expected --label=none, or no --label"
+                "--label: --source=masks has no columns to name. Omit --label, or use --label=none to leave out the "
+                "masks."
             )
         self._has_masks = config.source.labels is None
         self.features = (Feature(MASK, "mask"),) if self._has_masks else ()
@@ -80,7 +81,7 @@ class Masks:
         folders, _ = self._files.top_level()
         pairs = self._pairs_in("", folders)
         if self._split_folders and any(pair.split is None for pair in pairs):
-            raise no_split_folders(self.root, "has images right in its folder of images")
+            raise no_split_folders(self.root, "has images directly in its folder of images")
         if not pairs:
             below = {folder: self._pairs_in(folder, self._files.top_level(folder)[0]) for folder in folders}
             splits = name_splits(self.root, [folder for folder in folders if below[folder]], self._split_folders)
@@ -88,7 +89,9 @@ class Masks:
                 pair._replace(split=split or pair.split) for folder, split in splits.items() for pair in below[folder]
             ]
         if not pairs:
-            raise UserError(f"--input={self.root}: no folders of images and masks in it; expected images/ and masks/")
+            raise UserError(
+                f"--input={self.root}: contains no folders of images and masks. Call the folders images/ and masks/."
+            )
         return [json.dumps(pair) for pair in pairs]
 
     def _pairs_in(self, parent: str, folders: list[str]) -> list[_Pair]:
@@ -122,7 +125,7 @@ class Masks:
             path = join(folder, names[0])
             if known := recognise(f"{self.root}/{path}"):
                 raise UserError(
-                    f"--input={self.root}: {printable(path)} looks like {known.name}, and not like a mask: "
+                    f"--input={self.root}: {printable(path)} looks like {known.name}, not like a mask: "
                     f"{known.advice}"
                 )
 
@@ -163,7 +166,7 @@ class Masks:
             yield self._make_image(found, [path for mask in names for path in masks[mask]], split, pair)
         for name, paths in masks.items():
             if name not in used:
-                message = f"no image in {printable(pair.images)} has its name"
+                message = f"no image in {printable(pair.images)} has the same name"
                 yield from (DeadLetter(path, "list", "missing", message) for path in paths)
         if sets:
             yield from sets.dead_letters
@@ -185,12 +188,14 @@ class Masks:
     ) -> LabeledImage | DeadLetter:
         if not masks:
             message = (
-                f"no mask of its name in {printable(pair.masks)}" if pair.masks else "there is no folder with its mask"
+                f"no mask in {printable(pair.masks)} has the same name"
+                if pair.masks
+                else "the folder of masks has no folder of the same name"
             )
             return DeadLetter(found.path, "list", "no_mask", message)
         if len(masks) > 1:
             names = ", ".join(map(printable, sorted(masks)[:3]))
-            return DeadLetter(found.path, "list", "ambiguous", f"several masks have its name: {names}; expected one")
+            return DeadLetter(found.path, "list", "ambiguous", f"several masks have the same name: {names}")
         values = {MASK: FilePart(masks[0])} if self._has_masks else None
         return LabeledImage(nfc(found.path), found.path, "", split, found.num_bytes, values=values)
 

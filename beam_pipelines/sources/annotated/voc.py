@@ -59,7 +59,8 @@ class Voc:
         refuse_options(config.source, ("labels", "label_names", "bad_boxes", "drawn_on"))
         if config.source.labels:
             raise UserError(
-                "--label: a source of kind voc has boxes, and no columns; expected --label=none, or no --label"
+                "--label: --source=voc has no columns to name. Omit --label, or use --label=none to leave out the "
+                "objects."
             )
         self._has_boxes = config.source.labels is None
         self.features = _FEATURES if self._has_boxes else ()
@@ -96,7 +97,7 @@ class Voc:
                 parts.append(json.dumps({"group": group, "has_rest": has_rest, "num_ignored": matched.num_ignored}))
         if not num_annotations:
             raise UserError(
-                f"--input={self.root}: no XML file in it; expected annotations beside images, or in Annotations/"
+                f"--input={self.root}: contains no XML file. Put the annotations beside the images, or in Annotations/."
             )
         return parts
 
@@ -134,7 +135,7 @@ class Voc:
             pair, annotation, other = one
             if other in there:
                 both = f"<filename> says {printable(other)!r}, and {printable(pair.image)!r} has the annotation's name"
-                yield DeadLetter(pair.annotation, "list", "ambiguous", f"{both}; expected only one of them")
+                yield DeadLetter(pair.annotation, "list", "ambiguous", f"{both}, so it is unclear which one is meant")
             else:
                 yield self._make_image(annotation, pair)
 
@@ -157,7 +158,7 @@ class Voc:
                 yield DeadLetter.of(path, error)
         for path in images:
             if path not in annotated:
-                message = "no XML file has its name, or states it as <filename>; expected one"
+                message = "no XML file has the same name, or has it as <filename>"
                 yield DeadLetter(path, "list", "no_annotation", message)
 
     def _find_image(
@@ -175,9 +176,9 @@ class Voc:
             if len(found) == 1:
                 return found[0]
             names = ", ".join(map(printable, found[:3]))
-            raise Refusal("ambiguous", f"several images have its name, {names}; expected <filename> to say which")
+            raise Refusal("ambiguous", f"several images have the same name: {names}; <filename> names none of them")
         name = printable(annotation.file_name[:200])
-        raise Refusal("missing", f"no image has its name, or the one that <filename> says, {name!r}")
+        raise Refusal("missing", f"no image has the same name, or the name in <filename>, {name!r}")
 
     def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
         """Returns the image path that an annotation states, or None if the stated name matches the paired image."""
@@ -193,7 +194,7 @@ class Voc:
         try:
             return nfc(self._root.relative(posixpath.join(folder, annotation.file_name.replace("\\", "/").lstrip("/"))))
         except OutsideError as error:
-            raise Refusal("outside", f"its <filename> cannot be: {error}") from None
+            raise Refusal("outside", f"its <filename> is invalid: {error}") from None
 
     def _make_image(self, annotation: VocAnnotation, pair: Pair) -> LabeledImage:
         num_bytes = pair.num_bytes
@@ -222,7 +223,7 @@ class Voc:
         if isinstance(data, Refusal):
             raise data
         if len(data) > MAX_XML_BYTES:
-            raise Refusal("bad_xml", f"more than {MAX_XML_BYTES} bytes; expected the annotation of one image")
+            raise Refusal("bad_xml", f"more than {MAX_XML_BYTES} bytes, too large for the annotation of one image")
         return parse_annotation(data, self._config.source.names_of(OBJECT_LABEL))
 
 

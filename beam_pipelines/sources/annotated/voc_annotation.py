@@ -49,7 +49,7 @@ def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnot
     """
     root = _parse(data)
     if str(root.tag).lower() != "annotation":
-        raise Refusal("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; expected <annotation>")
+        raise Refusal("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; it must be <annotation>")
     found = [
         _read_object(element, f"object {number}", label_names)
         for number, element in enumerate(root.findall("object"), 1)
@@ -66,10 +66,10 @@ def _parse(data: bytes) -> Any:
         return ElementTree.fromstring(data, forbid_dtd=True, forbid_entities=True, forbid_external=True)
     except DefusedXmlException as error:
         raise Refusal(
-            "bad_xml", f"it has a DTD or an entity ({type(error).__name__}), which are not read"
+            "bad_xml", f"it has a DTD or an entity ({type(error).__name__}), which are not allowed"
         ) from None
     except (ParseError, ValueError, LookupError) as error:  # the last two: invalid encodings
-        raise Refusal("bad_xml", f"no XML: {printable(str(error)[:200])}") from None
+        raise Refusal("bad_xml", f"not valid XML: {printable(str(error)[:200])}") from None
 
 
 def _only(parent: Any, tag: str, name: str) -> Any:
@@ -79,7 +79,7 @@ def _only(parent: Any, tag: str, name: str) -> Any:
     """
     found = parent.findall(tag)
     if len(found) > 1:
-        raise Refusal("bad_xml", f"{name} has {len(found)} fields <{tag}>; expected one")
+        raise Refusal("bad_xml", f"{name} has {len(found)} fields <{tag}>; it must have one")
     return found[0] if found else None
 
 
@@ -106,7 +106,7 @@ def _read_number(parent: Any, tag: str, name: str) -> float:
     text = _text(parent, tag, name)
     value = float(text) if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; expected a finite number")
+        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; it must be a finite number")
     return value
 
 
@@ -114,7 +114,7 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
     text = _text(element, tag, name)
     flag = _FLAGS.get(text.lower())
     if flag is None:
-        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; expected 0 or 1")
+        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; it must be 0 or 1")
     return flag
 
 
@@ -126,5 +126,5 @@ def _read_size(element: Any) -> tuple[int, int] | None:
         _read_number(element, tag, "<size>") if _text(element, tag, "<size>") else 0.0 for tag in ("height", "width")
     )
     if height < 0 or width < 0 or height % 1 or width % 1:
-        raise Refusal("bad_xml", f"<size> is {width:g} x {height:g}; expected numbers of pixels")
+        raise Refusal("bad_xml", f"<size> is {width:g} x {height:g}; it must be numbers of pixels")
     return (int(height), int(width)) if height and width else None

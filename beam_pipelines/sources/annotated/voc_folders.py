@@ -129,7 +129,7 @@ def match_files(root: Root, files: FileListing, group: VocFolders) -> Matched:
         if kind == "image":
             images.setdefault(name, []).append((*found, split))
         elif name in annotations:  # two names differ only in the case of the extension
-            message = f"its image has another annotation, {printable(annotations[name][0])}; expected only one of them"
+            message = f"its image already has an annotation, {printable(annotations[name][0])}"
             matched.dead_letters.append(DeadLetter(found.path, "list", "ambiguous", message))
         else:
             annotations[name] = (found.path, split)
