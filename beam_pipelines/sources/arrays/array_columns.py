@@ -77,7 +77,10 @@ class ArrayColumns:
         labels, features = config.labels, config.features
         if labels is None:
             if default is None:
-                raise UserError(f"no labels; expected --label with one of {describe_names(columns)}, or --label none")
+                raise UserError(
+                    f"No array of labels was found. Pass --label with one of {describe_names(columns)}, or --label "
+                    "none."
+                )
             labels = (Column(LABEL, (default,)),)
             taken = {column.name for column in features}
             features += tuple(column for column in default_features if column.name not in taken)
@@ -107,7 +110,10 @@ class ArrayColumns:
         """
         if name not in self._columns:
             nearest = did_you_mean(name, self._columns)
-            raise UserError(f"there is no {printable(name)!r}; expected one of {describe_names(self._columns)}{nearest}")
+            raise UserError(
+                f"There is no {printable(name)!r} in the input{nearest or '.'} Choose one of "
+                f"{describe_names(self._columns)}."
+            )
         return self._columns[name]()
 
     def check(self, name: str, field: Field) -> None:
@@ -121,8 +127,8 @@ class ArrayColumns:
         first = self.open(name)
         if (_family(field), _sides(field)) != (_family(first), _sides(first)):
             raise UserError(
-                f"{field.records.stream.name}: {printable(name)!r} is of {_describe(field)}; "
-                f"expected {_describe(first)} as in {first.records.stream.name}"
+                f"{field.records.stream.name}: {printable(name)!r} is of {_describe(field)}, but of "
+                f"{_describe(first)} in {first.records.stream.name}. Convert them to the same type and shape."
             )
 
     def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
@@ -159,7 +165,8 @@ class ArrayColumns:
             return column
         if column.shape not in ((), (num_values,)):
             raise UserError(
-                f"{printable(column.names[0])!r} is of {_describe(fields[0])}; expected {column.kind}[{column.shape[0]}]"
+                f"{printable(column.names[0])!r} is of {_describe(fields[0])}, which cannot be "
+                f"{column.kind}[{column.shape[0]}]. Use {column.kind}[{num_values}]."
             )
         return dataclasses.replace(column, shape=(num_values,) if column.shape or num_values > 1 else ())
 
@@ -168,8 +175,8 @@ class ArrayColumns:
         self._flags[name] = given or known.get(name) or tuple(map(str, range(num_values)))
         if len(self._flags[name]) != num_values:
             raise UserError(
-                f"{printable(name)!r} has {num_values} values for each image; "
-                f"expected {len(self._flags[name])}, one for each class"
+                f"{printable(name)!r} has {num_values} values for each image, but there are {len(self._flags[name])} "
+                "classes. Give it one value for each class, or correct the class names."
             )
 
 
@@ -196,12 +203,21 @@ def raw_layout(field: Field) -> RawImage:
     """
     name = field.records.stream.name
     if field.dtype.name not in TENSOR_DTYPES:
-        raise UserError(f"{name}: images of {field.dtype.name}; expected one of {', '.join(TENSOR_DTYPES)}")
+        raise UserError(
+            f"{name}: images of {field.dtype.name} are not supported. Convert them to one of "
+            f"{', '.join(TENSOR_DTYPES)}."
+        )
     raw = layout_of(field.shape, field.dtype.str)
     if raw is None:
-        raise UserError(f"{name}: images of shape {list(field.shape)}; expected [N,HEIGHT,WIDTH] or [N,HEIGHT,WIDTH,CHANNELS]")
+        raise UserError(
+            f"{name}: has images of shape {list(field.shape)}. Reshape the array to [N,HEIGHT,WIDTH] or "
+            "[N,HEIGHT,WIDTH,CHANNELS]."
+        )
     if not 0 < raw.height * raw.width <= MAX_IMAGE_PIXELS or max(raw.height, raw.width) > MAX_IMAGE_SIDE:
-        raise UserError(f"{name}: images of {raw.height}x{raw.width} pixels; expected 1 to {MAX_IMAGE_PIXELS}")
+        raise UserError(
+            f"{name}: has images of {raw.height}x{raw.width} pixels. Images must have 1 to {MAX_IMAGE_PIXELS} pixels, "
+            f"and at most {MAX_IMAGE_SIDE} a side."
+        )
     return raw
 
 
@@ -210,7 +226,9 @@ def _check_other_image(name: str, field: Field) -> None:
     raw = raw_layout(field)
     if raw.is_tensor:
         shown = printable(name)
-        raise UserError(f"{shown!r} is of {_describe(field)}; expected images of uint8 in 1, 3 or 4 channels, or {shown}:tensor")
+        raise UserError(
+            f"{shown!r} is of {_describe(field)}. Use {shown}:tensor, or convert it to uint8 in 1, 3 or 4 channels."
+        )
 
 
 def _as_list(column: Column, field: Field) -> Column:
@@ -218,10 +236,15 @@ def _as_list(column: Column, field: Field) -> Column:
     name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
-        expected = "a list of such values for each example"
-        raise UserError(f"{name!r} is of {_describe(field)}, which can't be {column.kind}[{size}]; expected {expected}")
+        raise UserError(
+            f"{name!r} is of {_describe(field)}, which cannot be {column.kind}[{size}]. This kind needs a list of "
+            "such values for each example."
+        )
     if _num_values(field) * field.dtype.itemsize > _MAX_VALUE_BYTES:
-        raise UserError(f"{name!r} is of {_describe(field)}; expected at most {_MAX_VALUE_BYTES} bytes for each example")
+        raise UserError(
+            f"{name!r} is of {_describe(field)}, which is more than {_MAX_VALUE_BYTES} bytes for each example. Use "
+            f"{name}:tensor."
+        )
     return column
 
 
@@ -229,8 +252,8 @@ def _as_array(column: Column, field: Field) -> Column:
     if column.shape not in ((), field.shape):
         name = printable(column.names[0])
         raise UserError(
-            f"{name!r} is of {_describe(field)}; expected {name}:array[{','.join(map(str, field.shape))}], "
-            f"not {column.kind}[{','.join(map(str, column.shape))}]"
+            f"{name!r} is of {_describe(field)}, which cannot be {column.kind}[{','.join(map(str, column.shape))}]. "
+            f"Use {name}:array[{','.join(map(str, field.shape))}]."
         )
     return dataclasses.replace(column, kind="array", shape=field.shape)
 
@@ -239,9 +262,14 @@ def _as_tensor(column: Column, field: Field) -> Column:
     name, found = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
     is_alike = len(column.shape) in (0, len(field.shape)) and all(side in (None, other) for side, other in zip(column.shape, field.shape))
     if field.dtype.name not in TENSOR_DTYPES:
-        raise UserError(f"{name!r} is of {_describe(field)}; expected one of {', '.join(TENSOR_DTYPES)} for a tensor")
+        raise UserError(
+            f"{name!r} is of {_describe(field)}, which cannot be a tensor. Convert it to one of "
+            f"{', '.join(TENSOR_DTYPES)}."
+        )
     if not is_alike or column.dtype not in ("", field.dtype.name):
-        raise UserError(f"{name!r} is of {_describe(field)}; expected {name}:tensor, or {name}:tensor[{found.replace('[', ',')}")
+        raise UserError(
+            f"{name!r} is of {_describe(field)}. Use {name}:tensor, or {name}:tensor[{found.replace('[', ',')}."
+        )
     return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
 
 
@@ -250,13 +278,14 @@ def _check_kind(name: str, field: Field, kind: str, is_one_of_several: bool = Fa
     is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_one_of_several)
     if not is_part and num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise UserError(
-            f"{printable(name)!r} is of {_describe(field)}; expected at most {_MAX_VALUE_BYTES} bytes for each image"
+            f"{printable(name)!r} is of {_describe(field)}, which is more than {_MAX_VALUE_BYTES} bytes for each "
+            "image. Use the kind tensor."
         )
     if field.dtype.kind not in _FITTING[kind] or not _fits_shape(field, kind) or (num_values != 1 and is_one_of_several):
         other = _fitting_kind(field)
         raise UserError(
-            f"{printable(name)!r} is of {_describe(field)}, which can't be of kind {kind}; "
-            f"expected another kind, such as {printable(name)}:{other}"
+            f"{printable(name)!r} is of {_describe(field)}, which cannot be of kind {kind}. Use another kind, such as "
+            f"{printable(name)}:{other}."
         )
 
 

@@ -52,7 +52,7 @@ from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.records.row_reader import describe_names
 
-_EXPECTED = "expected .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)"
+_READ = "Name .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)."
 
 _OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names".split()
 
@@ -79,7 +79,7 @@ class Arrays:
         self._containers = _find_containers(self._files.paths, self._only)
         if not self._containers:
             names = [self._only] if self._only else self._files.paths
-            raise UserError(f"--input={config.input}: no arrays in it: {_why_none(names)}")
+            raise UserError(f"--input={config.input}: contains no arrays: {_why_none(names)}")
         self.has_images: bool | None = None if config.source.has_images else False  # None until the first set is known
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
         self.has_images = first.raw is not None  # either all sets have images, or no set
@@ -130,7 +130,9 @@ class Arrays:
         if self._only.endswith(".npy") and self.has_images is not False:
             image_column = os.path.basename(self._only).removesuffix(".npy")
         if image_column not in (None, "image") and any(map(cifar.is_cifar, paths)):
-            raise UserError(f"--image_column={image_column}: CIFAR's records have none of that name; expected image")
+            raise UserError(
+                f"--image_column={image_column}: the images in CIFAR's records are called image. Omit --image_column."
+            )
         source = self._config.source
         features = [name for column in source.features for name in column.names]
         if self.has_images is not False:
@@ -141,7 +143,7 @@ class Arrays:
             self.has_images, self.found = False, f"--feature={printable(values.name)}:{values.kind}, as no array has images"
         if self.has_images is False and not features:
             found = describe_names([one.name for one in arrays])
-            raise UserError(f"--image=none: expected --feature for each array that an example is to have; there are {found}")
+            raise UserError(f"--image=none: pass --feature for each array to keep. The arrays are {found}.")
         if not sets and features and not self.has_images and image_column is None:
             sets = make_sets_without_images(arrays, features[0])
         if self._only:
@@ -164,7 +166,10 @@ class Arrays:
     def _with_split(self, images: ImageSet) -> ImageSet:
         if self._config.split_folders and images.split is None:
             name = printable(images.name)
-            raise UserError(f"--split_folders=yes: {name} is not named like a split; expected train, validation or test in it")
+            raise UserError(
+                f"--split_folders=yes: {name} is not named like a split. Its name must contain train, validation or "
+                "test."
+            )
         return images._replace(split=None) if self._config.split_folders is False else images
 
     def _count_unused(self) -> int:
@@ -195,5 +200,5 @@ def _why_none(names: list[str]) -> str:
     pickles = [name for name in names if cifar.PYTHON_VERSION.fullmatch(name)]
     if pickles:
         name = printable(pickles[0])
-        return f"{name} is a pickle, and pickles are never opened; expected CIFAR's binary version, or a .npz"
-    return f"found {printable(names[0])}; {_EXPECTED}"
+        return f"{name} is a pickle, and pickles are never opened. Use CIFAR's binary version, or an .npz file."
+    return f"found {printable(names[0])}. {_READ}"

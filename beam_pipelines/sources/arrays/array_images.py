@@ -86,13 +86,19 @@ def _point(field: Field, index: int, spools: Mapping[Stream, int]) -> ArrayPart:
 
 def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
     if name not in images.columns:
-        raise UserError(f"{printable(images.name)}: there is no {printable(name)!r} for it; expected one, as for the first images")
+        raise UserError(
+            f"{printable(images.name)}: has no {printable(name)!r}, unlike the first images. Add it, or exclude the "
+            "file with --ignore."
+        )
     field = images.columns[name]()
     columns.check(name, field)
     num, records = field.records.num, images.images.records
     if num != records.num:
-        expected = f"{records.num}, one for each {'example' if images.raw is None else 'image'} in {records.stream.name}"
-        raise UserError(f"{field.records.stream.name}: {num} of {printable(name)!r}; expected {expected}")
+        each = f"{records.num} {'examples' if images.raw is None else 'images'} in {records.stream.name}"
+        raise UserError(
+            f"{field.records.stream.name}: has {num} values of {printable(name)!r}, but there are {each}. Provide one "
+            "for each."
+        )
     return field
 
 
@@ -154,7 +160,9 @@ def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = Fa
         else:
             paths.append(found.path)
     if not paths:
-        raise UserError(f"--input={path}: no file in it{name_first(dead_letters)}; expected one or more")
+        raise UserError(
+            f"--input={path}: contains no file{name_first(dead_letters)}. Name a folder with files of arrays."
+        )
     return InputFiles(root, sorted(paths), "", sorted(dead_letters), listing.num_ignored)
 
 
@@ -166,7 +174,7 @@ def check_inside(root: Root, path: str) -> str:
     """
     try:
         if not is_utf8(path):
-            raise OutsideError(f"{printable(path)}: the file's name is not UTF-8")
+            raise OutsideError(f"{printable(path)}: the file name is not valid UTF-8. Rename the file.")
         return root.relative(path)
     except OutsideError as error:
         raise UserError(str(error)) from None

@@ -101,7 +101,10 @@ def unpacking(stream: Stream) -> Iterator[None]:
     try:
         yield
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
-        raise UserError(f"{stream.name}: damaged, it can't be decompressed ({printable(str(error))}); expected a whole file") from error
+        raise UserError(
+            f"{stream.name}: corrupt, cannot be decompressed ({printable(str(error))}). Download or create the file "
+            "again."
+        ) from error
 
 
 def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
@@ -111,7 +114,9 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
         while len(data) < num_bytes and (more := file.read(num_bytes - len(data))):
             data += more
     if len(data) < num_bytes:
-        raise UserError(f"{stream.name}: ends {num_bytes - len(data)} bytes too early; expected a whole file")
+        raise UserError(
+            f"{stream.name}: ends {num_bytes - len(data)} bytes too early. Download or create the file again."
+        )
     return data
 
 
@@ -148,7 +153,10 @@ def _check_end(file: BinaryIO, records: Records) -> None:
     with unpacking(records.stream):  # gzip and zip check the checksum when a read reaches the end
         more = file.read(1)
     if more:
-        raise UserError(f"{records.stream.name}: goes on behind the {records.num_bytes} bytes that it states; expected its end there")
+        raise UserError(
+            f"{records.stream.name}: is longer than the {records.num_bytes} bytes that its header states. Download or "
+            "create the file again."
+        )
 
 
 def to_python(values: np.ndarray) -> list:
@@ -190,11 +198,17 @@ def unpack(root: str, stream: Stream, spool_directory: str | None, num_expected:
         while data := _read_some(file, stream):
             num_bytes += len(data)
             if num_expected is not None and num_bytes > num_expected:
-                raise UserError(f"{stream.name}: goes on behind the {num_expected} bytes that it states")
+                raise UserError(
+                    f"{stream.name}: is longer than the {num_expected} bytes that its header states. Download or "
+                    "create the file again."
+                )
             if writer:
                 writer.append(data)
     if num_expected is not None and num_bytes < num_expected:
-        raise UserError(f"{stream.name}: {num_bytes} bytes when decompressed; it states to have {num_expected}")
+        raise UserError(
+            f"{stream.name}: has {num_bytes} bytes when decompressed, but its header states {num_expected}. Download "
+            "or create the file again."
+        )
     return (writer.spool if writer else 0), num_bytes
 
 
@@ -207,10 +221,16 @@ def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
     """Raises UserError if a stream states more bytes than its compressed size can contain."""
     if num_bytes > num_packed * MAX_INFLATION:
         most = num_packed * MAX_INFLATION
-        raise UserError(f"{stream.name}: states to have {num_bytes} bytes; expected at most {most} of {num_packed} compressed ones")
+        raise UserError(
+            f"{stream.name}: corrupt, its header states {num_bytes} bytes, but {num_packed} compressed bytes contain "
+            f"at most {most}. Download or create the file again."
+        )
 
 
 def check_num_bytes(stream: Stream, num_bytes: int, num_found: int) -> None:
     """Raises UserError if the size of a stream differs from the stated size."""
     if num_bytes != num_found:
-        raise UserError(f"{stream.name}: {num_found} bytes; expected {num_bytes}, as it states")
+        raise UserError(
+            f"{stream.name}: has {num_found} bytes, but its header states {num_bytes}. Download or create the file "
+            "again."
+        )

@@ -48,8 +48,8 @@ def cifar_set(root: Root, path: str) -> ImageSet:
     num_bytes = input_size(f"{root.path}/{path}")
     if not num_bytes or num_bytes % dtype.itemsize:
         raise UserError(
-            f"{printable(path)}: {num_bytes} bytes, wrong record length; expected a multiple of {dtype.itemsize}, as in "
-            f"CIFAR-{10 if match['ten'] else 100} (for records of another kind: --source fixed_length)"
+            f"{printable(path)}: {num_bytes} bytes, wrong record length: not a multiple of the {dtype.itemsize} bytes "
+            f"of a CIFAR-{10 if match['ten'] else 100} record. For other records, use --source fixed_length."
         )
     records = Records(Stream(path), dtype, num_bytes // dtype.itemsize, 0, num_bytes)
     images = Field(records, "image")
@@ -79,14 +79,20 @@ def read_names(root: Root, path: str) -> tuple[str, ...]:
     if not files_at(whole).exists(whole):
         return ()
     if files_at(whole).size(whole) > _MAX_NAMES_BYTES:
-        raise UserError(f"{printable(path)}: expected class names, in at most {_MAX_NAMES_BYTES} bytes")
+        raise UserError(
+            f"{printable(path)}: has more than {_MAX_NAMES_BYTES} bytes. The file must contain a class name on each "
+            "line."
+        )
     try:
         names = tuple(line.strip() for line in files_at(whole).read(whole).decode().strip().split("\n"))
     except UnicodeDecodeError:
-        raise UserError(f"{printable(path)}: expected class names in UTF-8") from None
+        raise UserError(f"{printable(path)}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
     for name in names:
         if not 0 < len(name) <= 256 or CONTROL.search(name):
-            raise UserError(f"{printable(path)}: {printable(name[:80])!r} as a class name; expected one a line")
+            raise UserError(
+                f"{printable(path)}: invalid class name {printable(name[:80])!r}. Each line must contain one class "
+                "name."
+            )
     if len(set(names)) < len(names):
-        raise UserError(f"{printable(path)}: expected each class name once")
+        raise UserError(f"{printable(path)}: lists a class name twice. List each class name once.")
     return names

@@ -89,11 +89,11 @@ class FixedLength:
         self.has_images = config.source.has_images and (image in self._dtype.names or not is_open)
         if self.has_images and image not in self._dtype.names:
             raise UserError(
-                f"--record_layout={config.source.layout}: no field {printable(image)!r}; expected one that is the image, "
-                "or, without images, --feature for each field that an example is to have"
+                f"--record_layout={config.source.layout}: no field {printable(image)!r}. Name the field of the image "
+                "with --image_column. For examples without images, add --feature for each field to keep."
             )
         if not self.has_images and not config.source.features:
-            raise UserError("--image=none: expected --feature for each field that an example is to have")
+            raise UserError("--image=none: pass --feature for each field to keep.")
         self._lead = image if self.has_images else self._dtype.names[0]
         fields = {name: self._opener(name) for name in self._dtype.names if not (self.has_images and name == image)}
         self._raw = raw_layout(Field(self._records(Stream("--record_layout"), 0), image)) if self.has_images else None
@@ -150,17 +150,21 @@ class FixedLength:
         header, footer, record = self._source.header_bytes, self._source.footer_bytes, self._dtype.itemsize
         num, remainder = divmod(num_bytes - header - footer, record)
         if num < 1 or remainder:
-            left = f", and {remainder} left over" if num > 0 else ""
+            left = f", with {remainder} left over" if num > 0 else ""
             raise UserError(
-                f"{printable(path)}: {num_bytes} bytes, wrong record length; expected a header of {header}, records of "
-                f"{record} each and a footer of {footer}{left} (--ignore leaves files out)"
+                f"{printable(path)}: {num_bytes} bytes, wrong record length: not a header of {header} bytes, records "
+                f"of {record} bytes each and a footer of {footer} bytes{left}. Correct --record_layout, "
+                "--header_bytes or --footer_bytes, or exclude the file with --ignore."
             )
         return num
 
     def _split(self, path: str) -> str | None:
         split = split_of_file(path)
         if self._split_folders and split is None:
-            raise UserError(f"--split_folders=yes: {printable(path)} is not named like a split; expected train, validation or test in it")
+            raise UserError(
+                f"--split_folders=yes: {printable(path)} is not named like a split. Its name must contain train, "
+                "validation or test."
+            )
         return None if self._split_folders is False else split
 
 
@@ -178,17 +182,18 @@ def parse_record_type(text: str | None) -> np.dtype:
     for part in re.split(r",(?![^\[]*\])", text or ""):
         match = _FIELD.fullmatch(part)
         if not match:
-            raise _bad_layout(text, part, "NAME:TYPE or NAME:TYPE[N,…], such as label:uint8,image:uint8[3,32,32]")
+            raise _bad_layout(text, part, "be NAME:TYPE or NAME:TYPE[N,…], such as label:uint8,image:uint8[3,32,32]")
         num_bytes = int(match["skip"] or 0)
         if not match["skip"]:
             name, dtype = match["name"].strip(), _field_type(match, text, part)
             if name in fields or not COLUMN_PATTERN.fullmatch(name):
-                raise _bad_layout(text, part, "each name once, of letters, digits, '_', '.', '-'")
+                raise _bad_layout(text, part, "have a name that occurs once, of letters, digits, '_', '.', '-'")
             fields[name] = (dtype, offset)
             num_bytes = dtype.itemsize
         offset += num_bytes
         if not num_bytes or offset > MAX_FILE_BYTES or len(fields) > _MAX_FIELDS:
-            raise _bad_layout(text, part, f"records of 1 to {MAX_FILE_BYTES} bytes, and at most {_MAX_FIELDS} fields")
+            limits = f"1 to {MAX_FILE_BYTES} bytes and at most {_MAX_FIELDS} fields"
+            raise _bad_layout(text, part, f"be in a record of {limits}")
     formats, offsets = zip(*fields.values()) if fields else ((), ())
     return np.dtype({"names": list(fields), "formats": list(formats), "offsets": list(offsets), "itemsize": offset})
 
@@ -197,16 +202,16 @@ def _field_type(match: re.Match[str], text: str | None, part: str) -> np.dtype:
     shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
     is_text = match["type"] == "char"
     if not is_text and match["type"] not in _TYPES:
-        raise _bad_layout(text, part, f"one of {', '.join(_TYPES)}, char[N]")
+        raise _bad_layout(text, part, f"be of type {', '.join(_TYPES)} or char[N]")
     if is_text and (len(shape) != 1 or match["order"]):
-        raise _bad_layout(text, part, "char[N]")
+        raise _bad_layout(text, part, "be of type char[N]")
     num_bytes = math.prod(shape) * (1 if is_text else int(_TYPES[match["type"]][1:]))
     if not 0 < num_bytes <= MAX_FILE_BYTES:
-        raise _bad_layout(text, part, f"1 to {MAX_FILE_BYTES} bytes")
+        raise _bad_layout(text, part, f"have 1 to {MAX_FILE_BYTES} bytes")
     return np.dtype(f"S{shape[0]}") if is_text else np.dtype(((match["order"] or "<") + _TYPES[match["type"]], shape))
 
 
 def _bad_layout(text: str | None, part: str, expected: str) -> UserError:
     if not text:
-        return UserError(f"--source=fixed_length takes --record_layout: expected {expected}")
-    return UserError(f"--record_layout={printable(text)}: {printable(part)!r}: expected {expected}")
+        return UserError(f"--source=fixed_length needs --record_layout: each field must {expected}.")
+    return UserError(f"--record_layout={printable(text)}: {printable(part)!r} must {expected}.")

@@ -62,7 +62,8 @@ def check_one_data_set(arrays: Sequence[NamedArray]) -> None:
     if len(places) > 1:
         first, second = (printable(path) for path in sorted(places.values())[:2])
         raise UserError(
-            f"{first} and {second} are of two data sets; expected one, as with --ignore='{os.path.basename(second)[:8]}*'"
+            f"{first} and {second} are from two datasets. Exclude one of them, for example with "
+            f"--ignore='{os.path.basename(second)[:8]}*'."
         )
 
 
@@ -72,8 +73,8 @@ def _open_idx(root: str, path: str) -> Field:
         zeros, kind, num_dimensions = struct.unpack(">HBB", read_exactly(file, stream, 4))
         if zeros or kind not in _TYPES or not 0 < num_dimensions <= _MAX_DIMENSIONS:
             raise UserError(
-                f"{stream.name}: begins with {zeros:04x}{kind:02x}{num_dimensions:02x}; "
-                "expected an IDX file's 0000, type, dimensions"
+                f"{stream.name}: not an IDX file: it begins with {zeros:04x}{kind:02x}{num_dimensions:02x} instead of "
+                "0000, the type and the number of dimensions. Rename it, or exclude it with --ignore."
             )
         shape = struct.unpack(f">{num_dimensions}I", read_exactly(file, stream, 4 * num_dimensions))
     base = np.dtype(_TYPES[kind])
@@ -87,6 +88,7 @@ def _open_idx(root: str, path: str) -> Field:
         check_num_bytes(stream, num_bytes, num_found)
     if not shape[0] or not 0 < record_bytes <= MAX_FILE_BYTES:
         raise UserError(
-            f"{stream.name}: an array of {base.name}{list(shape)}; expected one value or more for each image"
+            f"{stream.name}: an array of {base.name}{list(shape)}. It must have one or more values, of at most "
+            f"{MAX_FILE_BYTES} bytes, for each image."
         )
     return Field(Records(stream, np.dtype([("value", base, shape[1:])]), shape[0], header_bytes, num_bytes), "value")

@@ -90,9 +90,7 @@ def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | Non
 
 def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
     """Returns the error for inputs without an array of images."""
-    usual = f"{', '.join(IMAGE_NAMES)}, or --image_column with its name; or, without images, --feature"
-    expected = printable(image_column) if image_column else usual
+    usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
+    called = f"{printable(image_column)} (--image_column)." if image_column else usual
     found = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
-    return UserError(
-        f"{printable(where)}: no array of images in it; expected one called {expected}; the arrays are: {found}"
-    )
+    return UserError(f"{printable(where)}: has no array of images called {called} The arrays are: {found}.")

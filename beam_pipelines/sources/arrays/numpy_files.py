@@ -52,7 +52,7 @@ def npz_arrays(root: Root, path: str) -> list[NamedArray]:
         names = [info.filename for info in archive.infolist()]
     members = [name for name in names if name.endswith(".npy") and not CONTROL.search(name)]
     if len(set(members)) < len(members):
-        raise UserError(f"{printable(path)}: two arrays in it have one name; expected a name for each")
+        raise UserError(f"{printable(path)}: two of its arrays have the same name. Give each array its own name.")
     arrays = []
     for member in members:
         name = member.removesuffix(".npy")
@@ -67,7 +67,9 @@ def _opening(file: BinaryIO, path: str) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
-        raise UserError(f"{printable(path)}: {printable(str(error))}; expected an .npz archive") from error
+        raise UserError(
+            f"{printable(path)}: not an .npz archive ({printable(str(error))}). Create it again with numpy.savez."
+        ) from error
     with archive:
         yield archive
 
@@ -87,10 +89,13 @@ def _open_member(root: str, path: str, member: str) -> Field:
         info = archive.getinfo(member)
         num_file_bytes = file.seek(0, os.SEEK_END)
         if info.flag_bits & ~_HARMLESS_FLAGS or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise UserError(f"{name}: encrypted, or compressed in another way than NumPy does; expected numpy.savez's archive")
+            raise UserError(
+                f"{name}: encrypted, or compressed in a way that NumPy does not use. Create it again with numpy.savez."
+            )
         if not 0 <= info.header_offset < num_file_bytes:
             raise UserError(
-                f"{name}: damaged: it begins at {info.header_offset} of {num_file_bytes} bytes; expected a place within the file"
+                f"{name}: corrupt: it begins at byte {info.header_offset}, but the file has {num_file_bytes} bytes. "
+                "Download or create the file again."
             )
         packed = Stream(path, "zip", member)
         if info.compress_type == zipfile.ZIP_DEFLATED:
@@ -112,12 +117,17 @@ def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_by
     file.seek(info.header_offset)
     header = file.read(_LOCAL_HEADER.size)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
-        raise UserError(f"{name}: damaged: it does not begin at {info.header_offset}, where the archive says that it does")
+        raise UserError(
+            f"{name}: corrupt: it does not begin at byte {info.header_offset}, as the archive states. Download or "
+            "create the file again."
+        )
     _, num_name, num_extra = _LOCAL_HEADER.unpack(header)
     start = info.header_offset + _LOCAL_HEADER.size + num_name + num_extra
     if info.compress_size != info.file_size or start + info.file_size > num_file_bytes:
         left = max(num_file_bytes - start, 0)
-        raise UserError(f"{name}: {left} bytes from its beginning on; expected {info.file_size}, as it states")
+        raise UserError(
+            f"{name}: has {left} bytes, but the archive states {info.file_size}. Download or create the file again."
+        )
     return start
 
 
@@ -139,13 +149,24 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
     if base.hasobject:
-        raise UserError(f"{name}: an array of Python objects is a pickle, and is never opened; expected numbers, or text: x.astype(str)")
+        raise UserError(
+            f"{name}: an array of Python objects is a pickle, and pickles are never opened. Save numbers, or text "
+            "with x.astype(str)."
+        )
     if base.kind not in "biufUS" or (base.kind in "iuf" and base.itemsize > 8):
-        raise UserError(f"{name}: an array of {base.name}; expected numbers of at most 64 bits, or text")
+        raise UserError(
+            f"{name}: an array of {base.name} is not supported. Save numbers of at most 64 bits, or text."
+        )
     if is_fortran and len(shape) > 1:
-        raise UserError(f"{name}: in Fortran's order, one image is all over the file; expected numpy.ascontiguousarray(x)")
+        raise UserError(
+            f"{name}: is in Fortran order, in which images are not contiguous. Save numpy.ascontiguousarray(x) instead."
+        )
     if not shape or 0 in shape or not base.itemsize:
-        raise UserError(f"{name}: an array of {base.name}{list(shape)}; expected one value or more for each image")
+        raise UserError(
+            f"{name}: an array of {base.name}{list(shape)}. It must have one or more values for each image."
+        )
     if math.prod(shape[1:]) * base.itemsize > MAX_FILE_BYTES:
-        raise UserError(f"{name}: an array of {base.name}{list(shape)}; expected at most {MAX_FILE_BYTES} bytes for each image")
+        raise UserError(
+            f"{name}: an array of {base.name}{list(shape)}. It must have at most {MAX_FILE_BYTES} bytes for each image."
+        )
     return np.dtype([("value", base, shape[1:])]), shape[0], num_bytes

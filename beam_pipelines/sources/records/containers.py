@@ -54,7 +54,10 @@ class Containers:
         else:
             self.names = sorted(self._fitting(wanted))
         if not self.names:
-            raise UserError(f"--input={config.input}: no file{name_first(self._dead_letters)}; expected {expected}")
+            raise UserError(
+                f"--input={config.input}: contains no file to read{name_first(self._dead_letters)}. Name a folder "
+                f"that contains {expected}, or name the files."
+            )
 
     def beside(self, part: str) -> tuple[int, list[DeadLetter]]:
         """Returns the number of ignored files and the dead letters if `part` is the first file; otherwise nothing."""
@@ -76,14 +79,16 @@ class Containers:
             for name in others:
                 if name not in shards:
                     raise UserError(
-                        f"--split_folders=yes: {printable(name)!r} is not named like a split; expected a name such as train-00000"
+                        f"--split_folders=yes: {printable(name)!r} is not named like a split. Rename it, for example "
+                        "to train-00000."
                     )
                 splits[name] = shards[name]
         elif others:
             if splits and len(shards) == len(self.names):
                 raise UserError(
-                    f"--input={self._config.input}: {printable(others[0])!r} is not named like a split, and others beside it are; "
-                    "expected --split_folders=yes or --split_folders=no, which says what they are"
+                    f"--input={self._config.input}: {printable(others[0])!r} is not named like a split, and others "
+                    "beside it are. Use --split_folders=yes if all of them are splits, or --split_folders=no if none "
+                    "is."
                 )
             return {}
         if self._config.asks_for_shares and not self._config.source.divide and len(set(splits.values())) == 1:
@@ -104,7 +109,10 @@ class Containers:
     def _fitting(self, wanted: InputNames) -> set[str]:
         for name in wanted.literal if len(wanted.literal) == 1 else ():  # with many names, opening a missing file fails
             if not files_at(self.root.path).exists(f"{self.root.path}/{name}"):
-                raise UserError(f"--input={self._config.input}: no such file or folder; expected one, or a pattern of names")
+                raise UserError(
+                    f"--input={self._config.input}: no such file or folder. Name a file, a folder, or a pattern of "
+                    "names."
+                )
         if not wanted.patterns:
             return wanted.literal
         names, self._dead_letters = FileListing(self.root, self._config.ignore).fitting(wanted)

@@ -66,7 +66,9 @@ def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
         return _read_tfds(folder)
     if layout in ("recordmill", "tfds"):
         expected = MANIFEST if layout == "recordmill" else DATASET_INFO
-        raise UserError(f"--layout={layout}: {folder} has no {expected}")
+        raise UserError(
+            f"--layout={layout}: {folder} has no {expected}. Omit --layout, or name another folder as --input."
+        )
     return None
 
 
@@ -79,7 +81,7 @@ def _read_manifest(folder: str) -> RecordDirectory:
         told = f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}"
         raise listing_error(error, f"{folder}/{MANIFEST}", told) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{folder}: {MANIFEST} is damaged: {error!r:.200}") from error
+        raise UserError(f"{folder}: {MANIFEST} is corrupt: {error!r:.200}. Create the dataset again.") from error
 
 
 def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
@@ -88,7 +90,8 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     if image is not None and image.kind in ("pixels", "tensor"):
         if None in image.shape:
             raise UserError(
-                f"{folder}: images of {image.dtype} in different sizes can't be prepared again; expected what they were made from"
+                f"{folder}: images of {image.dtype} in different sizes cannot be prepared again. Use the original "
+                "images as --input."
             )
         raw = RawImage(*image.shape, dtype=stored_dtype(image.dtype or "uint8"))
     images = [name for name, feature in features.items() if feature.kind in ("image", "pixels")]
@@ -125,8 +128,8 @@ def _column_of(feature: Feature, folder: str) -> Column:
         return Column(name, (name,), kind, feature.shape, feature.dtype)
     if (len(feature.shape) > 1 and kind != "float") or kind not in ("float", "integer", "text", "mask", "image"):
         raise UserError(
-            f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again; "
-            "expected labels, numbers, texts, masks, encoded images, arrays of floats, and tensors of one shape"
+            f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} cannot be prepared again. Use "
+            "the original data as --input, or remove the feature."
         )
     return Column(name, (name,), "array" if len(feature.shape) > 1 else kind, feature.shape)
 
@@ -139,7 +142,8 @@ def _read_tfds(folder: str) -> RecordDirectory:
         shards = {name: split for split in info["splits"] for name, split in _name_shards(info, split)}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
-            f"{folder}: {DATASET_INFO} and {FEATURES} are not those of TensorFlow Datasets ({error!r:.80})"
+            f"{folder}: {DATASET_INFO} and {FEATURES} are not in the format of TensorFlow Datasets ({error!r:.80}). "
+            "Create the dataset again."
         ) from error
     return RecordDirectory(layout_of_tfds(folder, info, found), _check_files(folder, shards))
 
@@ -151,16 +155,18 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
         told = f"{folder}: {name} cannot be read: {error.strerror or error}"
         raise listing_error(error, f"{folder}/{name}", told) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{folder}: {name} is no JSON: {error!r:.80}") from error
+        raise UserError(f"{folder}: {name} is not valid JSON: {error!r:.80}. Create the dataset again.") from error
     if not isinstance(value, dict):
-        raise UserError(f"{folder}: {name} has no JSON object; expected one")
+        raise UserError(f"{folder}: {name} is not a JSON object. Create the dataset again.")
     return value
 
 
 def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[str, str]]:
     file_format = info.get("fileFormat") or "tfrecord"
     if file_format not in _FILE_FORMATS:
-        raise UserError(f"{DATASET_INFO}: fileFormat {file_format!r:.80}; expected {' or '.join(_FILE_FORMATS)}")
+        raise UserError(
+            f"{DATASET_INFO}: fileFormat {file_format!r:.80} is not supported. Use {' or '.join(_FILE_FORMATS)}."
+        )
     num_shards = len(split["shardLengths"])
     for shard in range(num_shards):
         place = shard_place(shard, num_shards)
@@ -176,9 +182,12 @@ def _check_files(folder: str, files: Mapping[str, str]) -> dict[str, str]:
     checked = {}
     for name, split in files.items():
         if not isinstance(name, str) or not isinstance(split, str):
-            raise UserError(f"{folder}: shard {name!r:.80} of split {split!r:.80}; expected two names")
+            raise UserError(f"{folder}: shard {name!r:.80} of split {split!r:.80}: both must be names.")
         split = SPLIT_FOLDERS.get(split.lower(), split)
         if not NAME_PATTERN.fullmatch(split):
-            raise UserError(f"{folder}: split {split!r:.80}; expected letters, digits and '_', a letter first")
+            raise UserError(
+                f"{folder}: invalid split name {split!r:.80}. Split names consist of letters, digits and '_', and "
+                "begin with a letter."
+            )
         checked[name] = split
     return checked

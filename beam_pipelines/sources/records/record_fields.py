@@ -45,11 +45,11 @@ def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
         return None
     spans = example.spans(layout.image)
     if len(spans) != 1:
-        raise BadExampleError(f"{len(spans)} images in feature {layout.image!r}; expected one")
+        raise BadExampleError(f"{len(spans)} images in feature {layout.image!r}; it must have one")
     offset, num_bytes = spans[0]
     if not 0 < num_bytes <= MAX_FILE_BYTES:
         raise BadExampleError(
-            f"an image of {num_bytes} bytes in feature {layout.image!r}; expected 1 to {MAX_FILE_BYTES}"
+            f"an image of {num_bytes} bytes in feature {layout.image!r}; it must have 1 to {MAX_FILE_BYTES}"
         )
     raw = layout.raw or _read_raw(example, layout, num_bytes)
     if raw and raw.num_bytes != num_bytes:
@@ -119,18 +119,18 @@ class ObjectsReader:
             *flags.items(),
         ):
             if len(values) != num_objects:
-                raise BadExampleError(f"{len(values)} values of {num_objects} objects in feature {name!r}")
+                raise BadExampleError(f"{len(values)} values for {num_objects} objects in feature {name!r}")
         if not all(isinstance(value, float) and math.isfinite(value) for side in sides for value in side):
-            raise Refusal("bad_box", f"feature {self._boxes[0]!r} has a box that is not of finite numbers")
+            raise Refusal("bad_box", f"feature {self._boxes[0]!r} has a box with a number that is not finite")
         if not all(type(value) is int for values in flags.values() for value in values):
-            raise BadExampleError("flags that are no integers")
+            raise BadExampleError("some flags are not integers")
         return Objects(tuple(zip(*sides)), tuple(map(self._read_label, labels)), flags, is_relative=True)
 
     def _read_label(self, value: Any) -> str:
         names = self.class_names
         if names and type(value) is int:
             if not 0 <= value < len(names):
-                raise Refusal("bad_label", f"feature {self._label!r} has {value}; expected 0 to {len(names) - 1}")
+                raise Refusal("bad_label", f"feature {self._label!r} has {value}; it must be 0 to {len(names) - 1}")
             return names[value]
         return known(read_class(value), self._label_names)
 
@@ -151,7 +151,7 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list:
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in values] or None
     except UnicodeDecodeError:
-        raise Refusal("bad_value", f"feature {name!r} is not UTF-8") from None
+        raise Refusal("bad_value", f"feature {name!r} is not valid UTF-8") from None
 
 
 def read_key(example: ExampleReader, name: str) -> str:
@@ -167,7 +167,7 @@ def read_key(example: ExampleReader, name: str) -> str:
     except UnicodeDecodeError:
         key = ""
     if not key or CONTROL.search(key):
-        raise Refusal("bad_key", f"feature {name!r} has {str(text)[:80]!r}; expected text on one line")
+        raise Refusal("bad_key", f"feature {name!r} has {str(text)[:80]!r}; it must be text on one line")
     return key
 
 
@@ -179,9 +179,9 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
     """
     values = example.values(name)
     if has_numbers(example, name):
-        raise Refusal("bad_array", f"it has {len(values)} numbers, and nothing says in what shape")
+        raise Refusal("bad_array", f"{len(values)} numbers, whose shape is not stated")
     if len(values) != 1:
-        raise Refusal("bad_array", f"{len(values)} values; expected one, a .npy file")
+        raise Refusal("bad_array", f"{len(values)} values; it must be one .npy file")
     return values[0]
 
 
@@ -251,7 +251,7 @@ def _settle_shape(column: Column, example: ExampleReader, known: tuple[int, ...]
             return dataclasses.replace(column, shape=known)
         shown = printable(name)
         raise UserError(
-            f"{shown!r} has {num_values} numbers in the first record; expected {shown}:float[{num_values}], "
-            f"or, if they are an array, {shown}:array[HEIGHT,WIDTH,…]"
+            f"{shown!r} has {num_values} numbers in the first record. Use {shown}:float[{num_values}], or, if they "
+            f"form an array, {shown}:array[HEIGHT,WIDTH,…]."
         )
     return column

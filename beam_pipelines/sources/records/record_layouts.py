@@ -173,7 +173,9 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, Seen], they_ha
     has_objects = any(len(seen[name].values) for name in stated.box_names if name in seen)
     if label is None or has_objects and not seen.get(label.name, Seen()).values:
         names = "" if label is None else f" in {label.name}"
-        raise UserError(f"{they_have} boxes, and no class of one{names}; expected --label none, which keeps the images alone")
+        raise UserError(
+            f"{they_have} boxes without classes{names}. Use --label none to keep only the images."
+        )
     others = {name.removeprefix(f"{OBJECTS}/"): item.name for name, item in stated.items.items() if name.startswith(f"{OBJECTS}/")}
     flags = {name: theirs for name, theirs in others.items() if not name.startswith("bbox") and name != LABEL}
     return ObjectsLayout(stated.box_names, label.name, flags)
@@ -218,14 +220,16 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
     """
     labels = layout.labels if source.labels is None else source.labels
     if labels is None:
-        raise UserError("the data set has no class label, or several; expected --label with one of its features, or --label none")
+        raise UserError(
+            "The dataset has no class label, or several. Pass --label with one of its features, or --label none."
+        )
     if source.labels is None and not labels and layout.name == record_layouts.VALUES:
-        raise UserError(f"records have no {LABEL!r}; expected --label with one of their features, or --label none")
+        raise UserError(f"The records have no {LABEL!r}. Pass --label with one of their features, or --label none.")
     labels = tuple(_settle_list(column, layout.counts.get(column.names[0], ()), source) for column in labels)
     taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
     kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
     if not layout.image and not source.features and not kept:
-        raise UserError("--image=none: expected --feature for each feature that an example is to have, such as --feature x:float[4]")
+        raise UserError("--image=none: pass --feature for each feature to keep, such as --feature x:float[4].")
     return labels, source.features + kept
 
 

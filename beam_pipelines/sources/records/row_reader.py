@@ -143,7 +143,9 @@ def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> t
 def unknown_name(option: str, name: str, found: Collection[str], place: str) -> UserError:
     """Returns the error for an option that names a missing field."""
     nearest = did_you_mean(name, found)
-    return UserError(f"{option}: no {printable(name)!r} in {place}; expected one of {describe_names(found)}{nearest}")
+    return UserError(
+        f"{option}: no {printable(name)!r} in {place}{nearest or '.'} Choose one of {describe_names(found)}."
+    )
 
 
 def describe_names(names: Collection[str]) -> str:
@@ -159,8 +161,8 @@ def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Co
         return settle_array(column, open_array(column.names[0]))
     except Refusal as error:
         name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
-        hint = f"expected {kind}, or the shape that they have: {describe_settled(column)}"
-        raise UserError(f"the first {name!r} is no {column.kind}: {error}; {hint}") from None
+        hint = f"State the shape: {describe_settled(column)}."
+        raise UserError(f"The first {name!r} is not {kind}: {error}. {hint}") from None
 
 
 def _without_parts(columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -171,11 +173,11 @@ def _read_part(row: Mapping[str, Any], column: Column) -> Any:
     name, kind = column.names[0], column.kind
     cell = row.get(name)
     if cell is None:
-        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
+        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} is empty; it must have one {kind}")
     if kind == "array" and holds_array(cell):
         return in_column(name, read_array_cell, cell, column.shape)
     if kind == "tensor" and holds_array(cell):
         return in_column(name, tensor_of_list, cell, column.feature())
     if not isinstance(cell, (FilePart, ArrayPart)):
-        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
+        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; it must have one {kind}")
     return cell

@@ -109,7 +109,7 @@ class TarReader:
             if offset + _BLOCK + member.num_bytes > self._size:
                 left = self._size - offset - _BLOCK
                 raise BadTarError(
-                    offset, f"{member.num_bytes} bytes of {_shown(member.name)} where the file has {left} more"
+                    offset, f"{_shown(member.name)} has {member.num_bytes} bytes, but only {left} are left in the file"
                 )
             if kind in _HEADERS:
                 said |= self._read_said(member, kind)
@@ -121,7 +121,7 @@ class TarReader:
     def _read_said(self, member: Member, kind: bytes) -> dict[str, str]:
         """Returns the fields that an extended header sets for the next member."""
         if member.num_bytes > _MAX_HEADER_BYTES:
-            message = f"a header of {member.num_bytes} bytes; expected at most {_MAX_HEADER_BYTES}"
+            message = f"a header of {member.num_bytes} bytes, more than the limit of {_MAX_HEADER_BYTES}"
             raise BadTarError(member.offset - _BLOCK, message)
         if kind == b"L":
             return {"path": _text(self.read(member).rstrip(b"\0"))}
@@ -130,7 +130,7 @@ class TarReader:
     def _read_end(self) -> None:
         while data := self._read_up_to(self._position, min(_READ_BYTES, self._size - self._position)):
             if rest := data.lstrip(b"\0"):
-                found = "the file goes on behind its end, as tar files do that were joined; expected zeros; what lies there is lost"
+                found = "the archive ends before the file, as in joined tar files; the rest of the file is not read"
                 raise BadTarError(self._position - len(rest), found)
 
     def _read(self, offset: int, num_bytes: int) -> bytes:
@@ -144,7 +144,7 @@ class TarReader:
             self._go_to(offset)
             data = read_up_to(self._file, num_bytes)
         except (zlib.error, EOFError) as error:
-            raise BadTarError(offset, f"the compressed file is damaged: {error}") from error
+            raise BadTarError(offset, f"the compressed file is corrupt: {error}") from error
         self._position = offset + len(data)
         return data
 
@@ -165,11 +165,11 @@ def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Mem
         info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         size = int(said["size"]) if said.get("size", "").isdecimal() else info.size
         if not 0 <= size <= _MAX_SIZE:
-            raise ValueError(f"a size of {size:.3g} bytes; expected 0 to {_MAX_SIZE:.3g}")
+            raise ValueError(f"a size of {size:.3g} bytes, which is not in 0 to {_MAX_SIZE:.3g}")
     except (tarfile.HeaderError, ValueError) as error:
         if offset:
-            raise BadTarError(offset, f"a damaged header: {error}; what lies behind is lost") from None
-        raise NoTarError(offset, f"no tar file: it does not begin with a header ({error})") from None
+            raise BadTarError(offset, f"a corrupt header: {error}; the rest of the file is not read") from None
+        raise NoTarError(offset, f"not a tar file: it does not begin with a header ({error})") from None
     # GNU has other data where POSIX has the start of a long name.
     name = said.get("path") or (info.name if header[257:263] == b"ustar\0" else _text(header[:100].partition(b"\0")[0]))
     kind = info.type
@@ -191,7 +191,7 @@ def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
         record = data[position + len(digits) + 1 : position + length]
         key, equals, value = record.partition(b"=")
         if not equals or not record.endswith(b"\n") or position + length > len(data):
-            raise BadTarError(offset - _BLOCK, "a damaged pax header; what lies behind is lost")
+            raise BadTarError(offset - _BLOCK, "a corrupt pax header; the rest of the file is not read")
         said[_text(key)] = _text(value[:-1])
         position += length
     return said

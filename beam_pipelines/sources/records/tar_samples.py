@@ -53,9 +53,9 @@ class TarSample:
         try:
             fields = read_json(self.texts["json"])
         except (ValueError, RecursionError) as error:
-            raise Refusal("bad_json", f"its JSON can't be read: {error!r:.200}") from None
+            raise Refusal("bad_json", f"its JSON cannot be read: {error!r:.200}") from None
         if not isinstance(fields, dict):
-            raise Refusal("bad_json", "its JSON is no object")
+            raise Refusal("bad_json", "its JSON is not an object")
         return fields
 
     def text(self, extension: str) -> str:
@@ -67,7 +67,7 @@ class TarSample:
         try:
             return self.texts[extension].decode().strip("\r\n")
         except UnicodeDecodeError:
-            raise Refusal("bad_value", f".{extension} is not UTF-8") from None
+            raise Refusal("bad_value", f".{extension} is not valid UTF-8") from None
 
     def is_readable(self) -> bool:
         """Returns whether the sample is not rejected and its JSON is valid."""
@@ -149,14 +149,14 @@ class SampleReader:
     def _add(self, sample: TarSample, extension: str, member: Member) -> None:
         shown = printable(extension[:80])
         if member.kind != FILE:
-            sample.refuse("not_a_file", f".{shown} is {member.kind}; expected a file")
+            sample.refuse("not_a_file", f".{shown} is {member.kind}, not a file")
             return
         if extension in sample.members:
             sample.refuse("bad_sample", f"two members are called .{shown}")
             return
         is_text, is_spooled = extension in self._texts, self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
         if is_text and member.num_bytes > MAX_TEXT_BYTES:
-            sample.refuse("bad_value", f".{shown} has {member.num_bytes} bytes; expected at most {MAX_TEXT_BYTES}")
+            sample.refuse("bad_value", f".{shown} has {member.num_bytes} bytes; the limit is {MAX_TEXT_BYTES}")
         elif is_text or is_spooled:
             data = self._tar.read(member)
             if is_text:
@@ -173,9 +173,9 @@ class SampleReader:
 def _check_name(name: str) -> tuple[str, str] | None:
     """Returns reason and message if a member's name is invalid; None if it is valid."""
     if not is_utf8(name):
-        return "not_utf8", "the member's name is not UTF-8"
+        return "not_utf8", "the member's name is not valid UTF-8"
     if CONTROL.search(name) or len(name) > _MAX_NAME:
-        return "odd_name", f"expected a name on one line, of at most {_MAX_NAME} characters"
+        return "odd_name", f"a name with control characters, or of more than {_MAX_NAME} characters"
     if name.startswith("/") or not all(part not in ("", ".", "..") for part in name.split("/")):
         return "outside", "a name that is absolute, or has an empty part, '.' or '..' in it"
     return None

@@ -33,7 +33,8 @@ def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[
     image = _only(found, "Image", supervised)
     if image is None and any(kind.startswith("Image") for kind, _ in found.values()):
         raise UserError(
-            f"{folder}: {FEATURES} has several images, and not one in supervisedKeys; expected --layout=image=NAME, which says which"
+            f"{folder}: {FEATURES} has several images, and supervisedKeys names none of them. Choose one with "
+            "--layout=image=NAME."
         )
     objects = _objects_of(found)
     columns = ()
@@ -101,8 +102,8 @@ def _read_names(folder: str, feature: str) -> tuple[str, ...]:
     try:
         lines = files_at(folder).read(path).decode().split("\n")
     except UnicodeDecodeError:
-        raise UserError(f"{path}: expected class names in UTF-8, one a line") from None
+        raise UserError(f"{path}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
     names = tuple(line.strip() for line in lines if line.strip())
     if len(set(names)) < len(names):
-        raise UserError(f"{path}: expected each class name once")
+        raise UserError(f"{path}: lists a class name twice. List each class name once.")
     return names

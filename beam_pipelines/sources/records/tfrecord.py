@@ -151,7 +151,7 @@ class TfRecord:
             self._names = self._containers.names
             self._splits = self._containers.splits()
         if not self._names:
-            raise UserError(f"--input={config.input}: a data set without a shard; expected one or more")
+            raise UserError(f"--input={config.input}: the dataset has no shards. Name another dataset.")
         self.root = self._root.path
 
     def _first_example(self) -> ExampleReader:
@@ -165,7 +165,8 @@ class TfRecord:
                 self._first_problem = self._first_problem or printable(str(error))
         reason = f": {self._first_problem}" if self._first_problem else ""
         raise UserError(
-            f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first{reason}; expected one or more"
+            f"--input={self._root.path}: no readable record in {len(self._names)} files, beginning with "
+            f"{self._names[0]!r}{reason}. Check that they are TFRecord files."
         )
 
     def _first_examples(self) -> Iterator[ExampleReader]:

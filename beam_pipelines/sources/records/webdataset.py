@@ -112,10 +112,13 @@ class WebDataset:
             labels = tuple(one for one in labels if not _means_objects(one, first))
         if not self.has_images and not features:
             found = describe_names({*first.members, *first.fields()})
-            raise UserError(f"no --feature is given (--image=none); the first sample has {found}; expected --feature with one of them")
+            raise UserError(f"--image=none: pass --feature for each field to keep. The first sample has {found}.")
         if any("json" in one.names and one.kind in ("class", "multi_label") for one in labels):
             fields = describe_names(first.fields())
-            raise UserError(f"--label=json: found the whole JSON of a sample; expected one of its fields ({fields}), or json:text")
+            raise UserError(
+                f"--label=json: names the whole JSON of a sample. Choose one of its fields ({fields}), or use "
+                "json:text."
+            )
         wanted = wanted_names(config.source, *labels, *features)
         self.found, self._beside_arrays = "", None
         if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in wanted:
@@ -148,8 +151,8 @@ class WebDataset:
         place = f"the first {len(some):,} samples"
         if others := sorted(members - beside):
             raise UserError(
-                f"{place} have .{_ARRAY}, no image file, and {describe_names(others)}, of which nothing is said: what is the image? "
-                f"expected --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none"
+                f"{place} have no image file, but .{_ARRAY} and {describe_names(others)}, and any of these could be "
+                f"the image. Use --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none."
             )
         self._images, self._beside_arrays = (_ARRAY,), beside
         self.found = f"--image_column={_ARRAY}, as {place} have no image file, and nothing else that may be the image"
@@ -159,7 +162,8 @@ class WebDataset:
         for name, sample in self._first_samples(config):
             return sample, functools.partial(self._read_start, name, sample)
         raise UserError(
-            f"--input={config.input}: no readable sample in {len(self._containers.names)} files; expected members of one name, such as 1.jpg and 1.cls"
+            f"--input={config.input}: no readable sample in {len(self._containers.names)} files. The members of a "
+            "sample must share a name, such as 1.jpg and 1.cls."
         )
 
     def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, TarSample]]:
@@ -244,11 +248,11 @@ class WebDataset:
         """Returns the extension of a sample's image. Raises Refusal if there is no image, or if it is ambiguous."""
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
-            expected = f"expected one of {', '.join(self._images)}, or --image none"
-            raise Refusal("no_image", f"members {describe_names(sample.members)}; {expected}")
+            missing = f"no image ({', '.join(self._images)}) in it, only"
+            raise Refusal("no_image", f"{missing} {describe_names(sample.members)}; use --image none to do without")
         if self._beside_arrays is not None and (others := sample.members.keys() - self._beside_arrays):
-            expected = f"expected --image_column={_ARRAY}, or another, which says what is the image"
-            raise Refusal("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, which other samples have alone; {expected}")
+            advice = f"name the image with --image_column, such as --image_column={_ARRAY}"
+            raise Refusal("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, unlike other samples; {advice}")
         return extension
 
     def _make_row(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> dict[str, Any]:
@@ -266,7 +270,7 @@ def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWrite
     """Returns the position of a member's data in the file or its spool. Raises Refusal if the data is too large."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
-        raise Refusal("too_large", f".{extension} has {member.num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
+        raise Refusal("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
     if spool is None:
         return FilePart(part, member.offset, member.num_bytes)
     return FilePart(part, sample.spooled[extension], member.num_bytes, spool.spool)
@@ -283,7 +287,9 @@ def _default_labels(first: TarSample) -> tuple[Column, ...]:
     name = "cls" if "cls" in first.members else usual
     if name is None:
         found = describe_names({*first.members, *fields})
-        raise UserError(f"no label in the first sample, which has {found}; expected --label with one of them, or --label none")
+        raise UserError(
+            f"The first sample has no label, but {found}. Pass --label with one of them, or --label none."
+        )
     return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
 
 
