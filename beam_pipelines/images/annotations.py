@@ -130,7 +130,9 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, dr
         Refusal: `size_mismatch`: the stated size is the size of another image.
     """
     if size is not None and 0 not in size and tuple(size) not in (geometry.found, geometry.upright):
-        raise Refusal("size_mismatch", f"{what} drawn on {_size(size)} pixels; the image has {_size(geometry.found)}")
+        raise Refusal(
+            "size_mismatch", f"{what} drawn on {_size(size)} pixels, but the image has {_size(geometry.found)}"
+        )
     return drawn_on != "upright" if drawn_on else not _is_upright_size(size, geometry)
 
 
@@ -154,7 +156,7 @@ def _describe_box(objects: Objects, index: int, height: int, width: int) -> str:
     ymin, xmin, ymax, xmax = (f"{value:g}" for value in objects.boxes[index])
     name = f"box {index + 1} of {len(objects.boxes)} ({printable(objects.labels[index])})"
     sides = "1 x 1" if objects.is_relative else f"{_size((height, width))} pixels"
-    return f"{name}: x {xmin} to {xmax}, y {ymin} to {ymax}; expected min < max, inside {sides}"
+    return f"{name}: x {xmin} to {xmax}, y {ymin} to {ymax}; it must have min < max, inside {sides}"
 
 
 def _size(size: tuple[int, int]) -> str:

@@ -32,9 +32,9 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
     """
     dtype, found, is_fortran, start = _read_header(data)
     if found != tuple(shape):
-        raise Refusal("bad_array", f"an array of shape {found}; expected {tuple(shape)}")
+        raise Refusal("bad_array", f"an array of shape {found}; it must be {tuple(shape)}")
     if len(data) - start != math.prod(found) * dtype.itemsize:
-        sizes = f"{len(data) - start} bytes of {dtype.name} {found}; expected {math.prod(found) * dtype.itemsize}"
+        sizes = f"{len(data) - start} bytes of {dtype.name} {found} instead of {math.prod(found) * dtype.itemsize}"
         raise Refusal("bad_array", sizes)
     check_upright(found, geometry)
     return to_float32(np.frombuffer(data, dtype, offset=start).reshape(found, order="F" if is_fortran else "C"))
@@ -47,8 +47,8 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
         Refusal: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
     """
     if len(shape) >= 2 and geometry.orientation != 1:
-        turned = f"an array of shape {shape} on an image that its EXIF orientation, {geometry.orientation}, turns"
-        raise Refusal("size_mismatch", f"{turned}; expected an image that is upright as it is")
+        rotated = f"an array of shape {shape} for an image that its EXIF orientation, {geometry.orientation}, rotates"
+        raise Refusal("size_mismatch", f"{rotated}; save the image upright, without an EXIF orientation")
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
@@ -60,9 +60,9 @@ def to_float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # overflow becomes infinite, which is rejected below
         converted = values.astype(np.float32, order="C")
     if not np.isfinite(converted).all():
-        raise Refusal("bad_array", "NaN, infinite or too large for float32; expected finite numbers")
+        raise Refusal("bad_array", "a number that is NaN, infinite or too large for float32")
     if values.dtype.kind in "iu" and values.dtype.itemsize > 2 and not _holds(converted, values):
-        raise Refusal("bad_array", "an integer that float32 can't hold exactly; expected at most 24 bits")
+        raise Refusal("bad_array", "an integer that float32 cannot store exactly; it must have at most 24 bits")
     return converted
 
 
@@ -88,7 +88,7 @@ def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):
-        raise Refusal("bad_array", f"an array of shape {values.shape}; expected {shape}")
+        raise Refusal("bad_array", f"an array of shape {values.shape}; it must be {shape}")
     return to_float32(values.reshape(shape))
 
 
@@ -96,9 +96,9 @@ def _nested(cell: list) -> np.ndarray:
     try:
         values = np.array(cell)
     except (ValueError, OverflowError):  # lists that differ in length
-        raise Refusal("bad_array", "lists that differ in length; expected as many numbers in each") from None
+        raise Refusal("bad_array", "lists that differ in length") from None
     if values.dtype.kind not in "iufb" or not 0 < values.size <= _MAX_ARRAY_VALUES:
-        raise Refusal("bad_array", "no list of numbers, or an empty one; expected 1 number or more, of at most 64 bits")
+        raise Refusal("bad_array", f"no list of 1 to {_MAX_ARRAY_VALUES} numbers of at most 64 bits")
     return values
 
 
@@ -106,9 +106,9 @@ def _read_header(data: bytes) -> NpyHeader:
     try:
         header = read_npy_header(data)
     except ValueError as error:
-        raise Refusal("bad_array", f"{error}; expected a .npy file") from None
+        raise Refusal("bad_array", f"no valid .npy file: {error}") from None
     if header.dtype.kind not in "iufb" or header.dtype.itemsize > 8:
-        raise Refusal("bad_array", f"an array of {header.dtype}; expected numbers of at most 64 bits")
+        raise Refusal("bad_array", f"an array of {header.dtype}; it must have numbers of at most 64 bits")
     if not 0 < math.prod(header.shape) <= _MAX_ARRAY_VALUES:
-        raise Refusal("bad_array", f"an array of shape {header.shape}; expected 1 to {_MAX_ARRAY_VALUES} numbers")
+        raise Refusal("bad_array", f"an array of shape {header.shape}; it must have 1 to {_MAX_ARRAY_VALUES} numbers")
     return header

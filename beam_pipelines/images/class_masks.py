@@ -34,7 +34,7 @@ from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
 # The maximum length of an outline, for which pycocotools needs 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
-_EXPECTED = "expected a PNG, BMP or GIF with a palette or in grey, whose values are class ids"
+_EXPECTED = "a mask must be a PNG, BMP or GIF with a palette or in grey, whose values are class ids"
 
 
 def read_mask(data: bytes) -> np.ndarray:
@@ -49,7 +49,9 @@ def read_mask(data: bytes) -> np.ndarray:
             raw, values = npy_image(data)
             if np.dtype(raw.dtype).kind not in "iub" or raw.num_channels != 1:
                 raise Refusal(
-                    "bad_image", f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels; expected integers in one"
+                    "bad_image",
+                    f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels; it must have integers in "
+                    "one",
                 )
             return check_ids(np.frombuffer(values, raw.dtype).reshape(raw.height, raw.width))
         if image_format == "png":
@@ -75,7 +77,7 @@ def _read_png(data: bytes) -> np.ndarray:
         kind = {2: "in colour", 4: "with alpha", 6: "in colour, with alpha"}[png.color_type]
         raise Refusal("bad_image", f"PNG: {kind}; {_EXPECTED}")
     if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
-        raise Refusal("bad_image", "PNG: a mask with an EXIF orientation of its own; expected none")
+        raise Refusal("bad_image", "PNG: a mask with its own EXIF orientation, which is not allowed")
     ids = np.asarray(decode_with_pillow("png", png.to_stored()))
     if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow scales these values to 0..255
         ids = ids // (85 if png.num_bits == 2 else 17)
@@ -89,7 +91,7 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
         Refusal: `bad_mask`: an id is negative, or does not fit into 16 bits.
     """
     if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 16:
-        raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; expected 0 to {(1 << 16) - 1}")
+        raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; they must be in 0 to {(1 << 16) - 1}")
     return ids.reshape(ids.shape[:2]).astype(np.uint8 if ids.dtype.itemsize == 1 else np.uint16)
 
 
@@ -152,7 +154,7 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     except Refusal as error:
         raise _bad_mask(str(error)) from None
     if len(label_names) > 0xFFFF:
-        raise _bad_mask(f"{len(label_names)} class names; a mask has room for {0xFFFF}")
+        raise _bad_mask(f"{len(label_names)} class names; a mask can have at most {0xFFFF}")
     ids = {name: index for index, name in enumerate(label_names, start=1)}
     mask = np.zeros((height, width), np.uint16 if len(label_names) > 255 else np.uint8)
     for index, (label, region) in enumerate(zip(regions.labels, regions.regions), start=1):
@@ -175,7 +177,7 @@ def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
     from pycocotools import mask as coco_masks
 
     if not isinstance(polygons, (list, tuple)) or not polygons:
-        raise _bad_mask("no outline; expected a list of polygons, or run lengths")
+        raise _bad_mask("no outline; it must be a list of polygons, or run lengths")
     points = [_read_polygon(polygon, height, width) for polygon in polygons]
     parts = coco_masks.frPyObjects([polygon.ravel().tolist() for polygon in points], height, width)
     return _draw_runs(coco_masks.merge(parts), height, width)
@@ -188,7 +190,7 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         raise _bad_mask("a polygon that is not a list of numbers") from None
     if values.ndim != 1 or len(values) < 6 or len(values) % 2:
-        raise _bad_mask(f"a polygon of shape {values.shape}; expected x, y of at least 3 points")
+        raise _bad_mask(f"a polygon of shape {values.shape}; it must have x, y of at least 3 points")
     points = values.reshape(-1, 2)
     reach = max(height, width)
     if not (np.abs(points) <= 2 * reach).all():  # also rejects NaN
@@ -202,15 +204,15 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
     """Draws runs of alternating 0 and 1 in column order as bool [height, width]."""
     counts = region.get("counts")
     if region.get("size") not in ([height, width], (height, width)):
-        raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; expected [{height}, {width}]")
+        raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; it must be [{height}, {width}]")
     if isinstance(counts, (str, bytes)):
         counts = _decompress_counts(counts if isinstance(counts, bytes) else counts.encode(errors="surrogatepass"))
     if not isinstance(counts, (list, tuple)) or not all(
         type(count) is int and 0 <= count <= height * width for count in counts
     ):
-        raise _bad_mask(f"run lengths that are no list of numbers of pixels, from 0 to {height * width}")
+        raise _bad_mask(f"run lengths that are not a list of pixel counts from 0 to {height * width}")
     if sum(counts) != height * width:
-        raise _bad_mask(f"run lengths of {sum(counts)} pixels; expected {height} x {width} = {height * width}")
+        raise _bad_mask(f"run lengths of {sum(counts)} pixels instead of {height} x {width} = {height * width}")
     values = np.arange(len(counts)) % 2 == 1
     return np.repeat(values, counts).reshape(width, height).T
 
@@ -225,7 +227,7 @@ def _decompress_counts(text: bytes) -> list[int]:
     for character in text:
         bits = character - 48
         if not 0 <= bits < 64 or shift > 30:
-            raise _bad_mask("compressed run lengths with a character or number that none has")
+            raise _bad_mask("compressed run lengths with an invalid character or number")
         value |= (bits & 31) << shift
         shift += 5
         if not bits & 32:

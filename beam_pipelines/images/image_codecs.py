@@ -221,7 +221,7 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
     """
     limit = _MAX_SIDES.get(image_format)
     if limit and max(image.size) > limit:
-        message = f"{image.width} x {image.height} pixels to store; expected at most {limit} a side"
+        message = f"{image.width} x {image.height} pixels to store; the limit is {limit} a side"
         raise Refusal("bad_image", f"{image_format.upper()}: {message}")
     encoded = io.BytesIO()
     if image_format == "jpeg":

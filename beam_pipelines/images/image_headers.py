@@ -95,13 +95,13 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
                 gaps.append((position, position := _skip_gap(data, position)))
                 continue
             else:
-                raise Refusal("bad_image", f"JPEG: marker {marker:#x} at byte {position}; expected a lossy JPEG's header")
+                raise Refusal("bad_image", f"JPEG: marker {marker:#x} at byte {position} instead of a lossy header")
             position += 2 + length
     except struct.error:
         raise Refusal("bad_image", f"JPEG: truncated: {len(data)} bytes end within the header") from None
     precision, height, width, num_components = frame
     if precision != 8 or num_components not in (1, 3, 4):
-        raise Refusal("bad_image", f"JPEG: {num_components} components of {precision} bits; expected 1, 3 or 4 of 8 bits")
+        raise Refusal("bad_image", f"JPEG: {num_components} components of {precision} bits, not 1, 3 or 4 of 8 bits")
     if frame_marker in _PROGRESSIVE_MARKERS or data[position + 4 : position + 5] != bytes((num_components,)):
         _check_num_scans(data, position)
     return JpegHeader(height, width, num_components, exif, position, frame_marker, has_adobe, tuple(gaps))
@@ -125,7 +125,7 @@ def _check_num_scans(data: bytes, first: int) -> None:
     """Limits the number of scans, because some hundred bytes of scans could keep a decoder busy for minutes."""
     end = data.find(_END_OF_IMAGE, first)
     if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:
-        raise Refusal("bad_image", f"JPEG: {num_scans} scans; expected at most {_MAX_SCANS}")
+        raise Refusal("bad_image", f"JPEG: {num_scans} scans; the limit is {_MAX_SCANS}")
 
 
 def exif_orientation(tiff: bytes) -> int:
@@ -190,7 +190,7 @@ def describe_bytes(data: bytes) -> str:
         return "0 bytes"
     looks = [f", {kind}" for start, kind in _FOREIGN.items() if data[:64].lstrip().startswith(start)]
     looks += [", HEIC or AVIF"] * (data[4:8] == b"ftyp")
-    return f"starts with {data[:12]!r}{''.join(looks)}, which is no image that a record can hold"
+    return f"starts with {data[:12]!r}{''.join(looks)}, which is not a supported image"
 
 
 def check_size(image_format: str, height: int, width: int) -> None:
@@ -199,11 +199,11 @@ def check_size(image_format: str, height: int, width: int) -> None:
         raise Refusal(
             "bad_image",
             f"{image_format.upper()}: {width} x {height} pixels; "
-            f"expected 1 to {MAX_IMAGE_PIXELS} in all, at most {MAX_IMAGE_SIDE} a side",
+            f"it must have 1 to {MAX_IMAGE_PIXELS} in all, and at most {MAX_IMAGE_SIDE} a side",
         )
 
 
 def check_num_frames(image_format: str, num_frames: int) -> None:
     """Raises Refusal `bad_image` for an animated image."""
     if num_frames > 1:
-        raise Refusal("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; expected 1")
+        raise Refusal("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; it must have 1")

@@ -137,7 +137,7 @@ def check_image(
     decodes = check != "header" and (full_scale or not is_checked)
     image_format = identify(data)
     if image_format is None:
-        raise Refusal("bad_image", f"{describe_bytes(data)}; expected JPEG, PNG, GIF, BMP or WebP")
+        raise Refusal("bad_image", f"{describe_bytes(data)}; it must be a JPEG, PNG, GIF, BMP or WebP")
     with bad_data_refused(image_format):
         if image_format == "jpeg":
             return _check_jpeg(data, check, decodes, full_scale, images)
@@ -161,11 +161,13 @@ def check_pixels(
     check_size(image_format, height, width)
     if raw.is_tensor:
         raise Refusal(
-            "bad_image", f"{height} x {width} x {num_channels} numbers of {np.dtype(raw.dtype).name}; expected uint8 in 1, 3 or 4 channels"
+            "bad_image",
+            f"{height} x {width} x {num_channels} numbers of {np.dtype(raw.dtype).name}; it must be uint8 in 1, 3 or "
+            "4 channels",
         )
     if len(data) != raw.num_bytes:
         wanted = f"{height} x {width} x {num_channels} = {raw.num_bytes}"
-        raise Refusal("bad_image", f"raw pixels: {len(data)} bytes; expected {wanted}")
+        raise Refusal("bad_image", f"raw pixels: {len(data)} bytes instead of {wanted}")
     pixels = np.frombuffer(data, np.uint8).reshape(raw.shape)
     if raw.is_planar:
         pixels = np.ascontiguousarray(pixels.transpose(1, 2, 0))
@@ -191,7 +193,8 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
     """
     if raw is None:
         found = (identify(data) or "").upper() or describe_bytes(data)
-        raise Refusal("bad_image", f"{found}; expected a .npy file of {describe_tensor(feature.dtype, feature.shape)}, as the first one")
+        wanted = describe_tensor(feature.dtype, feature.shape)
+        raise Refusal("bad_image", f"{found}; it must be a .npy file of {wanted}, like the first one")
     image_format, size = "npy" if is_file else "raw", raw.shape[:2]
     check_size(image_format, *size)
     stored = image_tensor(data, raw, feature).data
@@ -243,7 +246,7 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
         raise Refusal(
             "bad_image",
             f"PNG: 16 bits in {png.num_channels} channels and EXIF orientation {geometry.orientation}; "
-            "expected one that is upright as it is, or no --keep_depth",
+            "save it upright, or omit --keep_depth",
         )
     return _store("png", image, geometry, "exif_orientation", images, wants_pixels)._replace(is_deep=is_deep)
 

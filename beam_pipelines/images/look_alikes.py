@@ -150,7 +150,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
         if num_compared > _MAX_COMPARED:
             break
     raise UserError(
-        "duplicates: the images look too much alike for this hash: too many pairs are near; expected --exact_only, or other images"
+        "--duplicates: the images look too similar for this hash: too many pairs are near-duplicates. Use --exact_only."
     )
 
 

@@ -41,14 +41,14 @@ def read_npy_header(data: bytes) -> NpyHeader:
     try:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0), (3, 0)):
-            raise ValueError(f"format version {version}; expected (1, 0), (2, 0) or (3, 0)")
+            raise ValueError(f"format version {version}, which is not (1, 0), (2, 0) or (3, 0)")
         # Version 3 differs from 2 only in field names, which arrays of numbers or text do not have.
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         with warnings.catch_warnings(action="ignore"):  # a warning about files from Python 2
             shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
         reason = (printable(str(error)).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"no NumPy array: {reason[:200]}") from error
+        raise ValueError(f"not a NumPy array: {reason[:200]}") from error
     if any(type(side) is not int or side < 0 for side in shape):
-        raise ValueError(f"an array of shape {shape}; expected one value or more")
+        raise ValueError(f"an array of shape {shape}; it must have one or more values")
     return NpyHeader(dtype, shape, is_fortran, file.tell())

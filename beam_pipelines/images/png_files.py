@@ -116,11 +116,12 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
         Refusal: libpng cannot read the file, or the image is too large or animated.
     """
     if data[8:16] != _IHDR_START or len(data) < 33:
-        raise Refusal("bad_image", f"PNG: begins with the chunk {data[8:33]!r}; expected a whole IHDR")
+        raise Refusal("bad_image", f"PNG: begins with the chunk {data[8:33]!r} instead of a complete IHDR")
     width, height, num_bits, color_type, compression, filtering, interlacing = struct.unpack_from(">IIBBBBB", data, 16)
     check_size("png", height, width)
     if num_bits not in _COLOR_TYPES.get(color_type, ((), (), ()))[2] or compression or filtering or interlacing > 1:
-        raise Refusal("bad_image", f"PNG: corrupt header: {tuple(data[24:29])}; expected a known color type, depth and interlacing")
+        found = tuple(data[24:29])
+        raise Refusal("bad_image", f"PNG: corrupt header: unknown color type, depth or interlacing {found}")
     head, pixels, others, view = {b"IHDR": data[8:33]}, [], {}, memoryview(data)
     is_in_pixels = False
     for position, kind, body in _walk(data, checksums):
@@ -130,7 +131,7 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
             continue
         is_in_pixels = False
         if kind == b"IHDR" and position > 8 or kind == b"PLTE" and (kind in head or kind in others):
-            raise Refusal("bad_image", f"PNG: a second chunk {kind!r} at byte {position}; expected one")
+            raise Refusal("bad_image", f"PNG: a second chunk {kind!r} at byte {position}; it must have one")
         if not pixels and kind not in head and _is_used(kind, len(body), color_type, head):
             head[kind] = data[position : position + 12 + len(body)]
         else:
@@ -149,15 +150,15 @@ def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview
         length, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
         end = position + 12 + length
         if checksums and zlib.crc32(view[position + 4 : end - 4]).to_bytes(4) != data[end - 4 : end]:
-            raise Refusal("bad_image", f"PNG: chunk {kind!r} at byte {position} is damaged or cut off: wrong checksum")
+            raise Refusal("bad_image", f"PNG: chunk {kind!r} at byte {position} is corrupt or cut off: wrong checksum")
         if end <= len(data) and not (kind.isalpha() and kind.isascii()):
             raise Refusal("bad_image", f"PNG: corrupt chunk name {kind!r} at byte {position}")
         if kind[:1].isupper() and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
-            raise Refusal("bad_image", f"PNG: chunk {kind!r}, which a reader must not ignore and none knows")
+            raise Refusal("bad_image", f"PNG: unknown chunk {kind!r}, which a reader must not ignore")
         yield position, kind, view[position + 8 : max(position + 8, end - 4)]
         position = end
     if checksums and kind != b"IEND":
-        raise Refusal("bad_image", f"PNG: truncated: {len(data)} bytes end with chunk {kind!r}; expected b'IEND'")
+        raise Refusal("bad_image", f"PNG: truncated: {len(data)} bytes end with chunk {kind!r} instead of b'IEND'")
 
 
 def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, bytes]) -> bool:

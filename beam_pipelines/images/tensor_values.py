@@ -46,7 +46,7 @@ def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], fe
     dtype, shape = np.dtype(dtype), tuple(shape)
     _check(dtype, shape, feature)
     if len(data) != (wanted := math.prod(shape) * dtype.itemsize):
-        raise Refusal("bad_tensor", f"{len(data)} bytes; expected {wanted} of {describe_tensor(dtype.name, shape)}")
+        raise Refusal("bad_tensor", f"{len(data)} bytes instead of {wanted} of {describe_tensor(dtype.name, shape)}")
     if dtype.newbyteorder("<") != dtype:  # little-endian data need no copy
         data = np.frombuffer(data, dtype).astype(dtype.newbyteorder("<")).tobytes()
     return TensorValue(data, shape)
@@ -79,17 +79,21 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
     try:
         found = np.array(cell)
     except ValueError:
-        raise Refusal("bad_tensor", "lists that differ in length; expected as many numbers in each") from None
+        raise Refusal("bad_tensor", "lists that differ in length") from None
     if found.dtype.kind not in "iufb":
-        raise Refusal("bad_tensor", f"lists of {found.dtype.name}; expected numbers of {feature.dtype}, of at most 64 bits")
+        raise Refusal(
+            "bad_tensor", f"lists of {found.dtype.name}; they must have numbers of {feature.dtype}, of at most 64 bits"
+        )
     is_of_integers = np.dtype(feature.dtype).kind in "iu"
     if found.dtype.kind == "f" and is_of_integers and (np.abs(found) >= _FIRST_ROUNDED).any():
-        raise Refusal("bad_tensor", f"lists of floats from 2**53 on, which are rounded; expected integers of {feature.dtype}")
+        raise Refusal(
+            "bad_tensor", f"lists of floats from 2**53 on, which are rounded; it must be integers of {feature.dtype}"
+        )
     with np.errstate(all="ignore"):  # such values are rejected below
         values = found.astype(feature.dtype)
         is_exact = values.dtype.kind == found.dtype.kind == "f" or (values.astype(found.dtype) == found).all()
     if not is_exact or (np.isinf(values) & ~np.isinf(found)).any():
-        raise Refusal("bad_tensor", f"lists of {found.dtype.name} with a number that {feature.dtype} has not; expected such")
+        raise Refusal("bad_tensor", f"lists of {found.dtype.name} with a number that {feature.dtype} cannot represent")
     _check(values.dtype, values.shape, feature)
     return values
 
@@ -106,7 +110,7 @@ def read_tensor_header(data: bytes) -> NpyHeader:
     try:
         header = read_npy_header(data)
     except ValueError as error:
-        raise Refusal("bad_tensor", f"{error}; expected a .npy file") from None
+        raise Refusal("bad_tensor", f"no valid .npy file: {error}") from None
     check_type_and_size(header.dtype, header.shape)
     return header
 
@@ -118,9 +122,10 @@ def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
         Refusal: `bad_tensor`: the dtype is not supported, or the tensor is empty or too large.
     """
     if dtype.name not in TENSOR_DTYPES:
-        raise Refusal("bad_tensor", f"an array of {dtype}; expected one of {', '.join(TENSOR_DTYPES)}")
+        raise Refusal("bad_tensor", f"an array of {dtype}; it must be one of {', '.join(TENSOR_DTYPES)}")
     if not 0 < math.prod(shape) * dtype.itemsize <= _MAX_TENSOR_BYTES:
-        raise Refusal("bad_tensor", f"an array of {describe_tensor(dtype.name, shape)}; expected 1 to {_MAX_TENSOR_BYTES} bytes")
+        found = describe_tensor(dtype.name, shape)
+        raise Refusal("bad_tensor", f"an array of {found}; it must have 1 to {_MAX_TENSOR_BYTES} bytes")
 
 
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
@@ -137,7 +142,8 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
     raw, header = npy_layout(data)
     values = data[header.num_bytes :]
     if len(values) != raw.num_bytes:
-        raise Refusal("bad_image", f"{len(values)} bytes of {describe_tensor(header.dtype.name, header.shape)}; expected {raw.num_bytes}")
+        found = describe_tensor(header.dtype.name, header.shape)
+        raise Refusal("bad_image", f"{len(values)} bytes of {found} instead of {raw.num_bytes}")
     if header.is_fortran:
         values = np.frombuffer(values, header.dtype).reshape(header.shape, order="F").tobytes()
     return raw, values
@@ -157,7 +163,8 @@ def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
     if raw is None:
         raise Refusal(
             "bad_image",
-            f"an array of {describe_tensor(header.dtype.name, header.shape)}; expected [HEIGHT,WIDTH] or [HEIGHT,WIDTH,CHANNELS]",
+            f"an array of {describe_tensor(header.dtype.name, header.shape)}; it must be [HEIGHT,WIDTH] or "
+            "[HEIGHT,WIDTH,CHANNELS]",
         )
     return raw, header
 
@@ -184,4 +191,4 @@ def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
     is_alike = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
     if dtype.name != feature.dtype or not is_alike:
         found, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
-        raise Refusal("bad_tensor", f"an array of {found}; expected {wanted}")
+        raise Refusal("bad_tensor", f"an array of {found}; it must be {wanted}")

@@ -82,12 +82,12 @@ def check_thumbnail(encoded: bytes) -> None:
         Refusal: The bytes are not a JPEG, are corrupt, or too large.
     """
     if len(encoded) > _MAX_BYTES:
-        raise Refusal("bad_image", f"{len(encoded)} bytes; expected at most {_MAX_BYTES}")
+        raise Refusal("bad_image", f"{len(encoded)} bytes; the limit is {_MAX_BYTES}")
     if identify(encoded) != "jpeg":
         raise Refusal("bad_image", "no JPEG")
     header = read_jpeg_header(encoded)
     if max(header.height, header.width) > SIDE:
-        raise Refusal("bad_image", f"{header.width} x {header.height} pixels; expected at most {SIDE} x {SIDE}")
+        raise Refusal("bad_image", f"{header.width} x {header.height} pixels; the limit is {SIDE} x {SIDE}")
     check_image(encoded, "decode")
 
 

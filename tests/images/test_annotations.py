@@ -98,7 +98,7 @@ def test_the_stated_size_tells_whether_boxes_are_turned():
     for case, (box, image_size) in cases.items():
         placed = place_objects(one_box(*box, image_size=image_size), turned, "refuse")
         np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7, err_msg=case)
-    with pytest.raises(Refusal, match="drawn on 300 x 50 pixels; the image has 200 x 100") as error:
+    with pytest.raises(Refusal, match="drawn on 300 x 50 pixels, .* 200 x 100") as error:
         place_objects(one_box(*on_found, image_size=(50, 300)), turned, "clip")
     assert error.value.reason == "size_mismatch"
 
@@ -143,7 +143,7 @@ def test_bad_boxes_are_refused_or_clipped(case):
         place_objects(objects, UPRIGHT, "refuse")
     assert error.value.reason == "bad_box", case
     assert str(error.value).startswith("box 2 of 3 (d\\ng): x "), case
-    assert str(error.value).endswith("expected min < max, inside 200 x 100 pixels"), case
+    assert str(error.value).endswith("min < max, inside 200 x 100 pixels"), case
 
     placed = place_objects(objects, UPRIGHT, "clip")
     if clipped is None:
@@ -158,7 +158,7 @@ def test_relative_boxes_have_the_same_bounds():
     for case, box in {"a pixel outside": (0.0, 0.0, 1.01, 1.005), "inside": (0.0, 0.0, 1.0, 1.0)}.items():
         placed = place_objects(one_box(*box, is_relative=True), UPRIGHT, "refuse")
         assert placed.boxes.tolist() == [[0, 0, 1, 1]], case
-    with pytest.raises(Refusal, match="expected min < max, inside 1 x 1"):
+    with pytest.raises(Refusal, match="min < max, inside 1 x 1"):
         place_objects(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
 
 
@@ -217,27 +217,27 @@ def test_reads_arrays_of_numbers_as_float32():
 
 GOOD_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
 BAD_ARRAYS = {
-    "nothing": (b"", "expected a .npy file"),
-    "no array": (b"PK\3\4" + bytes(100), "expected a .npy file"),
-    "another version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "expected a .npy file"),
-    "cut in the header": (npy(MAPS)[:50], "expected a .npy file"),
-    "cut": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,); expected 16"),
-    "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,); expected 16"),
-    "pickled": (npy(np.array([{}, print], object)), "expected numbers of at most 64 bits"),
-    "structured": (npy(np.zeros(2, [("a", "f4")])), "expected numbers of at most 64 bits"),
-    "text": (npy(np.array(["a", "b"])), "expected numbers of at most 64 bits"),
-    "complex": (npy(np.ones(2, complex)), "expected numbers of at most 64 bits"),
-    "another shape": (npy(np.ones((3, 2))), "an array of shape (3, 2); expected (2,)"),
-    "no numbers": (npy(np.ones((0, 2))), "shape (0, 2); expected 1 to"),
+    "nothing": (b"", "no valid .npy file"),
+    "no array": (b"PK\3\4" + bytes(100), "no valid .npy file"),
+    "another version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "no valid .npy file"),
+    "cut in the header": (npy(MAPS)[:50], "no valid .npy file"),
+    "cut": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,)"),
+    "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,)"),
+    "pickled": (npy(np.array([{}, print], object)), "numbers of at most 64 bits"),
+    "structured": (npy(np.zeros(2, [("a", "f4")])), "numbers of at most 64 bits"),
+    "text": (npy(np.array(["a", "b"])), "numbers of at most 64 bits"),
+    "complex": (npy(np.ones(2, complex)), "numbers of at most 64 bits"),
+    "another shape": (npy(np.ones((3, 2))), "an array of shape (3, 2)"),
+    "no numbers": (npy(np.ones((0, 2))), "shape (0, 2)"),
     "absurd": (claim(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
-    "more than the file has": (claim(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,); expected 8"),
-    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,); expected one value or more"),
-    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "expected a .npy file"),
-    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "; expected (2,)"),
-    "deep": (claim("(" * 60_000), "expected a .npy file"),
-    "NaN": (npy(np.array([1, np.nan])), "NaN, infinite or too large"),
-    "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite or too large"),
-    "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite or too large"),
+    "more than the file has": (claim(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,)"),
+    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,)"),
+    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "no valid .npy file"),
+    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "(2,)"),
+    "deep": (claim("(" * 60_000), "no valid .npy file"),
+    "NaN": (npy(np.array([1, np.nan])), "NaN, infinite"),
+    "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite"),
+    "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite"),
 }
 
 
@@ -267,7 +267,7 @@ def test_unpickles_nothing(tmp_path):
 def test_refuses_maps_beside_an_image_that_is_turned():
     turned = Geometry((8, 12), 6, (12, 8))
     assert read_array(npy(np.ones(5)), (5,), turned).shape == (5,)  # no map
-    with pytest.raises(Refusal, match="its EXIF orientation, 6, turns") as error:
+    with pytest.raises(Refusal, match="its EXIF orientation, 6") as error:
         read_array(npy(MAPS), (4, 6, 5), turned)
     assert error.value.reason == "size_mismatch"
 
@@ -295,5 +295,5 @@ def test_any_header_is_taken_or_refused(header, data, kept):
 
 @pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
 def test_a_header_of_digits_alone_is_refused(digits):
-    with pytest.raises(Refusal, match="expected a .npy file"):
+    with pytest.raises(Refusal, match="no valid .npy file"):
         array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))

@@ -115,14 +115,14 @@ def test_what_is_written_is_read_again(ids):
 EXIF_6 = struct.pack("<2sHIHHHIHxxI", b"II", 42, 8, 1, 0x0112, 3, 1, 6, 0)
 RGB = np.zeros((4, 5, 3), np.uint8)
 REFUSED = {
-    "nothing": (b"", "0 bytes; expected a PNG, BMP or GIF with a palette"),
+    "nothing": (b"", "0 bytes"),
     "text": (b"hello", "starts with b'hello'"),
-    "JPEG": (encode(RGB[..., 0], "JPEG"), "JPEG: its values are not exact; expected a PNG"),
+    "JPEG": (encode(RGB[..., 0], "JPEG"), "JPEG: its values are not exact"),
     "WebP": (encode(RGB, "WEBP", lossless=True), "WEBP: its values are not exact"),
-    "PNG, RGB": (encode(RGB, "PNG"), "PNG: in colour; expected a PNG, BMP or GIF with a palette or in grey"),
+    "PNG, RGB": (encode(RGB, "PNG"), "PNG: in colour"),
     "PNG, RGBA": (encode(np.zeros((4, 5, 4), np.uint8), "PNG"), "PNG: in colour, with alpha"),
     "PNG, grey and alpha": (make_png(np.zeros((4, 5, 2), int), 8, 4), "PNG: with alpha"),
-    "PNG, turned": (make_png(some_ids(4), 2, 0, (b"eXIf", EXIF_6)), "PNG: a mask with an EXIF orientation of its own"),
+    "PNG, turned": (make_png(some_ids(4), 2, 0, (b"eXIf", EXIF_6)), "EXIF orientation"),
     "PNG, animated": (make_png(some_ids(4), 2, 0, (b"acTL", bytes([0, 0, 0, 3]))), "animated, 3 frames"),
     "PNG, cut": (FILES["PNG, grey, 8 bits"][0][:-20], "PNG: "),
     "PNG, damaged": (FILES["PNG, grey, 8 bits"][0].replace(b"IDAT", b"IDAU"), "PNG: "),
@@ -206,7 +206,7 @@ def test_an_edge_in_the_mask_lies_where_it_does_in_the_image():
 
 
 def test_refuses_a_mask_of_another_size():
-    with pytest.raises(Refusal, match="a mask drawn on 5 x 4 pixels; the image has 6 x 4") as error:
+    with pytest.raises(Refusal, match="a mask drawn on 5 x 4 pixels, .* 6 x 4") as error:
         place_mask(np.zeros((4, 5), np.uint8), Geometry((4, 6), 8, (6, 4)))
     assert error.value.reason == "size_mismatch"
 
@@ -279,18 +279,18 @@ BAD_REGIONS = {
     "far away": ([[0, 0, 1e9, 0, 0, 1e9]], "far outside"),
     "huge numbers": ([[10**400] * 6], "not a list of numbers"),
     "an endless outline": ([[0, 0, 99, 95] * 20_000], "an outline longer than"),
-    "another size": (runs([9600], (100, 96)), "run lengths of size [100, 96]; expected [96, 100]"),
+    "another size": (runs([9600], (100, 96)), "run lengths of size [100, 96]"),
     "no size": ({"counts": [9600]}, "run lengths of size None"),
     "a number for a size": ({"size": 5, "counts": [9600]}, "run lengths of size 5"),
-    "no counts": ({"size": [96, 100]}, "no list of numbers of pixels"),
-    "too few": (runs([1, 2]), "run lengths of 3 pixels; expected 96 x 100 = 9600"),
+    "no counts": ({"size": [96, 100]}, "pixel counts"),
+    "too few": (runs([1, 2]), "run lengths of 3 pixels"),
     "too many": (runs([0, 9600, 1]), "run lengths of 9601 pixels"),
-    "absurd": (runs([0, 10**18]), "no list of numbers of pixels, from 0 to 9600"),
-    "negative": (runs([-1, 9601]), "no list of numbers of pixels"),
-    "fractions": (runs([0.5, 9599.5]), "no list of numbers of pixels"),
-    "compressed, wrong letters": (runs("\t\n"), "a character or number that none has"),
-    "compressed, no UTF-8": (runs("\ud800"), "a character or number that none has"),
-    "compressed, endless number": (runs("o" * 50), "a character or number that none has"),
+    "absurd": (runs([0, 10**18]), "from 0 to 9600"),
+    "negative": (runs([-1, 9601]), "pixel counts"),
+    "fractions": (runs([0.5, 9599.5]), "pixel counts"),
+    "compressed, wrong letters": (runs("\t\n"), "invalid character or number"),
+    "compressed, no UTF-8": (runs("\ud800"), "invalid character or number"),
+    "compressed, endless number": (runs("o" * 50), "invalid character or number"),
     "compressed, cut": (runs("o"), "end within a number"),
     "compressed, too few": (runs("11"), "run lengths of 2 pixels"),
 }

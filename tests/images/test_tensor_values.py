@@ -69,7 +69,7 @@ def test_lists_are_of_the_type_that_is_asked_for_or_refused(data):
     if is_kept:
         np.testing.assert_array_equal(tensor_of_list(array.tolist(), feature), expected)
     else:
-        with pytest.raises(Refusal, match=f"a number that {dtype.name} has not|from 2..53 on"):
+        with pytest.raises(Refusal, match=f"a number that {dtype.name} cannot|from 2..53 on"):
             tensor_of_list(array.tolist(), feature)
 
 
@@ -86,26 +86,26 @@ def test_a_mask_may_be_an_array_of_class_ids():
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 PICKLE = npy(FLOATS).replace(b"'<f4'", b"'|O' ")
 REFUSED = {
-    "bytes": (lambda: tensor_of_bytes(bytes(23), "<f4", (2, 3), tensor("float32", 2, 3)), r"23 bytes; expected 24 of float32\[2,3\]"),
-    "nothing": (lambda: tensor_of_file(b"", tensor("float32", 2, 3)), r"0 bytes; expected 24"),
-    "no size": (lambda: tensor_of_file(bytes(24), tensor("float32", None, 3)), "no NumPy array"),
-    "cut off": (lambda: tensor_of_file(npy(FLOATS)[:-1], tensor("float32", 2, 3)), "23 bytes; expected 24"),
-    "another shape": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", 3, 2)), r"of float32\[2,3\]; expected float32\[3,2\]"),
-    "more sides": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", None)), r"expected float32\[\?\]"),
-    "another type": (lambda: tensor_of_file(npy(FLOATS), tensor("float64", 2, 3)), r"expected float64\[2,3\]"),
-    "objects": (lambda: tensor_of_file(PICKLE, tensor("float32", 2, 3)), "an array of object; expected one of bool"),
-    "complex": (lambda: tensor_of_file(npy(FLOATS.astype(complex)), tensor("float32", 2, 3)), "complex128; expected one of"),
-    "no number": (lambda: tensor_of_file(npy(FLOATS[:0]), tensor("float32", None, 3)), r"float32\[0,3\]; expected 1 to"),
-    "absurd": (lambda: tensor_of_bytes(b"", "<f8", (2**40, 2**40), tensor("float64", None, None)), "expected 1 to 1073741824 bytes"),
+    "bytes": (lambda: tensor_of_bytes(bytes(23), "<f4", (2, 3), tensor("float32", 2, 3)), r"23 bytes"),
+    "nothing": (lambda: tensor_of_file(b"", tensor("float32", 2, 3)), r"0 bytes"),
+    "no size": (lambda: tensor_of_file(bytes(24), tensor("float32", None, 3)), "not a NumPy array"),
+    "cut off": (lambda: tensor_of_file(npy(FLOATS)[:-1], tensor("float32", 2, 3)), "23 bytes"),
+    "another shape": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", 3, 2)), r"of float32\[2,3\]"),
+    "more sides": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", None)), r"float32\[\?\]"),
+    "another type": (lambda: tensor_of_file(npy(FLOATS), tensor("float64", 2, 3)), r"float64\[2,3\]"),
+    "objects": (lambda: tensor_of_file(PICKLE, tensor("float32", 2, 3)), "an array of object"),
+    "complex": (lambda: tensor_of_file(npy(FLOATS.astype(complex)), tensor("float32", 2, 3)), "complex128"),
+    "no number": (lambda: tensor_of_file(npy(FLOATS[:0]), tensor("float32", None, 3)), r"float32\[0,3\]"),
+    "absurd": (lambda: tensor_of_bytes(b"", "<f8", (2**40, 2**40), tensor("float64", None, None)), "1073741824 bytes"),
     "ragged": (lambda: tensor_of_list([[1], [2, 3]], tensor("float32", 2, 2)), "lists that differ in length"),
-    "words": (lambda: tensor_of_list([["a"]], tensor("float32", 1, 1)), "expected numbers of float32"),
-    "rounded": (lambda: tensor_of_list([[2**53 + 1, 1.0]], tensor("int64", 1, 2)), r"floats from 2\*\*53 on, which are rounded; expected integers"),
+    "words": (lambda: tensor_of_list([["a"]], tensor("float32", 1, 1)), "numbers of float32"),
+    "rounded": (lambda: tensor_of_list([[2**53 + 1, 1.0]], tensor("int64", 1, 2)), r"floats from 2\*\*53 on, which are rounded"),
     "huge beside a float": (lambda: tensor_of_list([[10**400, 1.0]], tensor("float64", 1, 2)), "of at most 64 bits"),
-    "too large": (lambda: tensor_of_list([[300]], tensor("uint8", 1, 1)), "a number that uint8 has not"),
-    "four sides": (lambda: npy_image(npy(FLOATS.reshape(1, 2, 3, 1))), r"float32\[1,2,3,1\]; expected \[HEIGHT,WIDTH\] or"),
+    "too large": (lambda: tensor_of_list([[300]], tensor("uint8", 1, 1)), "a number that uint8 cannot"),
+    "four sides": (lambda: npy_image(npy(FLOATS.reshape(1, 2, 3, 1))), r"float32\[1,2,3,1\]"),
     "other channels": (
         lambda: image_tensor(bytes(24), RawImage(1, 3, 2, dtype="<f4"), tensor("float32", None, None, 5)),
-        r"float32\[1,3,2\]; expected float32\[\?,\?,5\]",
+        r"float32\[1,3,2\]",
     ),
 }
 

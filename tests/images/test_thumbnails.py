@@ -81,9 +81,9 @@ def test_of_what_was_refused_is_shown_what_can_be_seen():
 
 def test_what_no_run_writes_is_no_thumbnail():
     for data, message in (
-        (bytes(30 << 10), "30720 bytes; expected at most 24576"),
+        (bytes(30 << 10), "30720 bytes"),
         (encode(picture(20, 30), "PNG"), "no JPEG"),
-        (encode(picture(200, 100), "JPEG"), "100 x 200 pixels; expected at most 112 x 112"),
+        (encode(picture(200, 100), "JPEG"), "100 x 200 pixels"),
         (encode(picture(20, 30), "JPEG")[:-60], "JPEG: "),
     ):
         with pytest.raises(Refusal, match=message):

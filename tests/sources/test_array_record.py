@@ -66,7 +66,7 @@ def test_a_footer_that_names_more_than_there_is_ends_the_listing(tmp_path: pathl
     monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 3)
     assert sum(isinstance(one, DeadLetter) for one in list_all(open_source(tmp_path))) == 6, "three in a row, and again"
     monkeypatch.setattr(array_record_reader, "_MAX_BAD_IN_A_ROW", 2)
-    with pytest.raises(UserError, match="x.array_record: of the 12 records that its footer names, 3 in a row up to 2 are not there"):
+    with pytest.raises(UserError, match="x.array_record: 3 records in a row up to number 2"):
         list_all(open_source(tmp_path))
 
 
@@ -89,15 +89,15 @@ def test_a_record_that_is_too_large_is_a_dead_letter(tmp_path: pathlib.Path, mon
     write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1), example(image=made_images.jpeg(0, 99, 99), label=2))
     monkeypatch.setattr(array_record_reader, "MAX_FILE_BYTES", 2 * len(JPEG))
     good, letter = list_all(open_source(tmp_path))
-    assert good.label == "1" and letter.reason == "bad_record" and f"expected at most {2 * len(JPEG)}" in letter.message
+    assert good.label == "1" and letter.reason == "bad_record" and f"{2 * len(JPEG)}" in letter.message
 
 
 def test_what_is_no_array_record_is_told_in_one_line(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1)).read_bytes()
     cases = [
-        ("cut off", whole[:-100], "no ArrayRecord file that is whole"),
+        ("cut off", whole[:-100], "not a complete ArrayRecord file"),
         ("short", whole[:99], "64KB"),
-        ("another", b"<html>" * 99, "no TFRecord file"),
+        ("another", b"<html>" * 99, "not a TFRecord file"),
     ]
     for case, data, message in cases:
         (tmp_path / "y.array_record").write_bytes(data)

@@ -473,7 +473,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
     made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
     cases = [
         ("b", {}, "x.tfrecord: its first record has category .*, picture .* a layout such as image="),
-        ("c", {}, "no TFRecord file"),
+        ("c", {}, "not a TFRecord file"),
         ("d", {}, "no readable record in 1 files"),
         ("e", {}, "contains no file"),
         ("none", {}, "no such file or folder"),
@@ -494,7 +494,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
             open_source(tmp_path / folder, **options)
     write(tmp_path / "f/a.tfrecord", example(image=JPEG, label=1))
     made_images.write_files(tmp_path, {"f/b.tfrecord": b"<html>" * 9})
-    with pytest.raises(UserError, match="b.tfrecord: no TFRecord file"):
+    with pytest.raises(UserError, match="b.tfrecord: not a TFRecord file"):
         list_all(open_source(tmp_path / "f"))
     assert len(list_all(open_source(tmp_path / "f", ignore=("b.tfrecord",)))) == 1
 

@@ -133,7 +133,7 @@ def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
     (source / key).write_bytes(b"<html>")
     code, told = main(["repair", str(copy)]), capfd.readouterr().err
     (source / key).write_bytes(image)
-    assert code == 1 and f"{other.name}: {key}: " in told and "which is no image that a record can hold" in told, told
+    assert code == 1 and f"{other.name}: {key}: " in told and "not a supported image" in told, told
     twins = (copy / dataset_format.TWINS).read_bytes()
     (copy / dataset_format.TWINS).write_bytes(twins.replace(b'"group"', b'"family"'))
     assert main(["repair", str(copy)]) == 1 and "says no groups any more ('group'); prepare the data set again" in capfd.readouterr().err

@@ -120,7 +120,7 @@ def test_pairs_that_all_meet_in_one_band_are_all_counted(monkeypatch) -> None:
 
 def test_what_no_look_can_stand_for_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(look_alikes, "_MAX_EDGES", 5)
-    with pytest.raises(UserError, match="the images look too much alike for this hash: .* expected --exact_only"):
+    with pytest.raises(UserError, match="--exact_only"):
         clusters_of(make_rows([flipped(0, bit) for bit in range(4)]))
 
 
