@@ -234,7 +234,7 @@ class ExtrasEncoder:
             return read_in_any_form(files.read, self._root, part.path)
         data = files.read_range(path, part.offset, part.num_bytes)
         if len(data) != part.num_bytes:
-            raise Refusal("truncated", f"{len(data)} bytes at {part.offset}; expected {part.num_bytes}")
+            raise Refusal("truncated", f"{len(data)} bytes at {part.offset} instead of {part.num_bytes}")
         return data
 
 

@@ -102,7 +102,10 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
     parts.sort(key=lambda part: part.first)
     num_hashed = sum(part.num_inputs for part in parts)
     if num_hashed != run.num_references or any(one.first + one.num_inputs != other.first for one, other in itertools.pairwise(parts)):
-        raise RunError(f"{num_hashed} images of a run were hashed; expected {run.num_references}: the runner lost or repeated some")
+        raise RunError(
+            f"The runner lost or repeated images: {num_hashed} of {run.num_references} were hashed. Rerun with "
+            "--resume."
+        )
     rows = np.frombuffer(b"".join(part.rows for part in parts), HASH_ROW)
     refused = [letter for part in parts for letter in part.dead_letters]
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:

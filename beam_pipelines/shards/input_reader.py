@@ -188,7 +188,7 @@ class InputReader:
         data = self._files.read_range(path, image.offset, image.num_bytes)
         self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
         if len(data) != image.num_bytes:
-            raise _UnreadableError(f"{len(data)} bytes at {image.offset}; expected {image.num_bytes}")
+            raise _UnreadableError(f"{len(data)} bytes at {image.offset} instead of {image.num_bytes}")
         return data
 
     def _read_spool(self, image: LabeledImage) -> bytes:
@@ -252,7 +252,7 @@ class InputReader:
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)
             if num_bytes != context.pixel_bytes:
-                raise Refusal("bad_image", f"{num_bytes} bytes of pixels; expected {context.pixel_bytes}, as all images have")
+                raise Refusal("bad_image", f"{num_bytes} bytes of pixels; all images must have {context.pixel_bytes}")
         return checked
 
     def _encode_extras(self, image: LabeledImage, checked: CheckedImage | None, is_sampled: bool) -> Extras | None:

@@ -40,7 +40,7 @@ def is_array_record(file: BinaryIO) -> bool:
 def check_array_record(place: str) -> None:
     """Raises UserError, prefixed with `place`, if the library `array_record` is not installed."""
     if importlib.util.find_spec("array_record") is None:
-        raise UserError(f"{place}: array_record is not installed; expected `pip install 'recordmill[export]'`")
+        raise UserError(f"{place}: array_record is not installed. Install it with `pip install 'recordmill[export]'`.")
 
 
 class RecordFileReader:
@@ -111,7 +111,8 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
                     num_bad += 1
                     if num_bad > _MAX_BAD_IN_A_ROW:
                         raise NoRecordsError(
-                            f"of the {num_records} records that its footer names, {num_bad} in a row up to {number} are not there"
+                            f"{num_bad} records in a row up to number {number} are missing, of the {num_records} that "
+                            "its footer states"
                         )
                     yield BadRecord(number, 0, printable(str(error)) or "its chunk has no such record")
                     number += 1
@@ -120,7 +121,7 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
                 continue
             num_bad = 0
             if len(data) > MAX_FILE_BYTES:
-                yield BadRecord(number, len(data), f"a record of {len(data)} bytes; expected at most {MAX_FILE_BYTES}")
+                yield BadRecord(number, len(data), f"a record of {len(data)} bytes; the limit is {MAX_FILE_BYTES}")
             else:
                 yield Record(number, data, b"", b"")
             number += 1
@@ -135,7 +136,7 @@ def _opened(path: str, number: int = 0) -> Iterator[Any]:
     try:
         if not reader.ok():
             _read_through(path)
-            raise NoRecordsError(f"no ArrayRecord file that is whole: {_problem(reader)}")
+            raise NoRecordsError(f"not a complete ArrayRecord file: {_problem(reader)}")
         reader.seek(number)
         yield reader
     finally:
@@ -149,7 +150,7 @@ def _problem(reader: Any) -> str:
         reader.close()
     except RuntimeError as error:
         return printable(str(error))
-    return "it gives no record"
+    return "it contains no record"
 
 
 def _read_through(path: str) -> None:

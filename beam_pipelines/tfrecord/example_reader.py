@@ -70,7 +70,7 @@ class ExampleReader:
             return
         for number, wire_type, start, end in _fields(data, 0, len(data)):
             if number == 2:
-                raise BadExampleError("it is a tf.train.SequenceExample (it has feature lists); expected a tf.train.Example")
+                raise BadExampleError("it is a tf.train.SequenceExample (it has feature lists), not a tf.train.Example")
             if number == 1:
                 self._read_features(*_message(wire_type, start, end))
 
@@ -78,7 +78,7 @@ class ExampleReader:
         """Returns (offset, number of bytes) of each value of a bytes feature, or an empty list if it is absent."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind not in ("", "bytes"):
-            raise BadExampleError(f"feature {name!r} is a list of {kind}; expected bytes")
+            raise BadExampleError(f"feature {name!r} is a list of {kind}; it must be bytes")
         if only:
             return [(only[0], only[1] - only[0])]
         spans = []
@@ -134,7 +134,7 @@ class ExampleReader:
         try:
             return self._data[start:end].decode()
         except UnicodeDecodeError:
-            raise BadExampleError("the name of a feature is not UTF-8") from None
+            raise BadExampleError("the name of a feature is not valid UTF-8") from None
 
     def _read_feature(self, feature: FeatureLists, start: int, end: int) -> FeatureLists:
         kind, lists, _ = feature
@@ -200,10 +200,10 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
             start = position
             position += 4 if wire_type == _FIXED32 else 8
         else:
-            raise BadExampleError(f"wire type {wire_type} at byte {position}: no tf.train.Example")
+            raise BadExampleError(f"not a tf.train.Example: wire type {wire_type} at byte {position}")
         if position > end or not 8 <= tag < 1 << 32:
             raise BadExampleError(
-                f"field {tag >> 3} ends at byte {position}, what it is in at {end}: no tf.train.Example"
+                f"not a tf.train.Example: field {tag >> 3} ends at byte {position}, its parent at {end}"
             )
         yield tag >> 3, wire_type, start, position
 
@@ -219,24 +219,24 @@ def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return (value | byte << shift) & (1 << 64) - 1, position
         value |= (byte & 127) << shift
-    raise BadExampleError(f"an integer without an end at byte {position}: no tf.train.Example")
+    raise BadExampleError(f"not a tf.train.Example: an integer without an end at byte {position}")
 
 
 def _message(wire_type: int, start: int, end: int) -> tuple[int, int]:
     if wire_type != _DELIMITED:
-        raise BadExampleError(f"wire type {wire_type} at byte {start}; expected {_DELIMITED}: no tf.train.Example")
+        raise BadExampleError(f"not a tf.train.Example: wire type {wire_type} at byte {start} instead of {_DELIMITED}")
     return start, end
 
 
 def _read_floats(data: bytes, wire_type: int, start: int, end: int) -> tuple[float, ...]:
     if wire_type not in (_DELIMITED, _FIXED32) or (end - start) % 4:
-        raise BadExampleError(f"{end - start} bytes at byte {start}; expected floats of 4 bytes")
+        raise BadExampleError(f"{end - start} bytes at byte {start}, which are not floats of 4 bytes")
     return struct.unpack_from(f"<{(end - start) // 4}f", data, start)
 
 
 def _read_integers(data: bytes, wire_type: int, start: int, end: int) -> list[int]:
     if wire_type not in (_DELIMITED, _VARINT):
-        raise BadExampleError(f"wire type {wire_type} at byte {start}; expected integers")
+        raise BadExampleError(f"wire type {wire_type} at byte {start}, which is not that of integers")
     if end - start == 1 and data[start] < 128:  # Fast path for most class labels.
         return [data[start]]
     values = []

@@ -29,11 +29,11 @@ class IndexRows:
         if self._image:
             spans = example.spans(self._image)
             if len(spans) != 1:
-                raise BadExampleError(f"{len(spans)} images; expected one")
+                raise BadExampleError(f"{len(spans)} images; it must have one")
             ((offset, num_bytes),) = spans
         if self._has_labels:
             labels = example.values(LABEL)
             if len(labels) != 1:
-                raise BadExampleError(f"{len(labels)} labels; expected one")
+                raise BadExampleError(f"{len(labels)} labels; it must have one")
             (label,) = labels
         return record.offset, record.offset + HEADER_BYTES + offset, num_bytes, label

@@ -101,7 +101,7 @@ def _read_plain(file: BinaryIO) -> Iterator[Record | BadRecord]:
         if length is None or length > size - offset - _FRAME_BYTES:
             found = _find_header(file, offset + 1, size)
             if length is None and found - offset == size:
-                raise NoRecordsError(f"no TFRecord file: none of its {size} bytes begins a record")
+                raise NoRecordsError(f"not a TFRecord file: no record begins in its {size} bytes")
             yield BadRecord(offset, found - offset, _describe_header(length, size - offset, found - offset))
             offset = file.seek(found)
             continue
@@ -119,7 +119,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
         while header := stream.read(HEADER_BYTES):
             length = _length(header)
             if length is None and not offset:
-                raise NoRecordsError("no TFRecord file: what is compressed in it does not begin with a record")
+                raise NoRecordsError("not a TFRecord file: the decompressed data does not begin with a record")
             if length is None or length > MAX_FILE_BYTES:
                 found = "the checksum of its length is wrong" if length is None else _describe_size(length)
                 yield BadRecord(offset, 0, f"{found}; the rest of the compressed file is lost")
@@ -127,7 +127,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
             yield _check_data(offset, length, header, read_up_to(stream, length), stream.read(_CRC.size))
             offset += length + _FRAME_BYTES
     except (zlib.error, EOFError) as error:
-        yield BadRecord(offset, 0, f"the compressed file is damaged ({error}); what lies behind is lost")
+        yield BadRecord(offset, 0, f"the compressed file is corrupt ({error}); the rest of it is lost")
 
 
 def _length(header: bytes) -> int | None:
@@ -141,10 +141,10 @@ def _length(header: bytes) -> int | None:
 
 def _check_data(offset: int, length: int, header: bytes, data: bytes, footer: bytes) -> Record | BadRecord:
     if len(data) < length or len(footer) < _CRC.size:
-        return BadRecord(offset, HEADER_BYTES + len(data), f"cut off: {len(data)} of its {length} bytes are there")
+        return BadRecord(offset, HEADER_BYTES + len(data), f"cut off: only {len(data)} of its {length} bytes exist")
     crc, stated = masked(google_crc32c.value(data)), _CRC.unpack(footer)[0]
     if crc != stated:
-        message = f"checksum {crc:08x} of its {length} bytes; expected {stated:08x}"
+        message = f"checksum {crc:08x} of its {length} bytes instead of {stated:08x}"
         return BadRecord(offset, length + _FRAME_BYTES, message)
     return Record(offset, data, header, footer)
 
@@ -152,11 +152,11 @@ def _check_data(offset: int, length: int, header: bytes, data: bytes, footer: by
 def _describe_header(length: int | None, num_left: int, num_lost: int) -> str:
     if length is None:
         return f"the checksum of its length is wrong; {num_lost} bytes are lost"
-    return f"a record of {length} bytes where the file has {num_left} more; {num_lost} bytes are lost"
+    return f"a record of {length} bytes, but only {num_left} are left in the file; {num_lost} bytes are lost"
 
 
 def _describe_size(length: int) -> str:
-    return f"a record of {length} bytes; expected at most {MAX_FILE_BYTES}"
+    return f"a record of {length} bytes; the limit is {MAX_FILE_BYTES}"
 
 
 def read_up_to(stream: BinaryIO, length: int) -> bytes:
@@ -244,4 +244,4 @@ class _Inflated(io.RawIOBase):
             elif not self._pending:
                 self._pending = self._file.read(_READ_BYTES)
                 if not self._pending:
-                    raise EOFError("it is cut off")
+                    raise EOFError("it ends too early")

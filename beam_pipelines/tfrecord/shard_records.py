@@ -25,4 +25,6 @@ def shard_records(path: str, num_examples: int) -> Iterator[Record]:
     except (OSError, NoRecordsError) as error:
         raise StorageError(f"{printable(path)}: {getattr(error, 'strerror', None) or error}", path) from None
     if num_read != num_examples:
-        raise DataError(f"{printable(path)} has {num_read} records; expected {num_examples}")
+        raise DataError(
+            f"{printable(path)} has {num_read} records, but the manifest states {num_examples}. Run recordmill verify."
+        )

