@@ -281,7 +281,7 @@ def test_what_is_no_array_of_images(tmp_path: pathlib.Path) -> None:
         "no image": ({"x": images[:0]}, "one or more values"),
         "no pixel": ({"x": images[:, :0]}, "one or more values"),
         "Fortran's order": ({"x": np.asfortranarray(images)}, "numpy.ascontiguousarray"),
-        "another name": ({"faces": images}, "the arrays are: a.npz/faces, a.npz/y"),
+        "another name": ({"faces": images}, "a.npz/faces, a.npz/y"),
         "a scalar": ({"x": np.uint8(3)}, "one or more values"),
     }
     for case, (arrays, expected) in cases.items():
@@ -388,7 +388,7 @@ def test_what_a_type_cannot_be(tmp_path: pathlib.Path) -> None:
     names = save_npz(tmp_path / "d.npz", x=make_pixels(2, 4, 4), words=np.full((2, 1 << 10), "word" * 100))
     words = SourceConfig(labels=(), features=(parse_column("--feature", "words:text[]", "text"),))
     assert_refused(Arrays, names, "1048576 bytes", source=words)
-    assert_refused(Arrays, names, "there are words, x", source=SourceConfig(has_images=False))
+    assert_refused(Arrays, names, "words, x", source=SourceConfig(has_images=False))
     row = SourceConfig(labels=(), features=(parse_column("--feature", "row:integer[2]", "text"),))
     assert [image.values for image in Listed(Arrays, large, source=row).images] == [{"row": (0, 1)}, {"row": (2, 3)}]
 
@@ -661,7 +661,7 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
             {"train.bin": cifar, "fine_label_names.txt": b"a\n\x07\n"},
             "class name",
         ),
-        "names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "in UTF-8"),
+        "names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "UTF-8"),
         "names too long": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "more than 1048576 bytes"),
         "two data sets": (
             {

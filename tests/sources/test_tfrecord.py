@@ -482,7 +482,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records"),
         ("a", {"key_column": "id"}, "no 'id'"),
         ("a", {"skip_lines": 1}, "skip_lines"),
-        ("arrays", {"features": ["x:array"]}, "the first 'x' is no array: 2 values"),
+        ("arrays", {"features": ["x:array"]}, "'x' is not an array: 2 values"),
         ("numbers", {"features": ["x:float"]}, "records have no 'label'"),
         ("values", {"layout": "image=image,x=y:float32"}, "its first record has .*shape=FEATURE.* y:float32"),
         ("boxes", {"layout": "image=image,objects/bbox=b"}, "boxes .*--label none"),
