@@ -687,7 +687,7 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
                 "a/y.npy": npy(np.zeros(2, int)),
                 "b/x.npy": npy(make_pixels(2, 4, 4)),
             },
-            "there is no 'y' for it",
+            "no 'y'",
         ),
     }
     for number, (case, (files, expected)) in enumerate(cases.items()):
