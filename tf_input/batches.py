@@ -83,8 +83,8 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
         iteration.
 
         Attributes:
-            position: Where the next iteration begins. `BackupAndRestore` and `Backup` use it. Call
-                `position.go_to(epoch, step)` to change it.
+            position: The epoch and the step at which the next iteration begins, which `BackupAndRestore` and `Backup`
+                save. Call `position.go_to(epoch, step)` to change the position.
             reading: The dataset, the split and the options from which the batches were made, for `export_serving`.
 
         `position` does not exist for batches from a tf.data service, from `repeat`, or from TFRecords of other tools.

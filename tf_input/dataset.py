@@ -223,8 +223,8 @@ class PreparedDataset(Mapping[str, Examples]):
             target: A target with one class label. Default: None, the only target.
 
         Returns:
-            A dictionary {label: num_examples / (num_classes * examples of the class)}. `num_classes` counts the classes
-            that occur in the split. Other classes have weight 0.
+            A dictionary {label: num_examples / (num_classes * examples of the class)}. `num_classes` is the number of
+            classes that occur in the split. All other classes have weight 0.
 
         Raises:
             ValueError: The split does not exist, or the target does not have exactly one class label.
@@ -297,27 +297,28 @@ class PreparedDataset(Mapping[str, Examples]):
         Returns:
             Batches of `x`, `(x, y)` with targets, or `(x, y, weight)` with weights. With `keys=True`, pairs of that
             batch and the keys, string [batch]. `x` and `y` are single tensors, or dictionaries by name if there are
-            several inputs or targets. A weight is float32 [batch]. For a mask or dense target, it is [batch, 1, 1], as
-            Keras needs, or [batch, height, width] with class weights. If such a target is one of several, weights are a
-            dictionary. Features have these shapes and dtypes:
+            several inputs or targets. A weight is float32 [batch]. For a mask or dense target, a weight is [batch, 1,
+            1], as Keras requires, or [batch, height, width] with class weights. If a mask or dense target is one of
+            several targets, weights are a dictionary. Features have these shapes and dtypes:
 
             - `image`: uint8 [batch, height, width, 3] in RGB, or one channel if all images are grayscale; see
-              `channels`. Datasets prepared with `--keep_depth` have uint16 images. Several images per example may have
-              different sizes, but share the number of channels.
-            - `pixels`: uint8 [batch, height, width, channels], with the stored channels unless `channels` is set.
+              `channels`. Datasets prepared with `--keep_depth` have uint16 images. Several images in an example may
+              have different sizes, but have the same number of channels.
+            - `pixels`: uint8 [batch, height, width, channels], with the stored number of channels unless `channels` is
+            set.
             - `tensor`: [batch, *shape], with its own dtype and exact values. A tensor [height, width, channels] is the
               image, or a dense target, which is cropped and flipped like its image. Resized or flipped values are
               interpolated in float32, and rounded for integer dtypes. Dense targets of varying size are resized to the
               size of the images. A tensor with a varying number of rows is a variable-length list; see `ragged`.
             - `class_label`: int64 [batch], or float32 [batch, num_classes] with `one_hot`. Features with any number of
               classes are multi-hot, float32 [batch, num_classes].
-            - `mask`: uint8 [batch, height, width, 1], or int32 if values exceed 255. It is cropped, flipped and resized
-              like its image.
+            - `mask`: uint8 [batch, height, width, 1], or int32 if values exceed 255. Masks are cropped, flipped and
+              resized like their image.
             - `float`: float32 [batch, *shape]. A three-dimensional feature is a dense target, which is cropped and
               flipped like its image. A two-dimensional feature requires whole images (`fit="stretch"`, no
               augmentation). An image from `recordmill transform` is a dense target with the requested size.
-            - `integer`: int64 [batch, *shape]. With the shape of such an image and one channel, it is cropped and
-              flipped like it.
+            - `integer`: int64 [batch, *shape]. A feature with one channel and the shape of such an image is cropped and
+              flipped like the image.
             - `text`: string [batch, *shape].
             - `float`, `integer` and `text` of variable length: [batch, n], padded with 0 or "" to the longest list or
               to `max_length`; see `ragged`.
@@ -329,7 +330,8 @@ class PreparedDataset(Mapping[str, Examples]):
         Raises:
             FileNotFoundError: A shard is missing, or `transform=True` is set and the transform is missing.
             OSError: A shard can't be read.
-            RuntimeError: The process was forked after TensorFlow had run. Iteration in such a process raises it too.
+            RuntimeError: The process was forked after TensorFlow had run. Iteration in a forked process raises the
+                error, too.
             TypeError: An option does not exist; the message suggests a similar name.
             ValueError: The split does not exist, an option has a wrong value, or a shard or an index is corrupt.
             tf.errors.InvalidArgumentError: A record is corrupt or can't be read. Raised during iteration, with shard,
@@ -395,15 +397,15 @@ class PreparedDataset(Mapping[str, Examples]):
         output: str | os.PathLike[str] | None = None,
         **options: Unpack[ReadOptions],
     ) -> dict[str, np.ndarray] | None:
-        """Returns or writes a model's prediction for each example of a split, once, in shard order, together with its
-        key.
+        """Returns or writes a model's predictions for all examples of a split, in shard order, together with their
+        keys.
 
             found = flowers.predict(model, "test", batch_size=128, image_size=224)
             found["key"][found["predicted"] != found["label"]]  # the keys of the misclassified examples
 
         Args:
-            model: A Keras model on any backend, an object with `predict_on_batch`, or a function. It is called with
-                `x`, or with a dictionary of all `inputs`, in NumPy arrays. Text features are TensorFlow tensors.
+            model: A Keras model on any backend, an object with `predict_on_batch`, or a function. The model is called
+                with `x`, or with a dictionary of all `inputs`, in NumPy arrays. Text features are TensorFlow tensors.
             split: The name of the split, one of `splits`.
             config: The options of reading. Images are processed as in `batches` with the same options. Default: None.
             output: The path of a local `.parquet` or `.csv` file. Predictions are written batch by batch, without
@@ -418,12 +420,13 @@ class PreparedDataset(Mapping[str, Examples]):
 
             - `key`: str, as objects.
             - `path` and each feature with one class label: the path of the image and the name of the class, as str or
-              None. They are read from the catalog, which requires pyarrow. Datasets from `recordmill transform` have no
-              catalog.
-            - `predicted`: the name of the class with the highest score, as str. It exists if the only target has one
-              class label and the model returns [batch, num_classes], or [batch, 1] for the second of two classes. In
-              the second case, the loss of the compiled model decides whether scores are logits. None for a row with
-              NaN. For several outputs, `predicted/NAME` if the output NAME is a target with one class label.
+              None. These columns are read from the catalog, which requires pyarrow. Datasets from `recordmill
+              transform` have no catalog.
+            - `predicted`: the name of the class with the highest score, as str. The column exists if the only target
+              has one class label and the model returns [batch, num_classes], or [batch, 1] for the second of two
+              classes. In the second case, the loss of the compiled model decides whether scores are logits. The value
+              is None for a row with NaN. For several outputs, `predicted/NAME` if the output NAME is a target with one
+              class label.
             - `output`: the output of the model, [n, ...]. Strings are str, as objects. For several outputs,
               `output/NAME`. A CSV file has a column `output/INDEX` for each number.
 

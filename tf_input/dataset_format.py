@@ -5,7 +5,7 @@ dataset is a directory with a `manifest.json`. The manifest is written last, so 
 dataset.
 
 Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s.
-Each shard has an index file: a header, then one fixed-size row for each record, in record order.
+Each shard has an index file, which consists of a header and one fixed-size row for each record.
 """
 
 import dataclasses
@@ -127,7 +127,7 @@ _COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded", *HASH_
 
 
 def label_file_name(feature: str) -> str:
-    """Returns the name of the file with one class name per line, as TensorFlow Datasets expects it."""
+    """Returns the name of the label file, which has one class name per line, as in TensorFlow Datasets."""
     return f"{feature.replace('/', '-')}.labels.txt"
 
 

@@ -114,21 +114,20 @@ class Mixture:
     only on the seed, the epoch and the step, as in a single split.
 
     `image_size` brings images to the same size. Classes are matched by name. The classes of the first component keep
-    their labels, and further classes follow in their order. If only some components have example weights, the examples
-    of all other components have weight 1.
+    their labels. Additional classes of the other components get the following labels. If only some components have
+    example weights, the examples of all other components have weight 1.
 
     Args:
-        parts: The components by name. Each is a tuple (dataset or directory, split, proportion), optionally followed by
-            a dictionary of options for this component, such as {"where": "width >= 64"}. Proportions are relative: 0.7
-            and 0.3 are equivalent to 7 and 3. If they are the numbers of examples and `stop` is "all", an epoch
+        parts: The components by name. A component is a tuple (dataset or directory, split, proportion), optionally
+            followed by a dictionary of options, such as {"where": "width >= 64"}. Proportions are relative: 0.7 and 0.3
+            are equivalent to 7 and 3. If the proportions are the numbers of examples and `stop` is "all", an epoch
             contains each example of all components exactly once.
         stop: The length of an epoch. "first": until the first component has been read once. "all": until every
             component has been read at least once. An integer: this number of batches. In the first epoch, "first"
-            repeats no example and "all" omits no example. In later epochs this holds only if the length of each
-            component divides its number of examples per epoch, because components continue where they stopped. Default:
-            "first".
+            repeats no example and "all" omits no example. Later epochs can repeat or omit examples, because each
+            component continues where the previous epoch stopped. Default: "first".
         class_names: The class names of `label`, or else of `objects`, in label order, such as those of another mixture.
-            Default: None, the classes of the first component, followed by the further classes of the others.
+            Default: None, the classes of the first component, followed by additional classes of the other components.
 
     Attributes:
         features: The features that all components share, by name. Class labels have the class names of all components.
@@ -173,8 +172,8 @@ class Mixture:
             config: The options of reading. Default: None, only `options` are used.
             **options: The attributes of `ReadConfig`, except `service`. `read_buffer` and `memory_budget`, in bytes,
                 are divided equally among the components. `class_weight` refers to the classes of the mixture, and
-                "balanced" to their frequencies in it. The options that select examples (`where`, `fold`, `subset`,
-                `take`, `balance`) apply to each component.
+                "balanced" uses the class frequencies in the mixture. The options that select examples (`where`, `fold`,
+                `subset`, `take`, `balance`) apply to each component.
 
         Returns:
             The return value of `PreparedDataset.batches`, with a further attribute `class_names`. The order of the

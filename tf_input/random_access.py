@@ -24,8 +24,8 @@ class Examples:
         [example["key"] for example in train[100:110]]
 
     Each access reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog (`pip install
-    pyarrow`). Threads may share the object. An example is a dictionary of features. The values equal those in batches
-    of whole images, without the batch dimension. Scalars are Python values. Features have these types:
+    pyarrow`). Threads may share the object. An example is a dictionary of features. The values are the same as in
+    batches of whole images, without the batch dimension. Scalars are Python values. Features have these types:
 
     image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`
     tensor        its own dtype and shape

@@ -33,9 +33,8 @@ class Augmentation:
 
     Attributes:
         min_area: The smallest fraction of an image's area that a random crop keeps, above 0 and at most 1. Default:
-            0.08, which suits photographs. Use more for small images and for objects that fill the image.
-        flip: Whether to flip images left to right with probability 0.5. Default: True. Switch it off for digits and
-            letters.
+            0.08, which suits photographs. Use a larger fraction for small images and for objects that fill the image.
+        flip: Whether to flip images horizontally with probability 0.5. Default: True. Set False for digits and letters.
         crop: Whether to crop at random. Default: True. If False, `ReadConfig.fit` decides which part of an image is
             shown.
         brightness: The range of random brightness factors: 1 - brightness to 1 + brightness. From 0 to 1; default: 0.0,
@@ -85,83 +84,85 @@ class ReadConfig:
         batch_size: The number of examples in a global batch, which all hosts share. Required.
         image_size: The size of images in a batch, in pixels: (height, width), or one integer for both. "largest" pads
             each image, centered and not enlarged, to the largest height and width in the dataset. A mapping sets the
-            size of each image feature by name: {"image": 224, "right": (64, 128)}. Default: None, the stored size, if
-            all images have the same.
+            size of each image feature by name: {"image": 224, "right": (64, 128)}. Default: None, the stored size,
+            which requires that all images have the same size.
         channels: The number of channels of images: 1 for grayscale, 3 for RGB, 4 for RGB with alpha (255 if an image
-            has none). Default: None. It means 1 if all images of the dataset are grayscale, otherwise 3, and the stored
-            number for raw pixels.
+            has no alpha channel). Default: None, which means 1 if all images of the dataset are grayscale, otherwise 3.
+            Raw pixels keep the stored number of channels by default.
         augment: Whether to crop and flip images at random. An `Augmentation` sets the details. Default: False.
-        augment_together: Which images of an example share their random augmentation. True: all of them, as for stereo
-            views, or for an image and its target image. False: each image is augmented independently, which makes
-            harder pairs for a Siamese model. A sequence of names: these images share it, and all others are
-            independent. Masks, dense targets and boxes follow `image`. Default: True.
+        augment_together: The images of an example that share the same random crops and flips. True: all images, for
+            example stereo views, or an image and its target image. False: each image is augmented independently, for
+            example harder pairs for a Siamese model. A sequence of names: only the named images share their
+            augmentation. Masks, dense targets and boxes follow `image`. Default: True.
         shuffle: The order of examples. "window" or True: chunks of records are read in random order, and the records of
-            several chunks are mixed. This is enough, because the dataset was shuffled when it was written. "exact": a
-            random permutation of the whole split, which reads single records and therefore needs a local disk or a
-            cache. "key": sorted by key, the same in each epoch, for evaluations that are compared line by line; it also
-            reads single records. False: the order of the shards. Default: None, which shuffles if `augment` is set or
-            if the split's name marks a training split, such as `train`, `Training` or `train_extra`. A warning is
-            logged if the name indicates neither training nor evaluation.
+            several chunks are mixed. Window shuffling is sufficient, because the dataset was shuffled when it was
+            written. "exact": a random permutation of the whole split, which reads single records and therefore requires
+            a local disk or a cache. "key": sorted by key in every epoch, for evaluations that are compared line by
+            line. "key" also reads single records. False: the order of the shards. Default: None, which shuffles if
+            `augment` is set or if the name of the split indicates training, such as `train` or `train_extra`. A warning
+            is logged if the name indicates neither training nor evaluation.
         seed: The seed of shuffling and augmentation, a 64-bit integer. Batches depend only on the seed, the epoch and
             the step, in every process. Default: None, a new random seed in each run.
-        drop_remainder: Whether to drop a last batch that is not full. Default: False.
+        drop_remainder: Whether to drop an incomplete last batch. Default: False.
         fit: How an image is fitted to `image_size` without a random crop. `crop`: the largest central box with the
             right aspect ratio, undistorted. `stretch`: the whole image, with its aspect ratio changed. `pad`: the whole
             image, undistorted, centered on a black canvas (0 in masks). `unscaled`: like `pad`, but small images are
             not enlarged. Default: None, which means `pad` if boxes, masks or dense targets are read, because a crop
-            would cut them, and `crop` otherwise.
+            could hide parts of them. Otherwise, the default is `crop`.
         inputs: The names of the input features of the model. Default: None, which means `image` or, without an `image`,
             all features except the targets, the key and the weight.
         targets: The names of the features to predict. Default: None, the targets that the dataset defines.
-        max_objects: The number of objects per image. Further objects are dropped, and missing objects are padded.
+        max_objects: The number of objects per image. Additional objects are dropped, and missing objects are padded.
             Default: None, the largest number in the batch.
         ragged: How variable-length lists of numbers or strings are batched. `pad`: padded with `padding_value` to the
-            longest list in the batch. `mask`: also padded, and each input NAME gets a mask NAME_mask, bool [batch, n],
-            which is True at values. Images that may not fill the canvas (`pad`, `unscaled`) get an image_mask, bool
-            [batch, height, width, 1]. The weights of a padded integer target are 0 at padding. `ragged`:
-            `tf.RaggedTensor`, which Keras supports in part, and only on TensorFlow. Default: `pad`.
+            longest list in the batch. `mask`: padded, with an additional input NAME_mask for each list NAME, bool
+            [batch, n], which is False for padding. Images with `fit` `pad` or `unscaled` get an image_mask, bool
+            [batch, height, width, 1]. The weights of padded integer targets are 0 for padding. `ragged`:
+            `tf.RaggedTensor`, which Keras supports only partly, and only on TensorFlow. Default: `pad`.
         max_length: The fixed length to which lists are padded or truncated, so that all batches have the same shape. A
             mapping sets the length of each list by name: {"ids": 128, "grid": (32, 32)}. A tensor with several unknown
             dimensions needs one length per dimension. Default: None, the longest list in the batch, also for lists that
             the mapping does not name.
-        use_weights: Whether batches contain example weights if the dataset has them. Keras multiplies the loss by them.
-            Default: True.
+        use_weights: Whether batches contain example weights if the dataset has them. Keras multiplies the loss of each
+            example by its weight. Default: True.
         class_weight: The weights of the classes, which are added to batches as example weights. "balanced" gives all
-            classes the same total weight. A mapping {label: weight} accepts class numbers and class names, as in Keras;
-            other classes have weight 1. For several targets, a mapping {target: one of these}. Stored weights are
-            multiplied by the class weights. For a mask, labels are pixel values and weights are float32 [batch, height,
-            width]. Masks can't be "balanced", because their pixels are not counted. Default: None, no class weights.
-        one_hot: Which class label targets are one-hot encoded as float32 [batch, num_classes], as losses and layers
-            that mix labels need. True: all targets with one class label. A sequence selects targets by name. Default:
+            classes the same total weight. A mapping {label: weight} accepts class indices and class names. Classes that
+            the mapping does not contain have weight 1. For several targets, pass a mapping from target names to such
+            values. Stored weights are multiplied by the class weights. For a mask, labels are pixel values and weights
+            are float32 [batch, height, width]. Masks can't be "balanced", because their pixels are not counted.
+            Default: None, no class weights.
+        one_hot: The class label targets that are one-hot encoded, float32 [batch, num_classes], for example for layers
+            that mix labels. True: all targets with one class label. A sequence selects targets by name. Default: False.
+        keys: Whether elements are pairs `(batch, keys)`. Keys are string [batch], and "" for padding examples. Use keys
+            in custom loops, such as `for (images, labels), keys in ...`. `fit` requires batches without keys. Default:
             False.
-        keys: Whether elements are pairs `(batch, keys)`. Keys are string [batch], and "" for padding examples. For
-            loops (`for (images, labels), keys in ...`); `fit` needs batches without keys. Default: False.
         where: The condition that examples must meet. A string is a Python-like expression over columns of the catalog,
             such as "label in ('cat', 'dog') and width >= 64" or "age > 30". Columns are classes, image sizes, and
-            numbers and strings with one value. A callable gets a mapping from column names to NumPy arrays, which loads
-            columns on access, and returns bool [num_examples]. Missing values are None, or NaN in numeric columns. For
+            numbers and strings with one value. A callable gets a mapping from column names to NumPy arrays, and returns
+            bool [num_examples]. Columns are loaded on access. Missing values are None, or NaN in numeric columns. For
             `objects/label`, write `'cat' in objects.label`. Default: None, all examples.
         fold: The cross-validation folds to read, applied after `where`: (number of folds, folds). (5, (0,)) reads one
-            fifth of the examples, and (5, (1, 2, 3, 4)) reads the others. Folds are assigned by a hash of the group, or
-            of the key if there is no group, so a group is never divided. A dataset that was prepared with `--folds` has
-            its own folds: `open(..., fold=(5, 0))` validates with fold 0. Default: None.
+            fifth of the examples, and (5, (1, 2, 3, 4)) reads the remaining examples. The fold of an example depends on
+            a hash of its group, so that all examples of a group are in the same fold. Without groups, the key is
+            hashed. For a dataset that was prepared with `--folds`, use `open(..., fold=(5, 0))` instead, which
+            validates with fold 0. Default: None.
         subset: The approximate fraction of examples to read, applied after `fold`, above 0 and at most 1. Examples are
-            chosen by a hash of the key. The choice does not depend on the seed, and a smaller subset is part of a
-            larger one. Default: None, all examples.
-        take: The number of examples to read, applied after `subset`. They are the same first examples in each epoch,
-            for example to overfit one batch. They are a random sample, because the dataset was shuffled when it was
+            chosen by a hash of the key. The choice does not depend on the seed. A larger subset contains all examples
+            of a smaller subset. Default: None, all examples.
+        take: The number of examples to read, applied after `subset`. Each epoch contains the same examples, for example
+            to overfit a single batch. The examples are a random sample, because the dataset was shuffled when it was
             written. Default: None, all examples.
-        balance: Class balancing by resampling, applied after `take`. It needs exactly one target with one class label.
-            "oversample": each class occurs as often as the largest class. "undersample": each class occurs as often as
-            the smallest class, with other examples in other epochs. A mapping {class name: fraction} sets the
-            composition of an epoch of unchanged length; classes that it does not name are left out. The counts are
-            exact in each epoch. In the long run, all examples of a class occur equally often. Repeated examples are
-            read again. Default: None.
-        start_epoch: The number of the first epoch, from 0. Each further iteration is the next epoch. Default: 0.
+        balance: Class balancing by resampling, applied after `take`. Balancing requires exactly one target with one
+            class label. "oversample": each class occurs as often as the largest class. "undersample": each class occurs
+            as often as the smallest class, and different epochs use different examples. A mapping {class name:
+            fraction} sets the proportions of the classes without changing the length of an epoch. Classes that the
+            mapping does not contain are left out. The number of examples per class is exact in each epoch. Over many
+            epochs, all examples of a class occur equally often. Repeated examples are read again. Default: None.
+        start_epoch: The number of the first epoch, from 0. Each following iteration reads the next epoch. Default: 0.
         start_step: The first batch of the first iteration, from 0, to continue an interrupted epoch. All iterations
             have the same length. Default: 0.
-        on_error: Handling of corrupt records, missing shards and images that can't be decoded. `raise`: raise an error
-            with shard, index and key. `skip`: drop the example from its batch, log it, and count it in
+        on_error: The handling of corrupt records, missing shards and images that can't be decoded. `raise`: raise an
+            error with shard, index and key. `skip`: drop the example from its batch, log it, and count it in
             `PreparedDataset.skipped`. Temporary errors, such as a busy disk or store, always raise. Default: `raise`.
         hosts: The (number of hosts, index of this host, from 0). Each host reads an equal part of each batch, so that
             global batches do not depend on the number of hosts. A last batch that can't be divided evenly is padded
@@ -171,30 +172,30 @@ class ReadConfig:
         service: The address of a tf.data service that reads for this process, such as "grpc://dispatcher:5050".
             Default: None.
         memory_budget: The memory, in bytes, for caching a decoded split. If all decoded examples fit, the split is read
-            once and kept in memory, and shuffling is exact. It needs images of one size. Each host caches the whole
-            split, because each epoch distributes the examples anew. 0 disables the cache. Default: 1 GiB.
-        read_buffer: The memory, in bytes, for records that are read ahead of the model. Half of it is the shuffle
-            window, so the order depends on this value. Decoded batches and the results of `map_example` and `map_batch`
-            may need the same amount again. Default: 256 MiB.
+            once and kept in memory, and shuffling is exact. The cache requires images of one size. Each host caches the
+            whole split, because each epoch distributes the examples differently. 0 disables the cache. Default: 1 GiB.
+        read_buffer: The memory, in bytes, for records that are read ahead of the model. Half of the buffer is used as
+            the shuffle window, so the order of examples depends on this value. Decoded batches and the results of
+            `map_example` and `map_batch` may need the same amount of memory in addition. Default: 256 MiB.
         transform: Whether examples pass through the preprocessing graph from `recordmill analyze`, which
-            `export_serving` also exports. Inputs, targets and weight are then outputs of the graph, listed in
-            `PreparedDataset.transform`. The graph decides what is shown of images, so `image_size`, `fit` and `augment`
-            are rejected unless it passes `image` through unchanged. The graph is deterministic, so `memory_budget`
-            applies to its output images. Default: False.
-        map_example: A function that is applied to each example before batching. It is called with `x`, `(x, y)` or `(x,
-            y, weight)`, as by `Dataset.map`. A parameter named `seed` receives an int64 [2] tensor that depends on the
-            seed, the epoch and the index of the example. Default: None.
-        map_batch: A function that is applied to each batch, called in the same way. Its `seed` depends on the seed, the
-            epoch, the step and the host. Each host calls it with its own part of the batch, so its results depend on
-            the number of hosts, unlike those of `map_example`. Default: None.
+            `export_serving` also exports. The inputs, targets and weights are then outputs of the graph, which
+            `PreparedDataset.transform` lists. `image_size`, `fit` and `augment` are rejected unless the graph returns
+            `image` unchanged. The graph is deterministic, so `memory_budget` applies to its output images. Default:
+            False.
+        map_example: A function that is applied to each example before batching. The function receives `x`, `(x, y)` or
+            `(x, y, weight)`, like a function for `Dataset.map`. A parameter named `seed` receives an int64 [2] tensor
+            that depends on the seed, the epoch and the index of the example. Default: None.
+        map_batch: A function that is applied to each batch, with the same arguments as `map_example`. The parameter
+            `seed` depends on the seed, the epoch, the step and the host. Each host calls the function with its own part
+            of the batch, so the results can depend on the number of hosts. Default: None.
         antialias: Whether downscaling averages over all pixels of an image. If False, images are sampled bilinearly
             from four neighboring pixels, which is faster but aliases if an image shrinks by more than a factor of 2.
-            Large JPEGs are averaged in any case, because they are decoded at 1/2, 1/4 or 1/8 of their size. PNGs, raw
-            pixels, tensors and images that are cached in memory are not. Default: False.
+            Large JPEGs are always averaged, because they are decoded at 1/2, 1/4 or 1/8 of their size. The option
+            affects PNGs, raw pixels, tensors and images that are cached in memory. Default: False.
         padding_value: The value with which lists are padded. A mapping sets the value of each list by name: {"ids": -1,
             "words": "<pad>"}. Default: None, 0 or an empty string, also for lists that the mapping does not name.
-        encoded: The images that are returned as encoded file contents, string [batch], without decoding. True: all
-            images that are read. A sequence selects images by name. Default: False.
+        encoded: The image features that are returned as encoded file contents, string [batch], without decoding. True:
+            all images that are read. A sequence selects images by name. Default: False.
 
     Raises:
         ValueError: An option has a wrong value, or two options conflict.
@@ -344,7 +345,7 @@ class ReadConfig:
         _require(is_whole, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
 
     def _make_plain(self) -> None:
-        """Converts equivalent option values to one plain Python form, which checkpoints can store."""
+        """Converts equivalent option values to the same plain Python values, which checkpoints can store."""
         plain: dict[str, Any] = {
             "image_size": _plain_size(self.image_size),
             "class_weight": _plain_weights(self.class_weight),

@@ -89,7 +89,7 @@ class Findings:
         )
 
     def describe(self) -> str:
-        """Describes the split and the options in one line."""
+        """Returns a line that describes the split and the options."""
         size = self.config.height_and_width
         pixels = f"{size[0]} x {size[1]} pixels, " if size else ""
         augment = "augmented" if self.config.augment else "not augmented"

@@ -251,7 +251,7 @@ class ExampleDecoder:
     @property
     def num_held_bytes(self) -> int | None:
         """The size of a decoded example in bytes, without the contents of lists and strings. None if examples can't be
-cached, because images, masks or dense targets differ in size or are not read.
+cached. Only examples with images, masks or dense targets of equal sizes can be cached.
         """
         features = [self._settled(self.features[name]) for name in self.asked_for]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
@@ -305,8 +305,8 @@ cached, because images, masks or dense targets differ in size or are not read.
     def default_fit(self) -> str:
         """The default of `ReadConfig.fit`.
 
-        The default is `unscaled` if the canvas has the size of the largest image. It is `pad` if a crop could hide
-        parts of boxes, masks or dense targets, and otherwise `crop`.
+        The default is `unscaled` if the canvas has the size of the largest image. Otherwise, the default is `pad` if a
+        crop could hide parts of boxes, masks or dense targets, and `crop` if not.
         """
         if self.config.image_size == "largest":
             return "unscaled"

@@ -11,7 +11,7 @@ _OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
 
 
 def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tensor], Any]) -> str:
-    """Decodes one record, and describes the error if there is one.
+    """Decodes a single record, and returns a description of the error if decoding fails.
 
     Args:
         decoder: The decoder of the record, which can parse its key.

@@ -106,9 +106,9 @@ class RandomFlipAndColors(keras.layers.Layer):
     The input is [batch, height, width, 3 or 1] with values 0..255, of any dtype except uint16. The output has the same
     shape, and is not rounded. Its dtype is float32 or the dtype of the Keras policy.
 
-    Keras's own layers work differently. RandomBrightness adds a constant, RandomContrast uses one mean per channel,
-    RandomSaturation and RandomHue work in HSV, and all of them also change images if a model is called without
-    `training`.
+    Keras's own layers work differently. RandomBrightness adds a constant, and RandomContrast uses a separate mean for
+    each channel. RandomSaturation and RandomHue work in HSV. The layers of Keras also change images if a model is
+    called without `training`.
 
     Attributes:
         flip, brightness, contrast, saturation, hue: The options of the same names in `Augmentation`.

@@ -46,7 +46,7 @@ def fill(values: tf.RaggedTensor, default: bytes | int | float, message: str) ->
 
 
 def positions(flags: tf.Tensor) -> tf.RaggedTensor:
-    """Converts multi-hot labels, int64 [batch, classes], to the indices of their ones."""
+    """Converts multi-hot labels, int64 [batch, classes], to class indices."""
     message = "labels must be a 0 or 1 for each class, as in the first records"
     check = tf.debugging.Assert(tf.reduce_all((flags == 0) | (flags == 1)), [message, flags])
     with tf.control_dependencies([check]):

@@ -77,10 +77,10 @@ def service_batches(
 
         train = flowers.batches("train", batch_size=128, image_size=224, service="grpc://dispatcher:5050")
 
-    Each iteration contains every example exactly once, unless a worker dies. Shards are assigned to workers one by one,
-    so there should be many shards per worker. If a worker dies, the iteration waits until a worker runs at the same
-    address again. The remaining examples of the failed worker's shards are left out. Repeated examples replace the
-    missing examples, so that the number and size of batches stay the same.
+    Each iteration contains every example exactly once, unless a worker dies. Each worker gets one shard at a time, so
+    the split should have many more shards than workers. If a worker dies, the iteration waits until a worker runs at
+    the same address again. The remaining examples of the failed worker's shards are left out. Repeated examples replace
+    the missing examples, so that the number and size of batches stay the same.
 
     The order depends on the speed of the workers, not only on the seed. All iterations use the same random crops and
     flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute `position`, and

@@ -1,4 +1,4 @@
-"""Batches that several hosts share: each host has its own rows of every batch, so nothing may divide them again."""
+"""Prevents `tf.data` and `tf.distribute` from dividing batches again that are already divided among hosts."""
 
 import functools
 from typing import Any, Callable
@@ -13,16 +13,18 @@ _DERIVED = (  # methods of a dataset whose results contain the same examples
 
 
 def sharding_policy(num_hosts: int) -> _AutoShardPolicy:
-    """Returns how `experimental_distribute_dataset` of a strategy with several workers divides batches among the workers.
+    """Returns the policy by which `experimental_distribute_dataset` divides batches among the workers of a strategy.
 
-    Undivided batches are read by each worker, which keeps its part of every batch. Batches of one of several hosts are rejected: the
-    policy FILE divides files only, and fails with the name of the first dataset that does not read files. See `source_name`.
+    With a single host, each worker reads whole batches and keeps its part of every batch. With several hosts,
+    TensorFlow must reject the batches, because they are already divided. The policy FILE divides only files, so it
+    fails with the name of the first dataset that does not read files; see `source_name`.
     """
     return _AutoShardPolicy.FILE if num_hosts > 1 else _AutoShardPolicy.DATA
 
 
 def source_name(hosts: tuple[int, int]) -> str | None:
-    """Returns the name for datasets that read no files, which TensorFlow's error shows if it is to divide the batches of one of several hosts.
+    """Returns a name for datasets, which explains the problem in TensorFlow's error if divided batches are divided
+    again.
 
     TensorFlow allows only identifiers as names of datasets.
     """
@@ -30,7 +32,7 @@ def source_name(hosts: tuple[int, int]) -> str | None:
 
 
 def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
-    """Returns the same batches of one host. Their method `shard` fails, and that of datasets that are derived from them."""
+    """Marks a dataset as divided among hosts. Its method `shard` then raises an error, also in derived datasets."""
     data.__class__ = _divided_type(type(data))
     data.hosts = hosts
     return data
@@ -40,7 +42,7 @@ def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
 def _divided_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Divided(plain):
         def shard(self, num_shards: Any, index: Any, name: str | None = None) -> tf.data.Dataset:
-            """Fails, as each host would read a part of its part.
+            """Raises an error, because each host would read only a part of its own part.
 
             Raises:
                 ValueError: Always.

@@ -110,11 +110,11 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     The signatures accept any number of examples (a JAX model needs at least one):
 
     - `serving_default` takes `image`, string [batch]: the contents of JPEG, PNG, GIF, BMP or WebP files of any size.
-      For datasets with raw pixels, it takes raw pixels in the stored format. It returns `label`, string [batch], and
-      `scores`, float32 [batch, classes]. The scores of an example sum to 1. For a multi-label target, `label` is string
-      [batch, n], padded with "", and each class has an independent score. For a target without class names, it returns
-      `value`, float32 [batch, ...]. With several targets, the outputs are named `TARGET/label`, `TARGET/scores` and
-      `TARGET/value`.
+      For datasets with raw pixels, `image` contains raw pixels in the stored format. The signature returns `label`,
+      string [batch], and `scores`, float32 [batch, classes]. The scores of an example sum to 1. For a multi-label
+      target, `label` is string [batch, n], padded with "", and each class has an independent score. For a target
+      without class names, the signature returns `value`, float32 [batch, ...]. With several targets, the outputs are
+      named `TARGET/label`, `TARGET/scores` and `TARGET/value`.
     - `preprocess` takes `image`, and returns the inputs of the model by name.
 
     If the model's inputs depend on additional raw features, the signatures take these features under their names. Other

@@ -26,7 +26,7 @@ class DamagedIndexError(ValueError):
 
 
 class ShardIndex:
-    """The rows of an index file. They are cached in memory or read on each lookup.
+    """The rows of an index file. Rows are cached in memory or read on each lookup.
 
     If the index is cached in memory, its checksum is compared with the manifest. Otherwise only the header is checked.
     If a record is not found at its offset, `check` detects whether the index is corrupt.

@@ -194,7 +194,7 @@ class RecordReader:
             return RecordStretch(piece, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
-        """Returns the byte range of a part of a chunk in its shard. It is empty if the index is corrupt.
+        """Returns the byte range of a part of a chunk in its shard. The range is empty if the index is corrupt.
 
         Args:
             shard: The index of the shard.

@@ -29,12 +29,13 @@ class Backup:
 
     If a checkpoint exists, the constructor restores the variables, and `epochs` and `batches` yield only the remaining
     epochs and batches. Saved values are assigned to variables by the names of layers and variables. A checkpoint is one
-    file, which is replaced atomically. It contains all variables of the model and the optimizer (including the random
-    states of layers), the iterator state, and `state`. Metrics are not saved, and start over when the training resumes.
+    file, which is replaced atomically. A checkpoint contains all variables of the model and the optimizer (including
+    the random states of layers), the iterator state, and `state`. Metrics are not saved, and start over when the
+    training resumes.
 
     TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after the
-    `Backup` object. It must also copy the values from the tuple back to the variables in `before_save`. The state of
-    torch's global random generator, which Dropout uses on torch, is not saved.
+    `Backup` object. The loop must also copy the values from the tuple back to the variables in `before_save`. The state
+    of torch's global random generator, which Dropout uses on torch, is not saved.
 
     If several processes train one model, each process creates a `Backup` object and restores the same checkpoint. Only
     one process sets `writes`.

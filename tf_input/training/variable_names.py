@@ -49,8 +49,8 @@ def _renumbered(model: keras.layers.Layer, paths: Sequence[str]) -> list[str]:
 
 
 def _of_optimizer(path: str, flat: Mapping[str, str]) -> str:
-    """Returns the name of an optimizer variable. Its path contains the path of a model variable, with "_" instead of
-    "/"."""
+    """Returns the name of an optimizer variable. The path of an optimizer variable contains the path of a model
+    variable, with "_" instead of "/"."""
     optimizer, _, name = path.partition("/")
     of_variable = max((one for one in flat if name.startswith(f"{one}_")), key=len, default="")
     return f"{re.sub(r'_[0-9]+$', '', optimizer)}/{flat.get(of_variable, '')}{name.removeprefix(of_variable)}"
