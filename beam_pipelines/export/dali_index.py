@@ -33,5 +33,8 @@ def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
         raise DataError(f"{printable(path)}: {error}") from None
     sizes = [end - start for start, end in itertools.pairwise([*offsets, info.num_bytes])]
     if len(sizes) != info.num_examples or any(size <= 0 for size in sizes):
-        raise DataError(f"{printable(path)} has {len(sizes)} rows that do not fit the shard; expected {info.num_examples}")
+        raise DataError(
+            f"{printable(path)} has {len(sizes)} rows that do not fit the {info.num_examples} records of its shard. "
+            "Run `recordmill repair`."
+        )
     yield from (f"{offset} {size}\n".encode() for offset, size in zip(offsets, sizes))

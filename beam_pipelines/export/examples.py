@@ -76,7 +76,7 @@ def read_value(reader: ExampleReader, feature: Feature) -> Any:
     if feature.kind in ENCODED:
         data = _one(reader, feature.name)
         if identify(data) not in EXTENSIONS:
-            raise BadExampleError(f"feature {feature.name!r} is neither JPEG, PNG, WebP, GIF nor BMP")
+            raise BadExampleError(f"feature {feature.name!r} is not a JPEG, PNG, WebP, GIF or BMP image")
         return data
     if feature.kind == "text":
         texts = _read_texts(reader, feature)
@@ -85,14 +85,14 @@ def read_value(reader: ExampleReader, feature: Feature) -> Any:
         return _read_tensor(reader, feature)
     numbers = np.array(reader.values(feature.name), dtype_of(feature))
     if feature.kind == "class_label" and len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(feature.label_names):
-        raise BadExampleError(f"feature {feature.name!r} has a class out of 0 to {len(feature.label_names) - 1}")
+        raise BadExampleError(f"feature {feature.name!r} has a class outside of 0 to {len(feature.label_names) - 1}")
     return _in_shape(numbers, feature.shape, feature)
 
 
 def _one(reader: ExampleReader, name: str) -> bytes:
     values = reader.values(name)
     if len(values) != 1 or not isinstance(values[0], bytes):
-        raise BadExampleError(f"feature {name!r} has {len(values)} values; expected one of bytes")
+        raise BadExampleError(f"feature {name!r} has {len(values)} values instead of one value of bytes")
     return values[0]
 
 
@@ -100,9 +100,9 @@ def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
     try:
         texts = [value.decode() for value in reader.values(feature.name)]
     except (UnicodeDecodeError, AttributeError):
-        raise BadExampleError(f"feature {feature.name!r} is no text in UTF-8") from None
+        raise BadExampleError(f"feature {feature.name!r} is not text in UTF-8") from None
     if not feature.is_ragged and len(texts) != math.prod(feature.shape):
-        raise BadExampleError(f"feature {feature.name!r} has {len(texts)} texts; expected {math.prod(feature.shape)}")
+        raise BadExampleError(f"feature {feature.name!r} has {len(texts)} texts instead of {math.prod(feature.shape)}")
     return texts
 
 
@@ -114,7 +114,7 @@ def _read_tensor(reader: ExampleReader, feature: Feature) -> np.ndarray:
     data = _one(reader, name)
     dtype = dtype_of(feature)
     if len(data) % dtype.itemsize:
-        raise BadExampleError(f"feature {name!r} has {len(data)} bytes; expected numbers of {dtype.itemsize}")
+        raise BadExampleError(f"feature {name!r} has {len(data)} bytes, which is not a multiple of {dtype.itemsize}")
     return _in_shape(np.frombuffer(data, dtype), shape, feature)
 
 
@@ -122,7 +122,9 @@ def _in_shape(numbers: np.ndarray, shape: Sequence[int | None], feature: Feature
     known = math.prod(side for side in shape if side is not None)
     fits = len(numbers) % known == 0 if None in shape and known else len(numbers) == known
     if not fits or any(side is not None and side < 0 for side in shape):
-        raise BadExampleError(f"feature {feature.name!r} has {len(numbers)} numbers; expected shape {list(feature.shape)}")
+        raise BadExampleError(
+            f"feature {feature.name!r} has {len(numbers)} numbers, which do not fit shape {list(feature.shape)}"
+        )
     return numbers.reshape([len(numbers) // known if side is None else side for side in shape])
 
 

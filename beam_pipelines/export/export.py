@@ -157,7 +157,10 @@ def publish_export(
         found = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
         expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
         if found != sorted(expected):
-            raise RunError(f"{len(found)} shards were exported; expected {len(expected)}: the runner lost or repeated some")
+            raise RunError(
+                f"{len(found)} shards were exported instead of {len(expected)}: the runner lost or repeated some. "
+                "Export again."
+            )
         check_files(job, [file for shard in shards for file in shard.files])
         _check_distinct(job, shards)
         for name, text in _metadata(job).items():
@@ -183,7 +186,8 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
                     keys[name].append(example.key)
     name, those = min(keys.items())
     raise DataError(
-        f"--to={job.to}: {', '.join(map(repr, map(printable, those)))} would all be {printable(name)!r}; expected another format"
+        f"--to={job.to}: {', '.join(map(repr, map(printable, those)))} would all be named {printable(name)!r}. "
+        "Choose another format."
     )
 
 
@@ -195,7 +199,7 @@ def _metadata(job: ExportJob) -> Mapping[str, str]:
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from None
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
-        told = f"its fields are not such as are written ({type(error).__name__}: {printable(str(error))})"
+        told = f"its fields are unexpected ({type(error).__name__}: {printable(str(error))}). Run `recordmill verify`."
         raise DataError(f"{printable(path)}: {told}") from None
 
 

@@ -76,7 +76,8 @@ def make_job(config: ExportConfig) -> ExportJob:
     for split in config.splits:
         if split not in manifest.splits:
             raise UserError(
-                f"--split={printable(split)}: expected one of {', '.join(manifest.splits)}{did_you_mean(split, manifest.splits)}"
+                f"--split={printable(split)} does not exist. Choose one of "
+                f"{', '.join(manifest.splits)}{did_you_mean(split, manifest.splits)}"
             )
     if config.splits:
         manifest = dataclasses.replace(

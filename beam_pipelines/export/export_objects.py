@@ -43,7 +43,10 @@ class ExportedValues:
         self._image = features.get(IMAGE)
         has_size = len(self._sides) == 2 or (self._image is not None and (self._image.kind == "image" or len(self._image.shape) > 1))
         if BBOX in features and not has_size:
-            raise UserError("--to: examples have boxes and no image; expected one, in whose pixels boxes are exported, or another format")
+            raise UserError(
+                "--to: boxes are exported in pixels of their image, and the examples have no image. Choose another "
+                "format."
+            )
 
     def of(self, feature: Feature, example: ExportedExample) -> Any:
         """Returns the value of a feature, as in `ExportedExample.value`. Boxes are float64 [num_objects, 4] in pixels.

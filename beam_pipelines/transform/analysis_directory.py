@@ -34,8 +34,8 @@ def open_for_analysis(directory: str, command: str) -> Manifest:
     manifest = read_data_set(directory, command)
     path = os.path.realpath(directory)
     if any(character in path for character in _NOT_IN_PATHS) or not _is_utf8(path):
-        reason = f"TensorFlow opens no SavedModel where a path has one of {' '.join(_NOT_IN_PATHS)}, or is not UTF-8"
-        raise UserError(f"{printable(path)}: {reason}; expected another path")
+        reason = f"TensorFlow can't open a SavedModel if its path has {' '.join(_NOT_IN_PATHS)}, or is not UTF-8"
+        raise UserError(f"{printable(path)}: {reason}. Move the dataset to another path.")
     return manifest
 
 
@@ -58,7 +58,10 @@ def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | Non
         return [images.get(side) for side in ("height", "width")]
     except (OSError, AttributeError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
-        raise UserError(f"{printable(directory)}/{STATISTICS}: {reason}; expected what `recordmill prepare` wrote") from None
+        raise UserError(
+            f"{printable(directory)}/{STATISTICS}: {reason}. `recordmill prepare` writes this file: prepare the "
+            "dataset again."
+        ) from None
 
 
 def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
@@ -79,19 +82,22 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     for split in config.splits:
         if split not in manifest.splits:
             has = ", ".join(manifest.splits)
-            raise UserError(f"--splits={','.join(config.splits)}: the data set has no split {split!r}; expected one of {has}")
+            raise UserError(
+                f"--splits={','.join(config.splits)}: the dataset has no split {split!r}. Choose from {has}."
+            )
     if not sum(map(manifest.num_examples, config.splits)):
-        raise UserError(f"--splits={','.join(config.splits)}: there is no example in them; expected a split that has some")
+        raise UserError(f"--splits={','.join(config.splits)} has no examples. Choose a split with examples.")
     for feature in manifest.schema:
         if feature.shape.count(None) > 1:
             raise UserError(
-                f"{feature.name!r}: examples differ in shape, {feature.shape}, which no preprocessing takes; expected tensors of one shape"
+                f"{feature.name!r}: examples differ in shape, {feature.shape}, which preprocessing does not support. "
+                "Store tensors of one shape."
             )
     _check_may_replace(config.directory, config.overwrite)
     module = config.preprocessing_module
     if module is not None and not os.path.isfile(module):
         found = "is a folder" if os.path.isdir(module) else "does not exist"
-        raise UserError(f"--preprocessing_module={printable(module)} {found}; expected a Python file")
+        raise UserError(f"--preprocessing_module={printable(module)} {found}. Pass a Python file.")
     check_is_ours(_working_directory(config.directory), printable(config.directory))
     return config, manifest
 
@@ -136,7 +142,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
 
 def _check_may_replace(directory: str, overwrite: bool) -> None:
     if os.path.lexists(analysis_path(directory)) and not overwrite:
-        raise UserError(f"{printable(analysis_path(directory))} exists; expected --overwrite to replace it")
+        raise UserError(f"{printable(analysis_path(directory))} exists. To replace it, pass --overwrite.")
 
 
 def analysis_path(directory: str) -> str:
@@ -174,7 +180,7 @@ def _bring_back(directory: str) -> None:
         _move_back(_moves(f"{working}/{lease.run_id if lease else ''}/{_WHOLE}", directory))
     except OSError as error:
         raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
-    told = "a run was killed as it replaced the analysis; the earlier one is back in its place"
+    told = "a run was killed while it replaced the analysis; the earlier analysis is restored"
     say(f"{printable(directory)}: {told}")
 
 

@@ -108,7 +108,7 @@ class Analysis:
         if IMAGE not in manifest.features:
             for name in ("image_size", "fit"):
                 if getattr(config, name) is not None:
-                    raise UserError(f"--{name}: the data set has no images; expected no --{name}")
+                    raise UserError(f"--{name} needs images, and the dataset has none. Omit --{name}.")
         sides = image_sides(config.directory, manifest)
         image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
         num_examples = sum(map(manifest.num_examples, config.splits))
@@ -220,7 +220,9 @@ class Analysis:
         with open(f"{working}/whole/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
-            raise RunError(f"{printable(self.config.directory)} became another data set while it was analysed")
+            raise RunError(
+                f"{printable(self.config.directory)} was replaced during the analysis. Run the command again."
+            )
         interrupts.check()
         publish_analysis(working, self.config.directory, run_id)
 

@@ -53,14 +53,17 @@ class DefaultPreprocessing:
             return
         if image.kind not in ("image", "pixels") or image.dtype:
             found = f"{image.kind} of {image.dtype}" if image.dtype else f"{image.kind} of shape {image.shape}"
-            raise UserError(f"the default preprocessing is for images of uint8, and {IMAGE!r} is {found}; expected --preprocessing_module")
+            raise UserError(
+                f"the default preprocessing needs images of uint8, and {IMAGE!r} is {found}. Pass "
+                "--preprocessing_module."
+            )
         try:
             self._decoder()
         except ValueError as error:
             raise UserError(f"--fit={self.fit or 'crop or pad, as none is given'}: {error}") from None
         if self.num_examples * math.prod(self.image_size) * _MAX_SQUARE >= 1 << 63:
-            too_many = f"{self.num_examples} images of {self.image_size} are too many pixels for sums of 64 bits"
-            raise UserError(f"{too_many}; expected a smaller --image_size")
+            too_many = f"{self.num_examples} images of {self.image_size} have too many pixels for 64-bit sums"
+            raise UserError(f"{too_many}. Use a smaller --image_size.")
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Transforms parsed features.

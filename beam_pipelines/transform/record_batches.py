@@ -120,7 +120,7 @@ def batch_extents(
     try:
         index = ShardIndex(path, shard, files_at(path).read(path))
     except (OSError, ValueError) as error:
-        raise RunError(f"{printable(str(error))}; expected the index that `recordmill prepare` wrote") from None
+        raise RunError(f"{printable(str(error))}. To rebuild the index, run `recordmill repair`.") from None
     starts, ends = (values.tolist() for values in index.extents(0, shard.num_examples))
     num_batches = -(-shard.num_examples // max_examples)
     first = 0

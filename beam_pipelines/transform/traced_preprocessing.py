@@ -96,10 +96,13 @@ def trace(
 def _check(outputs: Any) -> None:
     if not isinstance(outputs, dict) or not outputs:
         found = f"a {type(outputs).__name__}" if not isinstance(outputs, dict) else "an empty dict"
-        raise BadOutputsError(f"preprocessing_fn returned {found}; expected a dict of tensors by name, one at least")
+        raise BadOutputsError(f"preprocessing_fn returned {found}. Return a non-empty dict of tensors by name.")
     for name in outputs:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise BadOutputsError(f"an output is named {name!r}; expected a name of letters, digits, '_', '.', '-', or parts with '/'")
+            raise BadOutputsError(
+                f"an output is named {name!r}. Use letters, digits, '_', '.' and '-', optionally in parts separated "
+                "by '/'."
+            )
 
 
 def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence[Feature]) -> Feature:
@@ -108,11 +111,11 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
         if value is inputs[feature.name]:
             return dataclasses.replace(feature, name=name)
     if not isinstance(value, (tf.Tensor, tf.RaggedTensor)):
-        hint = " (tf.sparse.to_dense or tf.RaggedTensor.from_sparse makes one)" if isinstance(value, tf.SparseTensor) else ""
-        raise BadOutputsError(f"output {name!r} is a {type(value).__name__}; expected a Tensor or RaggedTensor{hint}")
+        hint = " (use tf.sparse.to_dense or tf.RaggedTensor.from_sparse)" if isinstance(value, tf.SparseTensor) else ""
+        raise BadOutputsError(f"output {name!r} is a {type(value).__name__}. Return a Tensor or RaggedTensor{hint}.")
     if value.dtype not in _KINDS:
         found = value.dtype.name
-        raise BadOutputsError(f"output {name!r} has dtype {found}; expected int64, float32 or string (tf.cast makes it)")
+        raise BadOutputsError(f"output {name!r} has dtype {found}. Use tf.cast to int64 or float32, or return strings.")
     return Feature(name, _KINDS[value.dtype], _example_shape(name, value))
 
 
@@ -120,15 +123,16 @@ def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int |
     """Returns the shape of one example's values. None means that the first dimension differs between examples."""
     shape = value.shape
     if shape.rank is None:
-        raise BadOutputsError(f"output {name!r} has unknown dimensions; expected a known shape (tf.ensure_shape says it)")
+        raise BadOutputsError(f"output {name!r} has unknown dimensions. Set its shape with tf.ensure_shape.")
     sides = tuple(shape)
     if not sides or sides[0] is not None:
-        raise BadOutputsError(f"output {name!r} has shape {shape}; expected [batch, ...], of as many examples as the inputs")
+        raise BadOutputsError(f"output {name!r} has shape {shape}. Return [batch, ...], with one row per example.")
     num_ragged = value.ragged_rank if isinstance(value, tf.RaggedTensor) else 0
     if num_ragged > 1 or None in sides[1 + num_ragged :]:
         raise BadOutputsError(
-            f"output {name!r} has shape {shape}; expected known sides, or one that is ragged, next to the batch's "
-            "(tf.ensure_shape says what is known)"
+            f"output {name!r} has shape {shape}. Only the dimension after the batch may be ragged, and all others "
+            "must be "
+            "known. Set known dimensions with tf.ensure_shape."
         )
     return sides[1:]
 
@@ -161,11 +165,11 @@ def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> N
     """Checks that a saved graph gives the same results in training and serving, in every process."""
     for operation in operations:
         if operation.type in _IN_PYTHON:
-            reason = "a function of Python (tf.py_function, tf.numpy_function) can't be saved; expected TensorFlow's operations"
+            reason = "Python functions (tf.py_function, tf.numpy_function) can't be saved. Use TensorFlow operations."
             raise BadOutputsError(reason, _line(operation, file))
         if operation.type in _RANDOM:
-            reason = f"{operation.type} gives something else each time, and serving must give what training does"
-            raise BadOutputsError(f"{reason}; expected no random numbers, or tf.random.stateless_*", _line(operation, file))
+            reason = f"{operation.type} returns different values each time, but serving must match training"
+            raise BadOutputsError(f"{reason}. Use tf.random.stateless_*, or no random numbers.", _line(operation, file))
 
 
 def find_line(operation: str, lines: Mapping[str, int]) -> int | None:
@@ -198,7 +202,7 @@ def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collectio
     """
     if set(graph.output_names) != set(names):
         found = f"{', '.join(sorted(names))} first and {', '.join(graph.output_names)} later"
-        raise BadOutputsError(f"preprocessing_fn returned {found}; expected the same outputs each time")
+        raise BadOutputsError(f"preprocessing_fn returned {found}. Return the same outputs each time.")
     adapter = TensorAdapter(tensor_adapter_config(reader.schema))
     shard = next(shard for shard in reader.shards if shard.num_examples)
     for example_bytes in (reader.example_bytes, _ONE_BY_ONE):
@@ -206,7 +210,9 @@ def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collectio
         outputs = graph.model.transform_fn(adapter.ToBatchTensors(batch))
         for name in names:
             if (num_rows := _num_rows(outputs[name])) != batch.num_rows:
-                raise BadOutputsError(f"output {name!r} has {num_rows} rows for {batch.num_rows} examples; expected as many")
+                raise BadOutputsError(
+                    f"output {name!r} has {num_rows} rows for {batch.num_rows} examples. Return one row per example."
+                )
 
 
 def _num_rows(value: Any) -> int:

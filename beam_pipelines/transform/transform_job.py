@@ -91,7 +91,9 @@ def make_job(config: TransformConfig) -> TransformJob:
     """
     manifest = open_for_analysis(config.directory, "transform")
     if is_remote(config.output):
-        raise UserError(f"{config.output}: `recordmill transform` writes to a mounted directory; expected a path")
+        raise UserError(
+            f"{config.output} is a URL. `recordmill transform` writes to local and mounted directories only."
+        )
     info, digest = _read_transform(config.directory, manifest)
     check_output(config.output, config.directory, config.overwrite, TransformJob.output_option)
     job = TransformJob(
@@ -119,7 +121,7 @@ def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, 
         return decode_transform(data, path, manifest), digest.hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         shown = printable(directory)
-        raise UserError(f"{shown} has no transform; expected `recordmill analyze {shown}` first") from None
+        raise UserError(f"{shown} has no transform. Run `recordmill analyze {shown}` first.") from None
     except (OSError, ValueError) as error:
         raise UserError(printable(str(error))) from None
 

@@ -23,7 +23,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
     interrupts.check()
     read = files_at(job.directory).read
     if read(f"{job.directory}/{MANIFEST}").decode() != job.manifest.to_json():
-        raise RunError(f"{printable(job.directory)} became another data set while it was transformed")
+        raise RunError(f"{printable(job.directory)} was replaced during the transform. Run the command again.")
     by_split = {
         split: sorted((shard for shard in shards if shard.address.split == split), key=lambda s: s.address.shard_index)
         for split in job.manifest.splits

@@ -143,7 +143,10 @@ def _load(job: TransformJob) -> "_Transformer":
             try:
                 transform = Transform(job.directory, open_files(job.directory), None, job.manifest)
                 if transform.digest != job.transform_digest:
-                    raise RunError(f"the transform of {printable(job.directory)} was replaced while it was applied")
+                    raise RunError(
+                        f"the transform of {printable(job.directory)} was replaced while it was applied. Run the "
+                        "command again."
+                    )
                 _loaded.clear()
                 _loaded[key] = _Transformer(transform, job.manifest.schema)
             except (OSError, ValueError, tf.errors.OpError) as error:
@@ -187,7 +190,7 @@ class _Transformer:
         for name, rows in columns.items():
             if len(rows) != len(batch.records):
                 last = batch.first + len(batch.records) - 1
-                reason = f"the transform gives {len(rows)} rows of {name!r}; expected as many as records"
+                reason = f"the transform returns {len(rows)} rows of {name!r} for {len(batch.records)} records"
                 raise DataError(f"{printable(batch.path)}: records {batch.first} to {last}: {reason}")
         heads = {
             feature.name: [np.atleast_1d(row) for row in columns[feature.name]]

@@ -45,13 +45,15 @@ class UserPreprocessing:
                 source = file.read()
         except (OSError, UnicodeDecodeError, SyntaxError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise UserError(f"{_OPTION}={printable(path)}: {printable(reason)}; expected a Python file") from None
+            raise UserError(f"{_OPTION}={printable(path)}: {printable(reason)}. Pass a Python file.") from None
         module = cls(path, os.path.abspath(path), source)
         with module.explained():
             function = module.load()
         if not callable(function):
             found = "defines no" if function is None else f"has a {type(function).__name__} for"
-            raise UserError(f"{_OPTION}={printable(path)} {found} {_FUNCTION}; expected def {_FUNCTION}(inputs): ...")
+            raise UserError(
+                f"{_OPTION}={printable(path)} {found} {_FUNCTION}. Define it as: def {_FUNCTION}(inputs): ..."
+            )
         return module
 
     def __call__(self, inputs: Mapping[str, Any]) -> Any:

@@ -321,7 +321,7 @@ def test_an_output_that_is_filtered_on_some_data_loses_nothing_unseen(tmp_path, 
     assert main(["transform", str(tmp_path / "made"), str(tmp_path / "out")]) == 2
     told = capsys.readouterr().err
     shard = tmp_path / "made" / read_manifest(tmp_path / "made").splits["validation"][0].name
-    assert told == f"recordmill: {shard}: records 0 to 2: the transform gives 2 rows of 'y'; expected as many as records\n"
+    assert told.startswith(f"recordmill: {shard}: records 0 to 2: ") and "2 rows of 'y'" in told and told.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -371,7 +371,7 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
         "around": ([copied, tmp_path], "contain each other"),
         "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "is not a dataset"),
         "URL": (["gs://bucket/set", out], "`recordmill transform` works on a mounted directory"),
-        "URL out": ([copied, "gs://bucket/out"], "`recordmill transform` writes to a mounted directory"),
+        "URL out": ([copied, "gs://bucket/out"], "gs://bucket/out is a URL"),
         "name": ([copied, out, "--name=1st"], "--name=1st: expected letters"),
         "runner": ([copied, out, "--runner=DataflowRunner"], "--runner=DataflowRunner: expected one that `recordmill transform` runs on: DirectRunner"),
         "option": ([copied, out, "--fast"], "unknown option --fast"),
@@ -434,7 +434,7 @@ def test_what_is_no_more_what_it_was_or_cannot_be_written_is_told_and_publishes_
     job = make_job(TransformConfig(str(copied), str(tmp_path / "out"), "made"))
     manifest = (copied / "manifest.json").read_text()
     (copied / "manifest.json").write_text(manifest.replace("made", "other"))
-    with pytest.raises(RunError, match="copied became another data set while it was transformed"):
+    with pytest.raises(RunError, match="copied was replaced "):
         publish_transformed(job, {}, [])
     (copied / "manifest.json").write_text(manifest)
     with pytest.raises(RunError, match="the transform of .*copied was replaced while it was applied"):
