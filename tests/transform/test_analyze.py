@@ -655,7 +655,7 @@ def test_bad_input_is_one_line(mixed, tmp_path, capsys):
         "no statistics": ([str(bare)], f"{bare}/statistics.json: No such file or directory"),
         "a URL": (["gs://bucket/out"], "works on a mounted directory"),
         "no such split": ([str(mixed), "--splits=test"], "no split 'test'. Choose from train, validation"),
-        "a split twice": ([str(mixed), "--splits=train,train"], "each once"),
+        "a split twice": ([str(mixed), "--splits=train,train"], "--splits=train,train"),
         "no module": ([str(mixed), "--preprocessing_module=none.py"], "--preprocessing_module=none.py does not exist"),
         "a folder": ([str(mixed), f"--preprocessing_module={tmp_path}"], "is a folder"),
         "two preprocessings": ([str(mixed), "--preprocessing_module=my.py", "--fit=pad"], "--fit=pad is of the default"),
