@@ -545,7 +545,7 @@ def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
         said = capsys.readouterr().err
         assert told in said and len(said.splitlines()) == 1, (case, said)
         (output / name).write_text(kept)
-    for path, told in {"gs://bucket/out": "works on a mounted directory", "": "expected a path", str(tmp_path / "none"): "is not a dataset"}.items():
+    for path, told in {"gs://bucket/out": "works on a mounted directory", "": "OUT", str(tmp_path / "none"): "is not a dataset"}.items():
         assert main(["repair", path]) == 2
         assert told in capsys.readouterr().err
     assert main(["repair", str(output), "--dryrun"]) == 2
