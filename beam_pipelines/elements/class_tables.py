@@ -25,8 +25,9 @@ def make_class_table(
 ) -> tuple[str, ...]:
     """Returns the class names of a feature in label order.
 
-    Names that are all integers are labels. Label 7 stays 7, and the missing numbers become classes too. The names of
-    class folders are only names. Their labels are the indices in the order of `sort_class_names`.
+    If all names are integers, the integers are the labels: label 7 stays 7, and missing numbers become classes too. The
+    names of class folders are an exception. Their labels are the indexes of the names in the order of
+    `sort_class_names`.
 
     Args:
         source: The configuration of the source, with the user's options for class names.
@@ -58,7 +59,10 @@ def make_class_table(
 
 
 def sort_class_names(names: Iterable[str]) -> list[str]:
-    """Sorts class names. If all are integers, they are sorted by value ("-2" before "2" before "10", "01" before "1")."""
+    """Sorts class names.
+
+    If all names are integers, they are sorted by value ("-2" before "2" before "10", "01" before "1").
+    """
     names = list(names)
     if not are_integers(names):
         return sorted(names)

@@ -94,7 +94,7 @@ def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool =
 
 
 def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """Merges sorted iterables of JSON lines. Only one line of each is in memory at a time."""
+    """Merges sorted iterables of JSON lines, with only one line of each iterable in memory at a time."""
     return heapq.merge(*runs, key=lambda line: tuple(json.loads(line).values()))
 
 

@@ -41,7 +41,7 @@ def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndar
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split that exceeds its share of a stratum most, and the reason.
+    """The split with the largest excess over its share of a stratum, and the reason for the excess.
 
     Attributes:
         stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.
@@ -95,8 +95,8 @@ class Division:
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
         """Returns a copy with the number of inputs of each split, for splits by hash.
 
-        With many groups, a hash comes close to the shares. A group is reported only if it alone makes its split exceed
-        the share by more than one input in a hundred.
+        If there are many groups, a hash comes close to the shares. A group is reported only if this group alone makes
+        its split exceed the share by more than one input in a hundred.
 
         Args:
             num_listed: A mapping from split name to its number of inputs.

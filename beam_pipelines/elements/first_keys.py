@@ -1,4 +1,4 @@
-"""Counts inputs with some property, and keeps the first few names for messages."""
+"""Counts inputs with a given property, and keeps the first few names for messages."""
 
 import dataclasses
 import heapq

@@ -36,7 +36,7 @@ _MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, File
 
 
 class ValueWriter:
-    """Encodes values as bytes. It creates a spool file for the first large value."""
+    """Encodes values as bytes. Creates a spool file when the first large value is encoded."""
 
     def __init__(self, spool: Callable[[], SpoolWriter | ObjectSpoolWriter]) -> None:
         self._spool = spool
@@ -54,7 +54,7 @@ class ValueWriter:
 
 @contextlib.contextmanager
 def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
-    """Context manager for a `ValueWriter`. Its values can be decoded after the block."""
+    """Context manager for a `ValueWriter`. The encoded values can be decoded after the `with` block."""
     with contextlib.ExitStack() as stack:
         opened: list[SpoolWriter | ObjectSpoolWriter] = []
 

@@ -60,7 +60,7 @@ class Listing:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The class names of `label`. Empty if examples do not have exactly one class."""
+        """The class names of `label`. The tuple is empty if examples do not have exactly one class."""
         return next((f.label_names for f in self.schema if f.name == LABEL and f.kind == "class_label" and not f.shape), ())
 
     @property

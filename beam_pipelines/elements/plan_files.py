@@ -37,7 +37,7 @@ def write_planned_shard(config: PrepareJob, shard: PlannedShard, pieces: bytes) 
 
 
 def write_plan(plan: Plan) -> None:
-    """Writes the plan after every shard is planned. From then on, the run can be resumed."""
+    """Writes the plan after every shard is planned. After this call, the run can be resumed."""
     make_folder(plan.config.done_directory)
     write_file(plan.config.plan_path, sealed(plain_json.dumps(plan)))
 
@@ -102,7 +102,7 @@ def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
 
 
 def sealed(data: bytes, others: bytes = b"") -> bytes:
-    """Appends a checksum line. The checksum also covers `others`, the contents of a related file."""
+    """Appends a line with a checksum of `data` and of `others`, the contents of a related file."""
     return data + f"\n{zlib.crc32(data, zlib.crc32(others)):08x}".encode()
 
 

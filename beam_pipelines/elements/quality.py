@@ -137,8 +137,7 @@ class _Joined:
 
 
 def proves_nothing(quality: Mapping[str, Any]) -> bool:
-    """Returns whether sorted records would have runs as short as shuffled records.
-
-    This is the case if each class has one example, or if all examples have the same class.
+    """Returns whether sorted records would have runs as short as shuffled records, because each class has one example
+    or all examples have the same class.
     """
     return quality["sorted_mean_run_length"] < _MIN_TELLING * quality["expected_mean_run_length"]

@@ -1,6 +1,7 @@
 """Sorted runs of references in the spool, as in the first half of an external merge sort.
 
-A range of shuffle keys can be read without the rest of a run. The runner's memory and shuffle only contain pointers.
+A range of shuffle keys can be read without reading the whole run. The runner's memory and shuffle contain only pointers
+to runs.
 """
 
 from typing import Iterable, Iterator, NamedTuple
@@ -32,7 +33,7 @@ class SpoolStretch(NamedTuple):
 
 
 class Run(NamedTuple):
-    """References of all splits, sorted by shuffle key.
+    """A sorted run of references of all splits, in the order of their shuffle keys.
 
     Attributes:
         spool: The number of the spool file, which contains only these references.
@@ -97,7 +98,7 @@ def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spoo
 
 
 def read_stretch(stretch: SpoolStretch, spool: SpoolReader) -> bytes:
-    """Reads a byte range of the spool. An empty range reads nothing, because its object may not exist in a store.
+    """Reads a byte range of the spool. Nothing is read for an empty range, because its object may not exist in a store.
 
     Raises:
         RunError: The bytes are missing or incomplete.

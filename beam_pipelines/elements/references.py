@@ -2,8 +2,8 @@
 
 A reference contains everything that a record needs except the image: the key, the location of the bytes, the split, the
 class, and the values of other features or a pointer to large values. References are columns instead of objects: numbers
-in a NumPy array, and texts as one blob with their lengths. A chunk is compressed and self-contained, so chunks can be
-cut, sent and joined like bytes.
+in a NumPy array, and texts as one blob with their lengths. A chunk of references is compressed and self-contained, so
+chunks can be split, sent and concatenated like bytes.
 """
 
 import dataclasses
@@ -190,7 +190,7 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:
-    """Encodes rows with bytes of equal significance next to each other, because this compresses much better."""
+    """Encodes rows with bytes of equal significance next to each other, which improves the compression."""
     return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.itemsize).T.tobytes()
 
 
@@ -201,7 +201,7 @@ def _decode_columns(data: bytes, dtype: np.dtype, num_rows: int, position: int) 
 
 
 class _Codec(threading.local):
-    """Thread-local compressors. They are reused, because creating one takes longer than compressing a chunk."""
+    """Thread-local compressors. Creating a compressor takes longer than compressing a chunk."""
 
     @functools.cached_property
     def compressor(self) -> Any:

@@ -1,7 +1,7 @@
 """Computes the group hash that decides the split of an example by default.
 
-The hash does not depend on the other inputs, so the split does not change when the dataset grows. It does not use the
-seed, and differs from the shuffle key. Otherwise, a split would be a range of ranks.
+The hash does not depend on the other inputs, so the split does not change when the dataset grows. The hash does not use
+the seed, and is independent of the shuffle key. Otherwise, each split would be a range of the shuffled order.
 """
 
 import hashlib

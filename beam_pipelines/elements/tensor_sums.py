@@ -1,4 +1,4 @@
-"""Exact sums of tensor values. They do not depend on the order of examples."""
+"""Exact sums of tensor values, which do not depend on the order of examples."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ _MAX_CHANNELS = 1024
 class TensorSums:
     """Sums of the sampled tensors of a feature, per channel if the tensors are images with few channels.
 
-    If a value is not finite, it is counted, and its whole pixel is excluded from the sums.
+    Values that are not finite are counted, and all values of the same pixel are excluded from the sums.
 
     Attributes:
         num_examples: The number of sampled tensors.

@@ -11,9 +11,9 @@ this option, the image size that the source states decides:
                                            state the file's size although they show the upright image
     any other size                         are rejected with `size_mismatch`, also with `drawn_on`
 
-Resizing does not change boxes, because they are stored relative to the image. A side up to one pixel outside is moved
-to the edge without a warning, because some tools count pixels from 1, or include the last pixel. Boxes further outside
-are rejected, or clipped with `bad_boxes`.
+Resizing does not change boxes, because they are stored relative to the image. A box that extends up to one pixel beyond
+the image is cut at the edge without a warning, because some tools count pixels from 1, or include the last pixel. Boxes
+further outside are rejected, or clipped with `bad_boxes`.
 """
 
 from typing import Any, Mapping, NamedTuple
@@ -108,7 +108,7 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether EXIF rotates an image, and the stated size does not show that its annotations are upright.
+    """Returns whether EXIF rotates an image although the stated size does not show that the annotations are upright.
 
     Args:
         size: The stated (height, width) of the image that the annotations were drawn on; None if not stated.

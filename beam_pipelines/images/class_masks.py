@@ -9,9 +9,9 @@ A class id is the number that is stored in a file, not the displayed colour:
     `.npy`, integers [H,W] or [H,W,1]         the values
     RGB, alpha, JPEG or WebP                  rejected, because the numbers are not ids, or not exact
 
-The size of a mask is the size of the image in the file, or the size of the upright image. In the first case, the mask
-is rotated with the image. If both sizes are equal, `SourceConfig.drawn_on` decides. In a resized mask, each pixel has
-the id of the nearest pixel. Ids are never blended.
+The size of a mask is the size of the image in the file, or the size of the upright image. A mask with the size of the
+image in the file is rotated with the image. If both sizes are equal, `SourceConfig.drawn_on` determines whether the
+mask is rotated. In a resized mask, each pixel has the id of the nearest pixel. Ids are never blended.
 """
 
 from typing import Any, Sequence
@@ -96,7 +96,7 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
 
 
 def has_classes(mask: np.ndarray) -> bool | None:
-    """Returns whether a mask has other values than 0 and 255; None (unknown) if all values are 0."""
+    """Returns whether a mask has values other than 0 and 255. Returns None (unknown) if all values are 0."""
     if not mask.any():
         return None
     return bool(mask.max() != 255 or np.count_nonzero(mask) != np.count_nonzero(mask == 255))
@@ -221,7 +221,7 @@ def _decompress_counts(text: bytes) -> list[int]:
     """Decompresses COCO's run lengths.
 
     Each character has 5 bits. The last character of a number has the sign. From the fourth number on, each number is
-    the difference from the number two positions before.
+    stored as the difference from the number two positions before.
     """
     counts, value, shift = [], 0, 0
     for character in text:

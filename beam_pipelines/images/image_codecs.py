@@ -119,7 +119,7 @@ def _takes_it(data: bytes, header: JpegHeader, reduction: int) -> str:
 
 
 def decode_with_pillow(image_format: str, data: bytes, reduction: int = 1) -> "Image.Image":
-    """Decodes an image in Pillow's mode for it. `reduction` applies only to JPEGs."""
+    """Decodes an image in the mode that Pillow chooses. `reduction` applies only to JPEGs."""
     image = open_with_pillow(image_format, data)
     load(image_format, image, reduction)
     return image
@@ -197,7 +197,7 @@ def drop_alpha(image: "Image.Image") -> "Image.Image":
 
 
 def lay_on(image: "Image.Image", grey: int | None) -> "Image.Image":
-    """Composites an image over plain grey. Returns the image itself if `grey` is None or it has no alpha."""
+    """Composites an image over plain grey. Returns the image unchanged if `grey` is None or the image has no alpha."""
     from PIL import Image
 
     if grey is None or image.mode[0] == "I" or not image.has_transparency_data:

@@ -1,4 +1,4 @@
-"""Reads image headers, with format, size, number of frames and orientation, without decoding pixels.
+"""Reads the format, the size, the number of frames and the orientation of an image without decoding pixels.
 
 Libraries are not used for this. Pillow warns about sizes and metadata that it then reads, and takes 40 µs for a JPEG
 instead of 1 µs. simplejpeg's header function raises KeyError for some valid files. PNG chunks are read in `png_files`.
@@ -122,7 +122,7 @@ def _check_sampling(components: bytes, num_components: int) -> None:
 
 
 def _check_num_scans(data: bytes, first: int) -> None:
-    """Limits the number of scans, because some hundred bytes of scans could keep a decoder busy for minutes."""
+    """Limits the number of scans of a JPEG, because some hundred bytes of scans can keep a decoder busy for minutes."""
     end = data.find(_END_OF_IMAGE, first)
     if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:
         raise Refusal("bad_image", f"JPEG: {num_scans} scans; the limit is {_MAX_SCANS}")

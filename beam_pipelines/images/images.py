@@ -20,11 +20,12 @@ A record contains only JPEG or PNG, unless WebP is requested. All readers (tf.io
 Images that already match the options are copied byte for byte. This includes WebP, if WebP is requested.
 
 A re-encoded JPEG has full chroma resolution (4:4:4) from quality 95 on, which is the default. At lower qualities, its
-chroma has a quarter of the resolution (4:2:0), as in most software. Such files are a fifth smaller, and faster to
-decode. (Photographs of 256 pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38 KB and 38.0 dB.) A re-encoded
-WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit colour becomes 8-bit. Grey and alpha are kept,
-and the palette of a GIF or BMP becomes RGB. Resized or converted images have 8 bits and no palette. For JPEG and raw
-pixels, their alpha is dropped. Metadata is removed. Of several pictures in one JPEG file (MPO), only the first is used.
+chroma has a quarter of the resolution (4:2:0), as in most software. JPEGs with reduced chroma are a fifth smaller, and
+faster to decode. (Photographs of 256 pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38 KB and 38.0 dB.) A
+re-encoded WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit colour becomes 8-bit. Grey and alpha
+are kept, and the palette of a GIF or BMP becomes RGB. Resized or converted images have 8 bits and no palette. If the
+result is a JPEG or raw pixels, alpha is dropped. Metadata is removed. If a JPEG file contains several pictures (MPO),
+only the first picture is used.
 
 The checks of an image:
 
@@ -152,7 +153,7 @@ def check_pixels(
     """Checks an image of raw pixels, like `check_image` for a file.
 
     Grey and alpha are kept. With the encoding `raw`, such images are stored as [height, width, 1 or 4]. Pixels from
-    `.npy` files, which may be of several kinds, are stored like other files: [height, width, 3].
+    `.npy` files, which may have different numbers of channels, are stored as [height, width, 3], like other files.
 
     Raises:
         Refusal: The number of bytes differs from the layout, or there are too many pixels.

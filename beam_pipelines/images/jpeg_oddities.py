@@ -49,7 +49,8 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Returns a JPEG without the bytes after its last pixel; None if they may be pixels, or for another warning.
+    """Returns a JPEG without the bytes after its last pixel. Returns None if these bytes may be pixels, or if the
+    warning has another cause.
 
     Args:
         data: The bytes of the JPEG after `tidy_header`.

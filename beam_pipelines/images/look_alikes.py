@@ -1,11 +1,11 @@
 """Finds images that are near-duplicates: equal bytes, or perceptual hashes that differ in few bits, even if flipped.
 
-If the lowest frequencies of two images are near, the higher frequencies have to be near too. This second comparison
-costs almost nothing, and distinguishes small pictures of similar things on a plain background.
+Two images are near-duplicates only if both their lowest and their higher frequencies are near. Comparing the higher
+frequencies costs almost nothing, and distinguishes small pictures of similar things on a plain background.
 
-First, images are grouped into *looks*. Images with the same hash are one look. Images without a hash (not decoded, or
-blank) are one look if they have the same bytes. Then near looks are searched. There are fewer looks than images: a
-million blank pages are one look.
+First, images are grouped into *looks*, which are sets of images with the same hash. Images without a hash (not decoded,
+or blank) form a look if they have the same bytes. Then near looks are searched. There are fewer looks than images,
+because for example a million blank pages form a single look.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ class Looks(NamedTuple):
 def digest_content(data: bytes) -> bytes:
     """Returns the first 16 bytes of the SHA-256 of an image's bytes.
 
-    Processors have instructions for SHA-256. BLAKE2b takes two to three times as long.
+    SHA-256 is two to three times as fast as BLAKE2b, because processors have instructions for it.
     """
     return hashlib.sha256(data).digest()[:16]
 
@@ -155,7 +155,8 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Removes looks that a representative look stands for: a look with the same band value and enough near looks.
+    """Removes looks that a representative look replaces. The representative has the same band value and enough near
+    looks.
 
     Returns:
         Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
@@ -190,7 +191,7 @@ def _pack(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
-    """Returns whether pairs, given as exclusive or, are near in all words but the first: bool [num_pairs]."""
+    """Returns whether pairs of hashes, given by their XOR, are near in all words except the first: bool [num_pairs]."""
     is_mirrored = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
     fine = differing[:, 1:] ^ is_mirrored[:, None] * _FINE_MIRROR
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
@@ -219,7 +220,7 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def look_distance(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits in the first words, or of one and the other flipped if that is less.
+    """Returns the number of differing bits in the first words, with the second hash flipped if that gives fewer bits.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

@@ -5,8 +5,8 @@ most 8 bits, they differ in at most two bits of one of three bands. Therefore ha
 is compared with the hashes whose band differs in zero, one or two bits. Each pair is found once. The band of a flipped
 hash is normalized to the same value, so that flipped pairs are found too.
 
-The number of comparisons grows with the square of the number of hashes. Up to some millions of hashes, it takes less
-time than all other steps.
+The number of comparisons grows with the square of the number of hashes. For up to some millions of hashes, the
+comparisons take less time than all other steps.
 """
 
 import itertools
@@ -124,7 +124,7 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits of two hashes, or of one and the other flipped if that is less: uint8 [...].
+    """Returns the number of differing bits of two hashes, or of one hash and the other flipped if smaller: uint8 [...].
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].

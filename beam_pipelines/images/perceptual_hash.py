@@ -3,9 +3,9 @@
 The hash is similar to pHash (https://www.phash.org/docs/design.html). Its bits are the signs of the lowest frequencies
 of a small grey image. Recompression, resizing, and changes of brightness or colour alter few bits. A horizontal flip
 inverts exactly the signs of the frequencies that are odd from left to right. Images with alpha are composited over
-middle grey, so that black shapes are as visible as white shapes. Black on white has the same signs as black on grey.
-All computations are in integers, so that an image has the same hash on every machine. Matrix products use floating
-point, which is exact because no number exceeds 53 bits.
+middle grey, so that black shapes are as visible as white shapes. A black shape has the same signs on white as on grey.
+All computations are in integers, so that an image has the same hash on every machine. Matrix products use
+floating-point numbers. They are exact, because no number exceeds 53 bits.
 """
 
 import functools
@@ -77,7 +77,7 @@ def look_at(data: bytes, check: str) -> np.ndarray:
 
 
 def look_at_pixels(data: bytes, raw: RawImage) -> np.ndarray:
-    """Converts raw pixels to a grey image, like `look_at` for a file: uint8 [height, width].
+    """Converts raw pixels to a grey image, as `look_at` does for a file: uint8 [height, width].
 
     Args:
         data: The bytes of the pixels.

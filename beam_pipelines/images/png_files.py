@@ -1,8 +1,8 @@
 """Reads the chunks and pixel rows of PNG files as libpng, and therefore TensorFlow, does.
 
-Pillow is more lenient than libpng. It decodes PNGs whose rows end early (the rest is black), PNGs with a chunk before
-the header, a second header or two palettes, and PNGs with pixels in two places. The checks here reject each PNG that
-libpng rejects. Chunks that libpng ignores, such as a transparency (`tRNS`) of a wrong length, are ignored here too.
+Pillow is more lenient than libpng. Pillow decodes PNGs with missing rows (as black pixels), PNGs with a chunk before
+the header, a second header or two palettes, and PNGs with pixels in two places. This module rejects each PNG that
+libpng rejects. It ignores the chunks that libpng ignores, such as a transparency (`tRNS`) of a wrong length.
 """
 
 import struct

@@ -47,8 +47,9 @@ class RawImage(NamedTuple):
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """Returns the image layout for an array's shape and dtype; None if such an array is not an image.
 
-    `[HEIGHT,WIDTH]` has one channel. With three dimensions, the last dimension is the channels. For uint8 arrays, it is
-    the first dimension if only that is 1, 3 or 4. Tensors are never planar.
+    `[HEIGHT,WIDTH]` has one channel. If there are three dimensions, the last dimension contains the channels. For uint8
+    arrays, the first dimension contains the channels if only the first dimension is 1, 3 or 4. Tensors are never
+    planar.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

@@ -1,9 +1,9 @@
 """Resizes images: computes their sizes, the JPEG scale to decode, and applies the filter.
 
-The filter is Pillow's antialiased Lanczos, because images are resized once and read many times. If a JPEG shrinks a
-lot, only a half, a quarter or an eighth of its scale is decoded (DCT scaling), so that twice the requested size is
-left. The table shows how many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR
-compared with full scale and the same filter:
+The filter is Pillow's antialiased Lanczos, because images are resized once and read many times. If a JPEG is reduced a
+lot, it is decoded at 1/2, 1/4 or 1/8 scale (DCT scaling), so that it still has at least twice the requested size. The
+table shows how many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR compared
+with full scale and the same filter:
 
     short side                          64            128           256
     full scale                          300           270           190
@@ -12,7 +12,8 @@ compared with full scale and the same filter:
     any of 8 scales; 1 x left           820, 41 dB    550, 40 dB    250, 43 dB
 
 Decoding at 5/8 to 7/8 of the scale takes longer than at full scale. An image decoded at 1/n has `ceil(side / n)`
-pixels, and the last pixel may extend beyond the image. To resize only `side / n` pixels improves the result by 15 dB.
+pixels, and the last pixel may extend beyond the image. Resizing only the first `side / n` pixels improves the result by
+15 dB.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

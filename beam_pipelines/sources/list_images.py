@@ -27,7 +27,7 @@ from beam_pipelines.storage.versions import noting_versions
 
 @dataclasses.dataclass
 class ListImages(beam.PTransform):
-    """Lists the source of a run: converts the pipeline's begin to `Listed`.
+    """Lists the inputs of a run's source, and outputs `Listed`.
 
     Attributes:
         config: The job of the run.

@@ -144,7 +144,10 @@ class ListedPart:
             add_version(self.versions, path, version)
 
     def add_splits(self, splits: Iterable[str | None]) -> None:
-        """Adds splits. Raises UserError immediately if there are too many, because listing the rest may take hours."""
+        """Adds splits.
+
+        Raises UserError as soon as there are too many splits, because the whole listing may take hours.
+        """
         self.splits.update(splits)
         if len(self.splits) > MAX_SPLITS:
             some = ", ".join(sorted(self.splits - {None})[:3])
@@ -155,7 +158,11 @@ class ListedPart:
             )
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
-        """Adds layouts. Keeps the first two of each kind in sorted order, whatever the order of the inputs."""
+        """Adds layouts.
+
+        Keeps only the first two layouts of each kind in sorted order, so the result does not depend on the order of the
+        inputs.
+        """
         if raws <= self.raws:
             return
         kinds: dict[tuple, list[RawImage]] = {}
@@ -164,7 +171,10 @@ class ListedPart:
         self.raws = {raw for those in kinds.values() for raw in those[:2]} | ({None} & (self.raws | raws))
 
     def add_arrays(self, paths: Iterable[str]) -> None:
-        """Adds paths. Keeps the first few in sorted order, whatever the order of the inputs."""
+        """Adds paths.
+
+        Keeps only the first few paths in sorted order, so the result does not depend on the order of the inputs.
+        """
         self.arrays = sorted({*self.arrays, *paths})[:_MAX_FIRST_ARRAYS]
 
     def refuse_strays(self, source: Source) -> None:
@@ -173,7 +183,7 @@ class ListedPart:
             self.strays.refuse(source.root)
 
     def empty_groups(self) -> set[str]:
-        """Returns the categories that group others and that no image has."""
+        """Returns the categories that only group other categories and have no images."""
         return self.group_names - self.labels.get(OBJECT_LABEL, set())
 
     @property

@@ -65,7 +65,7 @@ class ListedRuns:
             self.add(one)
 
     def write(self, share: float = _MIN_SHARE) -> None:
-        """Writes the waiting references as a run if they are at least this share of a full run."""
+        """Writes the references in memory as a run if they fill at least the fraction `share` of a full run."""
         if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
             self.counts.add_references(self._waiting)
             self.runs.append(write_run(self._waiting, self._spool_directory))

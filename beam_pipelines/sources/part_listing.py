@@ -139,7 +139,7 @@ class PartContext:
 
     @functools.cached_property
     def source(self) -> Source:
-        """The source, opened once. Opening it for each part would cost quadratic time in the number of files."""
+        """The source. It is opened only once, because opening it for each part would take quadratic time."""
         return open_to_list(self.config)
 
 
@@ -160,7 +160,8 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_whole_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part and writes its runs. References that are too few for a run remain in the result.
+    """Lists one part and writes sorted runs of references. The remaining references, which do not fill a run, are
+    returned in the result.
 
     Args:
         context: The context of the part's bundle.

@@ -1,7 +1,7 @@
 """The `Source` protocol: a source yields `LabeledImage` references to inputs and reads no image bytes.
 
-An input can be a row of values without an image. Then its `offset` is `NO_IMAGE`, and its path is the file with the
-values.
+An input can be a row of values without an image. The `offset` of such an input is `NO_IMAGE`, and its path is the file
+with the values.
 
 `LabeledImage.values` maps each feature's name to a value of this type:
 
@@ -27,8 +27,8 @@ from tf_input.dataset_format import Feature
 class Source(Protocol):
     """Lists the inputs of one kind of source.
 
-    The constructor is fast, because it reads only the data that determines features and parts. It raises UserError if
-    the input is not of its kind. A source lists one part at a time.
+    The constructor is fast, because it reads only the data that determines features and parts. The constructor raises
+    UserError if the input has another kind. A source lists one part at a time.
 
     Attributes:
         root: The folder that paths are relative to, with its links resolved, or the URL, without a trailing "/".

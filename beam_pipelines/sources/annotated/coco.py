@@ -22,10 +22,10 @@
 With `--masks`, the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
 Small regions are drawn over large regions.
 
-Each file is a part, and is read once as a stream. Its annotations are kept in columns (see `coco_annotations`). A
-machine reads only one large file at a time. Each image takes about 300 bytes more, and 200 bytes for its size if sizes
-are requested from a store. Half of COCO's `train2017` (59,000 images, 430,000 annotations) takes 70 MB. Outlines take
-as much memory as their JSON text.
+Each COCO file is listed on its own, and is read once as a stream. The annotations of a file are stored in columns (see
+`coco_annotations`). A machine reads only one large file at a time. Each image takes about 300 bytes of memory, and 200
+bytes more if image sizes are requested from a store. Half of COCO's `train2017` (59,000 images, 430,000 annotations)
+takes 70 MB of memory. Outlines take as much memory as their JSON text.
 """
 
 import contextlib
@@ -189,7 +189,7 @@ class Coco:
                 yield listed._replace(num_bytes=sizes.get(listed.path, 0))
 
     def _image_folder(self, path: str, file: CocoFile) -> str:
-        """Returns the first candidate folder that contains one of the file's first five images.
+        """Returns the first candidate folder that contains at least one of the first five images in the file.
 
         Raises:
             UserError: No candidate contains an image, and the entries have links, which are not downloaded.
@@ -277,7 +277,7 @@ def _name_of(file: str) -> tuple[str, str]:
 
 
 def _absolute(path: str) -> str:
-    """Returns the absolute path with the links of its folder resolved. A link at the file itself is not resolved."""
+    """Returns the absolute path of a file. Links to folders are resolved, but not a link at the file itself."""
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))
@@ -285,7 +285,7 @@ def _absolute(path: str) -> str:
 
 
 def _folder_of(path: str) -> str:
-    """Returns the folder of a file. If that folder is `annotations`, returns its parent."""
+    """Returns the folder of a file, or the parent of this folder if the folder is named `annotations`."""
     folder = posixpath.dirname(_absolute(path))
     return posixpath.dirname(folder) if posixpath.basename(folder) == _ANNOTATIONS else folder
 

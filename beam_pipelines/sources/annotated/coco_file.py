@@ -91,7 +91,8 @@ class CocoFile:
     def group_names(self) -> frozenset[str]:
         """Returns the names of categories that are only supercategories of other categories.
 
-        In COCO's own files, a category such as `person` is its own supercategory. It counts as a class, not as a group.
+        In COCO's own files, a category such as `person` is its own supercategory. Such a category is a class, not a
+        group.
         """
         classes = {name for category_id, name in self._categories.items() if not self._is_group(category_id)}
         return frozenset(set(self._categories.values()) - classes)

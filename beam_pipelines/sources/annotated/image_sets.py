@@ -1,8 +1,8 @@
 """Reads Pascal VOC's `ImageSets` lists, which assign images to splits.
 
 Each line of a list has an image's name without its extension. `train.txt`, `val.txt` and `test.txt` are splits.
-`trainval.txt` replaces a missing `train.txt`. Images in none of the lists are not part of the dataset, because VOC 2012
-has lists for several tasks over the same images.
+`trainval.txt` replaces a missing `train.txt`. Images that are not in any list are left out, because VOC 2012 has lists
+for several tasks over the same images.
 """
 
 from typing import Container, Iterator, NamedTuple

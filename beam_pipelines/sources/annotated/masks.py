@@ -11,7 +11,7 @@
 | a file that is not an image | ignored, and counted |
 
 The pixel values of a mask are class ids. Mask files are checked later, when they are read. A part is a pair of folders.
-While a part is listed, the names of all its masks are in memory, and the image names of one folder at a time.
+While a part is listed, the names of all its masks and the image names of one folder are in memory.
 """
 
 import json
@@ -95,7 +95,7 @@ class Masks:
         return [json.dumps(pair) for pair in pairs]
 
     def _pairs_in(self, parent: str, folders: list[str]) -> list[_Pair]:
-        """Returns the pair of folders in `parent`, or one pair for each split within it."""
+        """Returns the pair of image folder and mask folder in `parent`, or one such pair for each split folder."""
         images, masks = find_folder(folders, IMAGE_FOLDERS), find_folder(folders, _MASK_FOLDERS)
         if images is None or masks is None:
             return []
@@ -173,7 +173,7 @@ class Masks:
             yield from sets.missing(listed, "image")
 
     def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[FoundFile | DeadLetter]:
-        """Yields the image files below a folder. If there are lists, yields only listed files."""
+        """Yields the image files below a folder. If `ImageSets` lists exist, yields only the listed files."""
         for found in self._files.walk(folder):
             if isinstance(found, FoundFile):
                 name = _stem(found.path, folder)

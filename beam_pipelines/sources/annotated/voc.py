@@ -16,8 +16,8 @@
 
 Names are compared without extensions. Image folders and annotation folders have the same subfolders. A part is a list
 of up to 500 pairs of an XML file and an image, because each XML file has to be opened. In a store, 32 files are read at
-a time. The unpaired files of a group of folders form one more part. That part stores only the group, and lists its
-folders again, so that the size of a part does not grow with the data.
+a time. The unpaired files of a group of folders form one more part. The part for unpaired files stores only the names
+of the folders, and lists them again, so that the part stays small.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """Parses one Pascal VOC XML file, without DTDs, entities or other external content.
 
-The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are not changed, as in
-TensorFlow Datasets, and need not be integers.
+The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are returned unchanged,
+as in TensorFlow Datasets, and may be fractions.
 """
 
 import math
@@ -75,7 +75,7 @@ def _parse(data: bytes) -> Any:
 def _only(parent: Any, tag: str, name: str) -> Any:
     """Returns the child element with a tag; None if there is no such element.
 
-    Raises Refusal if there are several, because a tool may have merged two objects.
+    Raises Refusal if several child elements have the tag, because a tool may have merged two objects.
     """
     found = parent.findall(tag)
     if len(found) > 1:

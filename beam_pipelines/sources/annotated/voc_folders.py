@@ -70,7 +70,8 @@ class Matched(NamedTuple):
 
 
 def find_groups(root: Root, files: FileListing, split_folders: bool | None) -> list[VocFolders]:
-    """Returns the groups below a root. If no folder has a name for annotations, they are expected beside their images.
+    """Returns the groups below a root. If no folder has a usual name for annotations, the annotation files are expected
+    beside their images.
 
     Raises:
         UserError: Only some folders are splits, a folder is a link, or the splits that options require do not exist.

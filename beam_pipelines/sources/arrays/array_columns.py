@@ -13,7 +13,7 @@ The kinds that a field can have depend on its dtype and shape, and never on its 
     integer       integers
     text          text
 
-Arrays, tensors, masks and images are not read here. Examples refer to their location in the file.
+Arrays, tensors, masks and images are not read during listing. Examples contain only their location in the file.
 """
 
 import dataclasses
@@ -181,7 +181,7 @@ class ArrayColumns:
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """Returns the first of the usual names that exists, ignoring case; None if there is none."""
+    """Returns the first usual name that is the name of a field, ignoring case. Returns None without such a field."""
     found = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((found[name] for name in usual if name in found), None)
 
@@ -313,7 +313,7 @@ def _fitting_kind(field: Field) -> str:
 
 
 def _is_array(field: Field) -> bool:
-    """Returns whether the values have two or more dimensions, which are kept."""
+    """Returns whether the values are arrays with two or more dimensions."""
     return len(field.shape) > 1 and _num_values(field) > 1
 
 

@@ -1,4 +1,4 @@
-"""Lists images that are a field of records, and records without images."""
+"""Lists records that contain an image in one of their fields, and records without images."""
 
 import math
 import os
@@ -108,7 +108,10 @@ def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
 
 
 def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | None) -> dict[Stream, int]:
-    """Decompresses the compressed streams and returns their spools. Returns {} without a spool directory."""
+    """Decompresses the compressed streams into spool files, and returns these files.
+
+    Returns {} without a spool directory.
+    """
     packed = {field.records.stream: field.records.num_bytes for field in fields if field.records.stream.packing}
     if spool_directory is None:
         return {}

@@ -1,7 +1,7 @@
 """Reads consecutive records of one length from a file, a gzip file, or a member of a zip archive.
 
-NumPy arrays, IDX files, CIFAR's batches and fixed-length records all have this form. Only the source of the record
-length and the record count differs. Sizes that a file states are checked before memory is allocated for them.
+NumPy arrays, IDX files, CIFAR's batches and fixed-length records all have this form. They differ only in how the length
+and the number of the records are found. Sizes that a file states are checked before memory is allocated for them.
 """
 
 import contextlib
@@ -123,8 +123,7 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
 def read_rows(root: str, fields: Mapping[str, Field], start: int, stop: int) -> Iterator[dict[str, Any]]:
     """Yields rows with the values of several fields as plain Python values. All fields have the same number of records.
 
-    Each stream is read once, in chunks, in parallel with the others. At the end, compressed streams are checked for
-    their length.
+    All streams are read once, in chunks and in parallel. At the end, the lengths of compressed streams are checked.
     """
     sources = {field.records: None for field in fields.values()}  # unique records in a fixed order
     record_bytes = max((records.dtype.itemsize for records in sources), default=1)

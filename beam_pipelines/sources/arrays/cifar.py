@@ -1,7 +1,7 @@
 """Reads CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html).
 
-A record has a label, or a coarse and a fine label in CIFAR-100. Then it has 32x32 pixels: all red values, all green
-values, all blue values. The Python version consists of pickles, and is never opened.
+A record starts with a label, or with a coarse and a fine label in CIFAR-100. Then follow 32x32 pixels: all red values,
+all green values, all blue values. The Python version of CIFAR is never opened, because its files are pickles.
 """
 
 import os
@@ -33,7 +33,7 @@ PYTHON_VERSION = re.compile(r"(.*/)?(data_batch_\d|test_batch|batches\.meta)|.*\
 
 
 def is_cifar(path: str) -> bool:
-    """Returns whether a file has a name of the binary version of CIFAR."""
+    """Returns whether a file name is used by the binary version of CIFAR."""
     return bool(_SPLITS.fullmatch(os.path.basename(path)))
 
 

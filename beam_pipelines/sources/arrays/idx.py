@@ -1,6 +1,7 @@
 """Reads IDX files, the format of MNIST and similar datasets, plain or as gzip (yann.lecun.com/exdb/mnist).
 
-A file has two zero bytes, the dtype, the number of dimensions, each dimension as a big-endian uint32, and the numbers.
+A file consists of two zero bytes, the dtype, the number of dimensions, each dimension as a big-endian uint32, and the
+numbers.
 """
 
 import functools

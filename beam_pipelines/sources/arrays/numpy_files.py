@@ -36,7 +36,7 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 def npy_array(root: Root, path: str) -> NamedArray:
-    """Returns the array of a `.npy` file. The file is opened when it is needed."""
+    """Returns the array of a `.npy` file. The file is opened when the array is read."""
     split, name = take_split(os.path.basename(path).removesuffix(".npy"))
     folder = os.path.dirname(path)
     return NamedArray(folder, split or split_of_file(path), name, path, functools.partial(_open_npy, root.path, path))

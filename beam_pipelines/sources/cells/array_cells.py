@@ -1,4 +1,4 @@
-"""Reads cells that contain an array or a tensor, as lists of numbers or as bytes, or that name its file."""
+"""Reads cells that contain an array or a tensor as lists of numbers, as bytes, or as the name of a file."""
 
 import dataclasses
 from typing import Any
@@ -53,7 +53,7 @@ def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | byte
 
 
 def settle_array(column: Column, start: bytes | list) -> Column:
-    """Returns the column with the shape and the dtype of the first array or tensor, unless it states them.
+    """Adds the shape and the dtype of the first array or tensor to a column that does not state them.
 
     Args:
         column: The array or tensor column.

@@ -29,7 +29,7 @@ def box_sides(box: Box, box_format: str) -> Box:
 
 @dataclasses.dataclass
 class BoxForms:
-    """Counts of boxes, to detect boxes whose format or unit differs from the options.
+    """Counters that show whether the format or the unit of boxes differs from the options.
 
     Attributes:
         num: The number of boxes.

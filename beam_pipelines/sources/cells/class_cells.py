@@ -51,7 +51,7 @@ def read_class(cell: Any) -> str:
 
 
 def known(name: str, label_names: Collection[str]) -> str:
-    """Returns the class that a name from a cell means.
+    """Returns the class name for a name in a cell.
 
     `2.0` means the integer label `2`, unless `2.0` is a label name. If all label names are texts, an integer is an
     index.

@@ -7,7 +7,8 @@ from beam_pipelines.errors import printable
 
 
 def read_json(text: str | bytes) -> Any:
-    """Parses JSON and rejects repeated keys, because `json.loads` keeps the last value, and other programs the first.
+    """Parses JSON and rejects repeated keys, because some programs use the first value of a repeated key and others the
+    last value.
 
     Raises:
         ValueError: The text is not JSON, or an object in it has a key twice.

@@ -189,7 +189,8 @@ class FileListing:
         )
 
     def fitting(self, wanted: InputNames) -> tuple[list[str], list[DeadLetter]]:
-        """Returns the paths that match patterns, and the dead letters that match or may hide matching files.
+        """Returns the paths that match patterns. Also returns the dead letters that match patterns or may hide matching
+        files.
 
         Raises:
             UserError: A folder cannot be read.
@@ -333,7 +334,7 @@ class FileListing:
 
 
 def name_first(dead_letters: Iterable[DeadLetter]) -> str:
-    """Returns a message about the first dead letter, if any, for the case that no file is left."""
+    """Returns a message about the first dead letter, if any, for a listing without a valid file."""
     first = min(dead_letters, default=None)
     return f" ({first.path!r} is {first.message})" if first else ""
 

@@ -20,7 +20,7 @@ SAY_WHICH = "Use --split_folders=yes if all of them are splits, or --split_folde
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = SAY_WHICH) -> dict[str, str | None]:
-    """Returns folder -> its split. All values are None if the folders are not splits.
+    """Returns folder -> its split. If the folders are not splits, all values are None.
 
     Args:
         root: The root of the source, for messages.
@@ -48,7 +48,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
 
 
 def split_of(folder: str) -> str:
-    """Returns the split of a split folder's name."""
+    """Returns the name of the split for which a folder is named."""
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 

@@ -106,7 +106,10 @@ class Strays:
         self.beside = sorted([*self.beside, path])[:_NUM_SHOWN]
 
     def add_refusal(self, folder: str, message: str) -> None:
-        """Adds a folder that makes the listing fail. Keeps the first in sorted order, as a reproducible choice."""
+        """Adds a folder that makes the listing fail.
+
+        Keeps only the first such folder in sorted order, so that the message is reproducible.
+        """
         self.refusal = min((folder, message), self.refusal or (folder, message))
 
     def merge(self, other: "Strays") -> None:

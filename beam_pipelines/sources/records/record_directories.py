@@ -1,4 +1,4 @@
-"""Reads datasets of record files that have metadata: those of TensorFlow Datasets, and our own.
+"""Reads record files that have metadata: datasets of TensorFlow Datasets and of Recordmill.
 
 If no labels and no features are requested, these features are kept:
 

@@ -1,4 +1,4 @@
-"""Applies the layout of foreign records: which feature is the image, which are labels, and which others are kept.
+"""Applies the layout of foreign records, which determines the image, the labels and the other stored features.
 
 The known layouts and the syntax of `--layout` are in `tf_input.record_layouts`. `tf_input.open_tfrecords` uses them
 too.
@@ -37,7 +37,7 @@ class ObjectsLayout(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The names of the features that have a meaning.
+    """The names of the features that are used, such as the image, the label and the key.
 
     Attributes:
         name: The name of the layout.

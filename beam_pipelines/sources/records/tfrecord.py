@@ -1,4 +1,4 @@
-"""Source `tfrecord`: records of `tf.train.Example`, from other tools or from our own datasets.
+"""Source `tfrecord`: records of `tf.train.Example`, written by Recordmill or by other tools.
 
 Files are TFRecord or ArrayRecord files. Their first bytes determine the format.
 

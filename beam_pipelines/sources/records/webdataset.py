@@ -211,7 +211,7 @@ class WebDataset:
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
-        """Opens a tar file. Yields its reader, and whether it is compressed."""
+        """Opens a tar file. Yields a reader, and whether the file is compressed."""
         path = f"{self.root}/{self._root.relative(name)}"
         try:
             with open_file(path) as file:
@@ -245,7 +245,10 @@ class WebDataset:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
     def _image_of(self, sample: TarSample) -> str:
-        """Returns the extension of a sample's image. Raises Refusal if there is no image, or if it is ambiguous."""
+        """Returns the extension of a sample's image.
+
+        Raises Refusal if the sample has no image or several possible images.
+        """
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
             missing = f"no image ({', '.join(self._images)}) in it, only"

@@ -5,7 +5,7 @@ Memory is constant for all files: a line has at most `MAX_LINE` characters, and 
 CSV has the format of RFC 4180, in UTF-8, with a header or with `--column_names` instead. Commas separate cells. If the
 first line has no commas, tabs or semicolons do. In a `.tsv` file, tabs do. With `--column_names`, the separator is the
 only candidate that gives as many cells as names. A row with quotes may span several lines. If such a row is malformed,
-a quote is probably missing, and it is unknown how many rows it hides. Therefore the run fails.
+a quote is probably missing, and an unknown number of rows is lost. Therefore the run fails.
 """
 
 import collections
@@ -40,7 +40,7 @@ Row = tuple[int, Mapping[str, Any] | Refusal]
 
 
 class TableHead(NamedTuple):
-    """The columns of a file, without reading all of it.
+    """The columns of a file, found from the start of the file.
 
     Attributes:
         columns: The names of the columns: from a CSV header, a Parquet schema, or the first objects of JSON Lines.
@@ -236,7 +236,7 @@ def _find_delimiter(file: TableFile, first: str, config: SourceConfig) -> str:
 
 
 def _again(first: str, lines: Lines) -> Iterator[str]:
-    """Yields the first line again. After it, a line need not start a row."""
+    """Yields the first line again. Later lines may continue a row with quotes."""
     lines.is_row_start = False
     yield first
 
