@@ -1,4 +1,4 @@
-"""The number of CPU cores that this process may use."""
+"""Determines the number of CPU cores that this process may use."""
 
 import math
 import os
@@ -15,7 +15,8 @@ def num_cores() -> int:
 def quotas(root: pathlib.Path = pathlib.Path("/")) -> Iterator[float]:
     """Yields the CPU quotas of this process's cgroups and of all parent cgroups, in cores.
 
-    Version 2 is described in https://docs.kernel.org/admin-guide/cgroup-v2.html, version 1 in scheduler/sched-bwc.
+    The formats are documented in https://docs.kernel.org/admin-guide/cgroup-v2.html and, for version 1, in
+    scheduler/sched-bwc.
 
     Args:
         root: The root of the file system. Default: "/".

@@ -110,7 +110,8 @@ class PreparedDataset(Mapping[str, Examples]):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names of the target features. `objects` stands for all features whose names begin with `objects/`."""
+        """The names of the target features. The target `objects` represents all features whose names start with
+        `objects/`."""
         return self.manifest.targets
 
     @property

@@ -226,9 +226,9 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
 def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     """Returns the features that have a column in the catalog, by column name.
 
-    Features with class names have a column, and so do single numbers and single short texts. If a name belongs to
-    another column, a class label becomes `label_NAME`, and a number or text becomes `feature_NAME`. In datasets without
-    images, features may use the names of the image columns, such as `width`.
+    Features with class names have a column, and so do single numbers and single short texts. If another column already
+    has the name of a feature, a class label becomes `label_NAME`, and a number or text becomes `feature_NAME`. In
+    datasets without images, features may use the names of the image columns, such as `width`.
     """
     has_image = any(feature.name == IMAGE for feature in schema)
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
@@ -578,7 +578,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
 
 
 def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
-    """Returns the error for a directory without a manifest."""
+    """Returns the error message for a directory without a manifest."""
     folder, _, name = os.fspath(directory).rpartition("/")
     if name == MANIFEST:
         return FileNotFoundError(f"{directory} is a file of a dataset. Pass the folder of the dataset: {folder or '.'}")

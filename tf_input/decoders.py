@@ -19,7 +19,7 @@ _SHOWN = "The transform decides this: run `recordmill analyze` with other --imag
 
 
 def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str, Any], split: str) -> ExampleDecoder:
-    """Returns the decoder from records to batches of stored features.
+    """Returns a decoder that converts records to batches of stored features.
 
     Args:
         dataset: The files of the dataset.
@@ -54,7 +54,7 @@ def make_decoder(dataset: DatasetFiles, config: ReadConfig, counts: Mapping[str,
 def make_transformed_decoder(
     dataset: DatasetFiles, transform: Transform, config: ReadConfig, counts: Mapping[str, Any], split: str
 ) -> ExampleDecoder:
-    """Returns the decoder from records to batches of transformed features. Arguments are as in `make_decoder`.
+    """Returns a decoder that converts records to batches of transformed features. Arguments are as in `make_decoder`.
 
     Raises:
         ValueError: An option conflicts with the transform, or the transform does not return a requested feature.
@@ -134,7 +134,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
 
 
 def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: DatasetFiles) -> tuple[int, int] | None:
-    """Returns the (height, width) of images and masks that a transform passes through; None if sizes differ."""
+    """Returns the (height, width) of images and masks that a transform leaves unchanged; None if sizes differ."""
     stored = [name for name in names if _is_stored(features.get(name)) and not is_other_image(features[name])]
     if not stored:
         return None

@@ -1,4 +1,4 @@
-"""Detects processes that were forked after TensorFlow had run, and fails at once instead of hanging.
+"""Detects processes that were forked after TensorFlow had run, and raises an error instead of hanging.
 
 TensorFlow's threads do not exist in the child process, and their locks stay locked. Reading examples in the child
 process would therefore wait forever. A process may fork as long as TensorFlow has not run in it, and may spawn

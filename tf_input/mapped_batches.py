@@ -84,7 +84,7 @@ def source_of(data: Any) -> tf.data.Dataset | None:
 def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | None:
     """Returns the difference between the inputs of two datasets' first batches; None if all values are equal.
 
-    Reading the first batch does not count as an epoch.
+    Reading the first batch does not advance the epoch.
     """
     before, after = _first_inputs(batches), _first_inputs(mapped)
     pairs = [(name, one, after.get(name)) for name, one in before.items()]

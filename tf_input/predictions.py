@@ -129,7 +129,7 @@ def check_output(model: Any, output: str | os.PathLike[str] | None) -> None:
 
 
 def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
-    """Writes all parts to a temporary file, and renames it when it is complete.
+    """Writes the predictions to a temporary file, and renames the file when it is complete.
 
     Raises:
         OSError: The file can't be written.
@@ -145,7 +145,7 @@ def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
 
 
 def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
-    """Writes one column per number. Strings are not escaped, even if a spreadsheet would read them as formulas."""
+    """Writes one column per number. Strings are not escaped, even if a spreadsheet would interpret them as formulas."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         for place, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Access to single examples of a split by index or key."""
+"""Provides access to single examples of a split by index or key."""
 
 import operator
 import threading

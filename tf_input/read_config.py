@@ -419,7 +419,8 @@ class ReadConfig:
         return default if self.targets is None else _names(self.targets)
 
     def order(self, split: str) -> str | None:
-        """Returns the kind of shuffling for a split: "window", "exact" or "key"; None for the order of the shards."""
+        """Returns the shuffle mode for a split: "window", "exact" or "key"; None if examples are read in shard
+        order."""
         shuffle = bool(is_training_split(split) or self.augment) if self.shuffle is None else self.shuffle
         return ("window" if shuffle is True else shuffle) or None
 

@@ -136,7 +136,7 @@ def default_targets(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
-    """Parses a layout as a user writes it.
+    """Parses a layout from the text that a user writes.
 
     Args:
         layout: The name of a layout, or items, as text or as a mapping from ITEM to FEATURE. In a mapping,

@@ -1,4 +1,4 @@
-"""Opens regular files only, because reading a pipe or a device may never end or fill the memory."""
+"""Opens only regular files, because reading a pipe or a device may never end, or may fill the memory."""
 
 import errno
 import os
@@ -47,7 +47,7 @@ may return fewer bytes in FUSE file systems or after a signal.
 
 
 def read_regular(path: str) -> bytes:
-    """Reads a whole regular file with few system calls, which take a third of the time for tiny images.
+    """Reads a whole regular file with few system calls, which takes a third of the usual time for tiny images.
 
     Raises:
         OSError: The file does not exist, is not a regular file, or has more than `MAX_WHOLE_BYTES`.

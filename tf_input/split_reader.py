@@ -156,7 +156,7 @@ class SplitReader:
         return {**files.statistics, "splits": {self.split: {"label_counts": counts.get(LABEL, {}), "other_label_counts": counts}}}
 
     def _heads(self, config: ReadConfig) -> list[str]:
-        """Returns the stored targets with one class label."""
+        """Returns the names of the stored targets with exactly one class label."""
         targets = self._files.manifest.targets
         return class_weights.heads(self._files.features, targets if config.transform else config.target_names(targets))
 

@@ -25,7 +25,8 @@ class Crops:
         self._told: set[str] = set()
 
     def tell(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
-        """Warns about boxes, masks and dense targets outside a crop, and about features that look like coordinates.
+        """Logs warnings about boxes, masks and dense targets outside a crop, and about features that look like
+        coordinates.
 
         Args:
             split: The name of the split, for the message.

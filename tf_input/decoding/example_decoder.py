@@ -427,7 +427,7 @@ cached. Only examples with images, masks or dense targets of equal sizes can be 
         return seed if seed is None or leader == IMAGE else augment.seed_of(leader, seed)
 
     def _scales(self, name: str) -> bool:
-        """Returns whether there may be encoded images that are large enough to be downscaled during decoding."""
+        """Returns whether some encoded images may be large enough to be downscaled during decoding."""
         shown, stored, largest = self.sizes_of(name)
         largest = stored or largest
         if self.features[name].kind != "image" or largest is not None and whole_images.is_small(largest):

@@ -175,8 +175,8 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
 def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
     """Checks that two-dimensional features are read only from whole images, without crops or padding.
 
-    Such a feature may be a dense target without channels, or a list of points. The reader can't know whether crops of
-    the image apply to the feature.
+    A two-dimensional feature may be a dense target without channels, or a list of points. The reader can't know whether
+    crops of the image apply to the feature.
 
     Args:
         config: The options of reading.

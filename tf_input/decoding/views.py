@@ -226,7 +226,8 @@ def _samples(views: Views, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:
-    """Crops dense targets like their images, in their own resolution: float32 [batch, rows, columns, channels]."""
+    """Crops dense targets like their images, at the resolution of the dense targets, float32 [batch, rows, columns,
+    channels]."""
     return _frame_pixels(maps, views, tuple(maps.shape[1:3]))
 
 

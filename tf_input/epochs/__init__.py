@@ -1,6 +1,6 @@
 """Determines the order of examples in an epoch, and the part of each batch that a host reads.
 
-The inputs are the numbers and sizes of records in the shards of a split, a seed and an epoch. The outputs are the
-record at each index of the epoch, and the byte ranges (chunks) that contain the records. Nothing is read here.
-The package uses TensorFlow only for the cipher in `tf_input.epochs.order` and for the detection of hosts.
+The inputs are a seed, an epoch, and the number and size of the records in each shard of a split. The outputs are the
+record at each index of the epoch, and the byte ranges (chunks) that contain the records. Nothing is read here. The
+package uses TensorFlow only for the cipher in `tf_input.epochs.order` and for the detection of hosts.
 """

@@ -39,7 +39,7 @@ def part_seed(seed: int, name: str) -> int:
 
 
 def count_parts(weights: Sequence[int], places: np.ndarray) -> np.ndarray:
-    """Returns how many of the first examples of an epoch belong to each component.
+    """Returns the number of examples of each component among the first examples of an epoch.
 
     Args:
         weights: Integer weights proportional to the shares of the components.

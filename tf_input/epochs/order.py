@@ -64,7 +64,7 @@ def _permute(values: tf.Tensor, key: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _mix(key: tf.Tensor) -> tf.Tensor:
-    """Returns 64 bits that each depend on all bits of the key: the last steps of SplitMix64.
+    """Mixes the bits of the key with the last steps of SplitMix64.
 
     SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
     """

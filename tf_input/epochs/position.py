@@ -15,7 +15,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class Pass(NamedTuple):
-    """The batches of one iteration over a dataset.
+    """The range of batches in one iteration over a dataset.
 
     Attributes:
         epoch, step: The epoch and the step of the first batch.
@@ -190,7 +190,8 @@ def identify_mix(
 
 
 def _plain(value: Any) -> Any:
-    """Converts NumPy numbers to Python numbers, and functions to their names, because code can't be compared.
+    """Converts NumPy numbers to Python numbers, and functions to their names, so that options can be saved and
+    compared.
 
     Raises:
         TypeError: The value is something else, whose text might be the same for another training.

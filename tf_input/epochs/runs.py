@@ -1,4 +1,4 @@
-"""Chunks: byte ranges of shards that are read at once."""
+"""Divides shards into chunks, which are byte ranges that are read with a single request."""
 
 import dataclasses
 from typing import Sequence

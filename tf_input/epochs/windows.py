@@ -7,7 +7,8 @@ reads.
 Virtual shards make the order independent of the number of hosts. The virtual shard of a record is its index in the
 epoch (or in the mixture's epoch) modulo `NUM_LANES`. Within a window, each virtual shard gets the records of one byte
 slice. Host i of n reads the records whose index is i modulo n. For most n, the slices of a host's virtual shards are
-adjacent, so that the host reads only 1/n of the window. The record at an index does not depend on n.
+adjacent, so that the host reads only 1/n of the window. The record at each index of the epoch does not depend on the
+number of hosts.
 """
 
 import dataclasses

@@ -308,7 +308,7 @@ def _find_files(pattern: str | Sequence[str]) -> list[str]:
 
 
 def _is_irregular(path: str) -> bool:
-    """Returns whether a local path is neither a regular file nor a folder, so that reading it may never end."""
+    """Returns whether a local path is a pipe, a device or another special file, which may have no end."""
     return not is_url(path) and os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 

@@ -1,4 +1,4 @@
-"""The command `recordmill inspect`, which shows the contents of a dataset.
+"""Implements `recordmill inspect`, which shows the contents of a dataset.
 
 The input is the metadata of a dataset and, on request, its catalogs and one record. The outputs are tables or JSON, and
 an image.

@@ -1,4 +1,4 @@
-"""SQL queries over the catalog of a dataset, with DuckDB."""
+"""Runs SQL queries on the catalog of a dataset with DuckDB."""
 
 from typing import Any, Mapping, NamedTuple
 
@@ -17,7 +17,7 @@ def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
     """Runs a query over the table `catalog`, which has a row for each example, the catalog columns, and a column
     `split`.
 
-    The query can access neither files nor the network.
+    The query can't access files or the network.
 
     Args:
         sql: The query, in DuckDB's dialect.

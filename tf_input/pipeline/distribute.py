@@ -86,9 +86,9 @@ def service_batches(
     flips, so create a dataset with another `start_epoch` for each epoch. The dataset has no attribute `position`, and
     can't resume in the middle of an epoch.
 
-    With several `hosts`, each host has its own shards, so there should be many shards per host. `memory_budget` has no
-    effect, because nothing is cached. `map_example` and `map_batch` run on the workers. `map_batch` runs before the
-    last batches of the workers are joined.
+    With several `hosts`, each host reads different shards, so the split should have many shards per host.
+    `memory_budget` has no effect, because nothing is cached. `map_example` and `map_batch` run on the workers.
+    `map_batch` runs before the last batches of the workers are joined.
 
     Args:
         split: The name of the split.

@@ -28,5 +28,6 @@ def _let_go() -> None:
 
 
 def _with_subclasses(kind: type) -> set[type]:
-    """Returns a class and all of its subclasses. A lookup in this set is faster than `isinstance` for many objects."""
+    """Returns a class and all of its subclasses. Looking up the types of many objects in this set is faster than
+    `isinstance`."""
     return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))

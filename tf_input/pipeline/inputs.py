@@ -99,7 +99,7 @@ class HeldInputs:
         return [(np.searchsorted(self._held, numbers), rows)]
 
     def take(self, epoch: int, places: np.ndarray, follows: bool = True) -> np.ndarray:
-        """Returns indices in the cache, int64; see `SplitInputs`."""
+        """Returns indices of cached examples, int64; see `SplitInputs`."""
         return np.searchsorted(self._held, self.numbers_at(epoch, places))
 
     def fill(self, count: int) -> np.ndarray:

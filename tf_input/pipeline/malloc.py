@@ -1,4 +1,4 @@
-"""Makes malloc reuse freed memory, although TensorFlow makes it return memory to the system.
+"""Makes malloc reuse freed memory, which TensorFlow otherwise prevents.
 
 With Python 3.11 or later, TensorFlow changes malloc for the whole process when an iterator over a generator is created
 (`ApplyPython311MemoryPatch`, with `mallopt`). Each block of 128 KiB or more is then requested from the system, and

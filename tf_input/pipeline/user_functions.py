@@ -15,7 +15,7 @@ _ARGUMENTS = ("x", "y", "weight")
 
 
 def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: ReadConfig) -> Any:
-    """Applies `map_example` to the examples of a batch, then `map_batch` to the batch, in the graph of the batch.
+    """Applies `map_example` to each example of a batch, and then `map_batch` to the batch.
 
     The functions may change structure, shapes and dtypes, but not the number and order of examples. User functions are
     traced with AutoGraph, so put other Python code into a `tf.numpy_function`. A parameter `seed` receives an int64 [2]
@@ -52,7 +52,7 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
 def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
     """Allows user functions with state in a dataset, such as lookup tables, variables and Keras layers.
 
-    TensorFlow would fuse the `map` and the `batch` of each batch's examples, which fails if the function has state.
+    By default, TensorFlow fuses `map` and `batch`, which fails if the function has state.
     """
     options = tf.data.Options()
     options.experimental_optimization.map_and_batch_fusion = False
@@ -111,8 +111,8 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
     """Calls a function with each example of a batch, and batches the results.
 
     The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore structures, lists and unknown
-    shapes work as in `Dataset.map`, in contrast to `tf.map_fn`. Unbatching the whole dataset would lose its
-    cardinality. If corrupt records are left out, unbatching would also move examples from the next batch into the
+    shapes work as in `Dataset.map`, in contrast to `tf.map_fn`. Unbatching the whole dataset would make its cardinality
+    unknown. If corrupt records are left out, unbatching would also move examples from the next batch into the
     incomplete batch.
     """
     leaves = tf.nest.flatten(outputs)

@@ -111,7 +111,7 @@ class Catalog(Mapping[str, Column]):
         return self[column].look_up(lambda label: places.get(label, -1), -1)
 
     def row_columns(self) -> list[str]:
-        """Returns the columns that `rows` can read: `path`, and each feature with one class label, as class names.
+        """Returns the columns that `rows` can read: `path`, and the class names of each feature with one class label.
 
         Empty if there is no catalog, as after `recordmill transform`. Empty with a log message if pyarrow is not
         installed.
@@ -148,7 +148,7 @@ class Catalog(Mapping[str, Column]):
             yield from zip(*values)
 
     def no_row(self, key: str) -> ValueError:
-        """Returns the error for a key that has a record but no row in the catalog."""
+        """Returns the error message for a record whose key has no row in the catalog."""
         return ValueError(
             f"{self._directory}: a catalog of {self._split} does not have the key {key!r}. To rebuild it, run "
             "`recordmill repair`."
@@ -183,8 +183,8 @@ class Catalog(Mapping[str, Column]):
 
     @functools.cached_property
     def _by_hash(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sorted hashes of all keys and the indices of their examples. The hashes need a tenth of the memory that
-        the keys would need."""
+        """A table of the sorted hashes of all keys, with the indices of the examples. The hashes need a tenth of the
+        memory that the keys would need."""
         hashes = self.hashes(False, _FINDING.decode())
         numbers = np.argsort(hashes, kind="stable")
         return hashes[numbers], numbers

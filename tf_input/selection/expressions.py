@@ -63,7 +63,7 @@ def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.
 
 
 class _Evaluator:
-    """Evaluates the nodes of a condition to columns. Scalars are arrays without dimensions, like columns."""
+    """Evaluates the syntax tree of a condition. Scalars are arrays without dimensions, like columns."""
 
     def __init__(self, text: str, columns: Mapping[str, Column]) -> None:
         self._text, self._columns = text, columns
@@ -245,7 +245,8 @@ def _is_truth(value: Any) -> bool:
 
 
 def _as_stored(value: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Converts a number that is compared with a float32 column to float32, because 0.1 differs in float64."""
+    """Converts numbers to float32 before comparing them with a float32 column, because 0.1 differs in float32 and
+    float64."""
     return value.astype(np.float32) if not value.ndim and value.dtype == np.float64 and other.dtype == np.float32 else value
 
 

@@ -92,7 +92,7 @@ class ServingConfig:
 
 
 def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any) -> None:
-    """Writes a SavedModel that maps raw images to class names and scores. Serving needs only TensorFlow.
+    """Writes a SavedModel that maps raw images to class names and scores. Serving requires only TensorFlow.
 
         train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
         model.fit(train, epochs=10)
@@ -274,7 +274,7 @@ def _check(
     x: Any,
     predicted: Mapping[str, np.ndarray],
 ) -> None:
-    """Checks that the SavedModel preprocesses and predicts as in training."""
+    """Checks that the SavedModel gives the same inputs and predictions as the trained model."""
     served = tf.saved_model.load(os.fspath(path))
     raw = {name: tf.constant(values) for name, values in raw.items()}
     found = served.signatures["preprocess"](**raw)

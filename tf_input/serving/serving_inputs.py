@@ -105,7 +105,8 @@ class ServingInputs:
         return tf.cond(is_same, lambda: same_size.outputs(held(parsed)), lambda: self._any_size.outputs(parsed))
 
     def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any, Any]:
-        """Returns the first examples of the dataset, which are a random sample because the dataset was shuffled.
+        """Returns the first examples of the dataset. They are a random sample, because the dataset was shuffled when it
+        was written.
 
         Returns:
             The raw features of the examples, and `x` as in `batches`, in NumPy arrays; and the specs of `x` for any

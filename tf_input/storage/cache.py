@@ -1,4 +1,4 @@
-"""A cache of remote files on a local disk. Each byte is downloaded once for all epochs and all processes."""
+"""Caches remote files on a local disk. Each byte is downloaded once for all epochs and all processes."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""The size limit of a cache directory, which all processes and datasets on a machine share."""
+"""Limits the size of a cache directory, which all processes and datasets on a machine share."""
 
 import contextlib
 import itertools
@@ -24,8 +24,8 @@ class CacheRoom:
     """Allocates space in a cache directory for the blocks of a dataset.
 
     Blocks of open datasets are never removed. A dataset never replaces its own blocks, because the next epoch needs all
-    of them again. If the cache needs space, it removes the blocks of the dataset that was opened the longest time ago,
-    the oldest blocks first. If all blocks are in use, additional blocks are not cached.
+    of them again. If the cache is full, blocks of the least recently opened dataset are removed first, beginning with
+    the oldest blocks. If all blocks are in use, additional blocks are not cached.
 
     Args:
         folder: The folder of the dataset in the cache directory. It is created.

@@ -85,7 +85,7 @@ def azure_options() -> dict[str, Any]:
 
 
 def missing_keys(scheme: str) -> str:
-    """Returns advice for the error message of a rejected request, or "" if requests to the scheme are signed."""
+    """Returns advice for the error message of a rejected request; "" if the request was signed."""
     options, where = {
         "gs": (
             google_options,

@@ -1,4 +1,4 @@
-"""Descriptions of corrupt records, and a count of the corrupt records that are skipped."""
+"""Describes corrupt records, and collects the corrupt records that are skipped."""
 
 import logging
 import threading

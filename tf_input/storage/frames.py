@@ -1,4 +1,4 @@
-"""Parses and checks the frames of TFRecord files, many at a time.
+"""Parses and checks many frames of TFRecord files at once.
 
 A record consists of the length of its data (uint64), the checksum of the length (uint32), the data, and the checksum of
 the data (uint32). All numbers are little-endian.

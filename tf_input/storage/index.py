@@ -1,4 +1,4 @@
-"""Index files, which contain the offset of each record in its shard."""
+"""Reads index files, which contain the offset of each record in its shard."""
 
 from typing import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Files on local disks and mounted file systems."""
+"""Reads files on local disks and mounted file systems."""
 
 import collections
 import concurrent.futures

@@ -84,7 +84,7 @@ class Store:
         return counts
 
     def check(self, shards: Sequence[ShardInfo]) -> None:
-        """Checks before an epoch that the copy of a dataset is complete.
+        """Checks before an epoch that all shards exist and are complete.
 
         The size of each shard is checked once. Local shards are also opened to check their fingerprints.
 

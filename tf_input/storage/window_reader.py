@@ -19,7 +19,7 @@ _TOGETHER_BYTES = 1 << 20  # size of the chunks that a thread reads in a task
 
 
 class WindowReader:
-    """Reads records by their positions in the order of an epoch.
+    """Reads records by their indexes in an epoch.
 
     The windows of the latest batch stay in memory while the next windows are read. `close` releases the windows and the
     threads.
@@ -52,9 +52,9 @@ class WindowReader:
             self._lock.release()
 
     def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Reads records by their positions in the order of an epoch.
+        """Reads records by their indexes in an epoch.
 
-        The positions should be in the same window or in a few consecutive windows.
+        All requested records should be in one window or in a few consecutive windows.
 
         Args:
             epoch: The index of the epoch.
@@ -183,7 +183,8 @@ class _Loading:
         self._shifts = self._firsts - (np.cumsum(counts) - counts)  # records of other hosts before each slice
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """Waits for all reads and returns records by their positions in the epoch, with None for corrupt records."""
+        """Waits until reading is complete, and returns records by their indexes in the epoch, with None for corrupt
+        records."""
         records = self._order[places - self._start]
         return self._stretches.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
 

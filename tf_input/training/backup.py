@@ -142,7 +142,7 @@ class Backup:
             self.advance()
 
     def begin(self, epoch: int) -> None:
-        """Starts an epoch, or resumes it if some of its steps are completed. `epochs` calls this method."""
+        """Starts an epoch, or resumes an epoch with completed steps. `epochs` calls this method."""
         if epoch != self.epoch:
             self.epoch, self.step = epoch, 0
         self._position.go_to(epoch, self.step)
@@ -230,7 +230,7 @@ def _storable(value: np.ndarray) -> np.ndarray:
 
 
 def _assign(path: pathlib.Path, variables: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
-    """Assigns values to the variables with the same names.
+    """Assigns saved values to the variables with the same names.
 
     Raises:
         ValueError: Names or shapes differ. Then nothing is assigned.

@@ -13,7 +13,8 @@ _ARITHMETIC = ("Add", "AddV2", "Sub", "Mul", "MulNoNan", "RealDiv", "Div", "DivN
 
 
 class TransformGraph:
-    """The graph of a transform. Keep it as long as its results, because it owns the tables of the graph.
+    """The graph of a transform. Keep the object as long as its results are used, because it owns the lookup tables of
+    the graph.
 
     Args:
         directory: The path of the SavedModel, `OUT/transform_fn`.
@@ -40,7 +41,7 @@ class TransformGraph:
         self._captures = graph_inputs[len(graph_inputs) - num_captured :]
 
     def inputs_of(self, outputs: Collection[str]) -> tuple[str, ...]:
-        """Returns the names of the inputs on which some outputs depend.
+        """Returns the names of the inputs on which the given outputs depend.
 
         Raises:
             ValueError: An output does not exist.
@@ -51,7 +52,7 @@ class TransformGraph:
         return tuple(name for name in self.input_specs if any(one.op.name in needed for one in components[name]))
 
     def apply(self, inputs: Mapping[str, Any], outputs: Collection[str]) -> dict[str, Any]:
-        """Computes some outputs, and only what they need, within a `tf.function`.
+        """Computes the given outputs within a `tf.function`, without operations for other outputs.
 
         Args:
             inputs: The features of a batch, at least those of `inputs_of`.
@@ -82,7 +83,7 @@ class TransformGraph:
         return tf.nest.pack_sequence_as(wanted, computed, expand_composites=True)
 
     def value(self, name: str) -> Any:
-        """Returns the value of a tensor in the graph that depends on no input, as a NumPy array.
+        """Returns the value of a constant tensor in the graph as a NumPy array.
 
         Raises:
             KeyError: The tensor does not exist.
@@ -93,9 +94,9 @@ class TransformGraph:
         return compute.get_concrete_function()().numpy()
 
     def _compute(self, tensors: list[tf.Tensor], fed: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
-        """Copies the part of the graph that some tensors need into the current graph.
+        """Copies the operations for the given tensors from the transform's graph to the current graph.
 
-        Calling the whole function instead would compute all outputs, and fail because of missing inputs.
+        Calling the whole function would compute all outputs, and fail if inputs are missing.
         """
         needed = _needed(tensors, self._arguments)
         part = tf.compat.v1.GraphDef()
@@ -134,9 +135,10 @@ def _flat(structure: Any) -> list[Any]:
 
 
 def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set[str]:
-    """Returns the names of the operations that compute some tensors, and of the checks of their inputs.
+    """Returns the names of all operations that are required to compute the given tensors, including assertions on their
+    inputs.
 
-    In a graph, each output waits for all checks. Checks of other inputs are left out here.
+    In the original graph, each output depends on all assertions. Assertions on unrelated inputs are therefore omitted.
     """
     placeholders = {tensor.op.name for tensor in given}
     needed = _reachable(tensor.op for tensor in tensors)
@@ -154,7 +156,7 @@ def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set
 
 
 def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
-    """Returns the operations whose results these operations need, including themselves, by name."""
+    """Returns the given operations and all operations on which they depend, by name."""
     found: dict[str, tf.Operation] = {}
     waiting = list(operations)
     while waiting:
@@ -166,10 +168,11 @@ def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
 
 
 def _keep_constants(nodes: Any) -> None:
-    """Keeps the graph optimizer from folding floating-point constants, which rounds differently in serving.
+    """Prevents the graph optimizer from folding floating-point constants, which would change rounding in serving.
 
-    For example, it replaces x / 3 by x * (1 / 3), and x * 2 * 3 by x * 6. A barrier operation is inserted between
-    constants and arithmetic. The bodies of loops and conditions are separate functions and are not changed.
+    For example, the optimizer would replace x / 3 by x * (1 / 3), and x * 2 * 3 by x * 6. A barrier operation is
+    inserted between constants and arithmetic. The bodies of loops and conditions are separate functions and are not
+    changed.
     """
     constants = {
         node.name: node for node in nodes if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating

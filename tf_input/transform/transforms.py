@@ -1,4 +1,4 @@
-"""The transform of a dataset for the reader: its facts, its graph, and the parsing of transformed features."""
+"""Reads the transform of a dataset, and applies its graph to parsed records."""
 
 import functools
 import hashlib
@@ -77,7 +77,8 @@ class Transform:
         return os.fspath(kept)
 
     def parse(self, serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str]) -> dict[str, Any]:
-        """Parses records to transformed features. Stored features that they do not need are not parsed.
+        """Parses records to transformed features. Only the stored features that are required for these features are
+        parsed.
 
         Args:
             serialized: The serialized records, string [batch].
