@@ -148,11 +148,10 @@ def _advise(seen: Mapping[str, Seen]) -> str:
         has_boxes = all(f"image/object/{side.removeprefix('objects/')}" in seen for side in SIDES)
         problem = "This layout needs classes for boxes. " * has_boxes
         return f"{problem}To read only images, pass the layout image={image}; with labels, image={image},label=FEATURE."
-        return (
-            f"Pass a layout such as image={image},label=FEATURE, or without label=FEATURE if there are no labels. Raw "
-            "pixels "
-            "also need height=FEATURE,width=FEATURE or shape=FEATURE, or numbers, as in height=28,width=28,depth=1."
-        )
+    return (
+        f"Pass a layout such as image={image},label=FEATURE, or without label=FEATURE if there are no labels. Raw pixels "
+        "also need height=FEATURE,width=FEATURE or shape=FEATURE, or numbers, as in height=28,width=28,depth=1."
+    )
 
 
 def describe_seen(seen: Mapping[str, Seen]) -> str:

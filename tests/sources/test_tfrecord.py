@@ -208,7 +208,7 @@ def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
         (np.array([4, 5], np.int64), 20, RawImage(4, 5, 1)),
         ([4, 5, 4], 80, RawImage(4, 5, 4)),
         ([8, 5, 7], 280, RawImage(8, 5, 7)),  # a tensor
-        ([4, 5, 3], 240, "240 bytes in feature 'data'"),
+        ([4, 5, 3], 240, "240 bytes"),
         ([-4, -5, 3], 60, "shape"),
         ([1 << 40, 1 << 40, 3], 60, "shape"),
         ([0, 5, 3], 60, "shape"),
@@ -768,7 +768,7 @@ def test_another_image_of_the_same_records_may_be_the_one(tmp_path):
 @pytest.mark.parametrize(
     ("layout", "changes", "message"),
     [
-        ("image=image,x=x:int16[2,2]", {"x": bytes(7)}, "7 bytes in feature 'x'"),
+        ("image=image,x=x:int16[2,2]", {"x": bytes(7)}, "7 bytes"),
         ("image=image,mask=x:uint8,height=h,width=w", {"x": bytes(4), "h": []}, "0 values"),
     ],
 )
