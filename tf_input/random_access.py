@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_input.dataset_format import KEY, OBJECTS, Feature
 from tf_input.decoding import decode, targets, tensors
+from tf_input.decoding.faults import describe_fault
 from tf_input.decoding.schema import parse_examples
 from tf_input.forks import check_fork
 from tf_input.storage.record_reader import RecordReader
@@ -153,8 +154,10 @@ class ExampleReader:
         try:
             return self._decode_record(record)
         except tf.errors.InvalidArgumentError as error:
-            reason = error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]  # without TensorFlow's stack
-            raise ValueError(f"example {number}: {' '.join(reason.split())}") from error
+            keys = tf.train.Example.FromString(record).features.feature[KEY].bytes_list.value
+            shard, row, offset = self._records.place(number)
+            fault = describe_fault(keys[0] if keys else None, error)
+            raise ValueError(f"example {number} ({shard}: record {row}, at byte {offset}): {fault}") from error
 
 
 def record_decoder(

@@ -25,9 +25,12 @@ def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tens
     try:
         decode(records)
     except tf.errors.InvalidArgumentError as error:
-        reason = _OF_TENSORFLOW.sub("", error.message)
-    else:
-        return ""
-    if decoder.parse_keys is None:
-        return f"an example without a key can't be decoded: {reason}"
-    return f"{decoder.parse_keys(records).numpy()[0].decode(errors='replace')!r} can't be decoded: {reason}"
+        return describe_fault(None if decoder.parse_keys is None else decoder.parse_keys(records).numpy()[0], error)
+    return ""
+
+
+def describe_fault(key: bytes | None, error: tf.errors.OpError) -> str:
+    """Describes why an example can't be decoded, with its key if it has one."""
+    reason = " ".join(_OF_TENSORFLOW.sub("", error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]).split())
+    name = "an example without a key" if key is None else repr(key.decode(errors="replace"))
+    return f"{name} can't be decoded: {reason}"

@@ -11,11 +11,20 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.decoding.faults import find_fault
+from tf_input.pipeline.inputs import Inputs
 from tf_input.pipeline.packing import pack, take_apart
 from tf_input.pipeline.plan import Plan
 
 # A function from a note, the index of a component and a batch slot to the index of the example in its split.
 FindNumber = Callable[[Sequence[int], int, int], int]
+
+
+def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, part: int, row: int) -> int:
+    """Returns the index of the example in a batch slot, in the split of its component."""
+    with make_inputs() as inputs:
+        found = inputs.numbers(epoch, step)
+    numbers, rows = found if isinstance(found, tuple) else found[part]
+    return int(numbers[rows.tolist().index(row)])
 
 
 class DecodeErrors:

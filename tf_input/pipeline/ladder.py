@@ -14,7 +14,7 @@ from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
 from tf_input.epochs.share import Share, local_batch_size
-from tf_input.pipeline.decode_errors import DecodeErrors, decode_with_errors
+from tf_input.pipeline.decode_errors import DecodeErrors, decode_with_errors, find_number
 from tf_input.pipeline.divided_batches import sharding_policy, source_name
 from tf_input.pipeline.exit import let_go_at_exit
 from tf_input.pipeline.malloc import keep_freed_memory
@@ -52,11 +52,8 @@ def read_batches(
     count = share.num_batches - config.start_step
     epochs: dict[int, int] = {}  # key of an epoch -> epoch
 
-    def find_number(note: Sequence[int], part: int, row: int) -> int:
-        with make_inputs() as inputs:
-            found = inputs.numbers(epochs[note[0]], note[1])
-        numbers, rows = found if isinstance(found, tuple) else found[part]
-        return int(numbers[rows.tolist().index(row)])
+    def number_of(note: Sequence[int], part: int, row: int) -> int:
+        return find_number(make_inputs, epochs[note[0]], note[1], part, row)
 
     def generate() -> Iterator[np.ndarray]:
         """Yields packed batches, each with the key of the epoch and the step."""
@@ -82,7 +79,7 @@ def read_batches(
         return note, rows, decode_batch(inputs, note, None if plan.has_all_rows else rows)
 
     if not all(are_held):
-        decode_packed = decode_with_errors(DecodeErrors(plan.parts, find_number), decode_packed)
+        decode_packed = decode_with_errors(DecodeErrors(plan.parts, number_of), decode_packed)
 
     def decode(packed: tf.Tensor) -> Any:
         note, rows, outputs = decode_packed(packed)

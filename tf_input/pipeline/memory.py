@@ -18,7 +18,7 @@ from tf_input.storage.record_reader import RecordReader
 
 _CHUNK_BYTES = 4 << 20  # size of decoded chunks that are copied into the cache
 # with this name, TensorFlow creates a resource that is freed with its last handle
-_MIN_READ_BYTES, _READ_PART = 16 << 20, 16  # records that wait meanwhile take at least this, or this part of the decoded size
+_MIN_READ_BYTES, _READ_PART = 16 << 20, 32  # records that wait meanwhile take at least this, or this part of the decoded size
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 

@@ -25,6 +25,9 @@ from tf_input.forks import check_fork
 from tf_input.mixture import Mixture
 from tf_input.options import named_options
 from tf_input.pipeline import ladder
+from tf_input.pipeline.decode_errors import DecodeErrors, find_number
+from tf_input.pipeline.inputs import Batch
+from tf_input.pipeline.packing import pack, take_apart
 from tf_input.pipeline.plan import Plan
 from tf_input.pipeline.user_functions import allow_state, apply_functions
 from tf_input.read_config import ReadConfig
@@ -201,12 +204,26 @@ class _Ahead:
         return future.result()
 
     def _make(self, epoch: int, step: int, read: Future) -> Any:
-        batch = read.result()
-        with tf.device("CPU:0"):
+        batch, note = read.result(), [epoch_key(self.plan.seed, epoch), step]
+
+        def decode(batch: Batch) -> Any:
             inputs = tuple(part.look_up(tf.constant(values)) for part, (values, _) in zip(self.plan.parts, batch))
-            seed = tf.constant([epoch_key(self.plan.seed, epoch), step], tf.int64)
-            outputs = self._decode(inputs, tuple(tf.constant(rows) for _, rows in batch), seed)
+            return self._decode(inputs, tuple(tf.constant(rows) for _, rows in batch), tf.constant(note, tf.int64))
+
+        with tf.device("CPU:0"):
+            try:
+                outputs = decode(batch)
+            except tf.errors.InvalidArgumentError:
+                if all(are_held := [part.held is not None for part in self.plan.parts]):
+                    raise
+                outputs = self._errors(epoch, step).decode(
+                    tf.constant(pack(note, batch)), lambda packed: decode(take_apart(packed.numpy(), are_held)[1])
+                )
         return tf.nest.map_structure(lambda one: one.numpy(), outputs)
+
+    def _errors(self, epoch: int, step: int) -> DecodeErrors:
+        """Returns what reports, or leaves out, the examples of a batch that can't be decoded."""
+        return DecodeErrors(self.plan.parts, lambda _, part, row: find_number(self.plan.make_inputs, epoch, step, part, row))
 
 
 def _input_spec(part: Plan) -> Any:
