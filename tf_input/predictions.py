@@ -232,14 +232,14 @@ def _check_inputs(model: Any, x: Any, dataset: Any) -> None:
         return
     if scales_itself(model) or not isinstance(first, np.ndarray) or first.dtype.kind not in "iuf":
         return
-    for one in [*getattr(dataset, "mapped", ())]:
-        difference = one.difference(dataset)
-        if difference is not None and difference.is_other_scale and is_other_scale(difference.values, first):
-            option = "map_batch" if one.name == "map" else one.name
-            message = "predict: `%s` made %s from other batches, and the model gets %s here. If it was trained on "
-            message += "the former, pass the function of `%s` as %s=FUNCTION. %s"
-            _logger.warning(message, one.name, difference.found, describe(first), one.name, option, RESCALED)
-            return
+    differences = [(one.name, one.difference(dataset)) for one in [*getattr(dataset, "mapped", ())]]
+    scaled = [(name, found) for name, found in differences if found is not None and found.is_other_scale]
+    if scaled and all(is_other_scale(found.values, first) for _, found in scaled):  # else the inputs are scaled like one of them
+        name, found = scaled[0]
+        option = "map_batch" if name == "map" else name
+        message = "predict: `%s` made %s from other batches, and the model gets %s here. If it was trained on "
+        message += "the former, pass the function of `%s` as %s=FUNCTION. %s"
+        _logger.warning(message, name, found.found, describe(first), name, option, RESCALED)
 
 
 def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_first: bool) -> np.ndarray | None:

@@ -85,7 +85,8 @@ class BackupAndRestore(keras.callbacks.Callback):
             )
         if steps != num_batches:
             raise ValueError(
-                f"steps_per_epoch={steps} is not an epoch. Pass None, or {num_batches}, its number of batches."
+                f"An epoch of `fit` has {steps} batches, and an epoch of `train` has {num_batches}. Leave out steps_per_epoch and "
+                "`train.take(...)`. To train on fewer examples, use batches(..., take=N), which selects the same N in each epoch."
             )
         # On JAX, `fit` keeps the variables elsewhere, and copies them back when a callback accesses its model.
         self._backup = backup = Backup(self._directory, self.model, self._train, **self._options, before_save=lambda: self.model)
