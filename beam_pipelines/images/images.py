@@ -204,7 +204,7 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
 
 
 def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a JPEG. `decodes`, here and below, means to decode images even if their original bytes are stored."""
+    """Checks a JPEG. If `decodes` is true, the image is decoded even if its original bytes are stored."""
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     strict, decoded, is_grey = check == "strict", DecodedJpeg(None), header.num_components == 1
@@ -253,7 +253,7 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
 
 
 def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
-    """Checks a GIF, BMP or WebP. These formats are re-encoded, except for WebP if it is requested."""
+    """Checks a GIF, BMP or WebP. The image is re-encoded, unless it is a WebP and WebP is requested."""
     if image_format == "gif":
         check_gif_header(data)
     image = open_with_pillow(image_format, data)

@@ -1,4 +1,4 @@
-"""Removes JPEG oddities that affect no pixel, but make libjpeg, and therefore TensorFlow, log a warning.
+"""Removes unusual bytes from JPEGs that do not affect pixels, but make libjpeg and TensorFlow log a warning.
 
     oddity                                                       why it is harmless
     bytes between segments of the header                         libjpeg skips them

@@ -155,8 +155,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Removes looks that a representative look replaces. The representative has the same band value and enough near
-    looks.
+    """Removes looks that are replaced by a representative look with the same band value and enough near looks.
 
     Returns:
         Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.

@@ -215,7 +215,7 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each entry in `ones` with the entries from `others` up to `ends`."""
+    """Compares each entry of `ones` with the entries at the indexes from `others` up to `ends`."""
     while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
         is_left = others < ends
         if np.count_nonzero(is_left) < 0.75 * len(is_left):

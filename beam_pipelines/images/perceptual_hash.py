@@ -160,7 +160,8 @@ def _cosines() -> np.ndarray:
 def _order() -> np.ndarray:
     """Returns the frequencies in the order of the bits.
 
-    The lowest frequencies come first. In each group, frequencies that are even from left to right come first.
+    The lowest frequencies come first. Among frequencies of the same group (low or high), those that are even from left
+    to right come first.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

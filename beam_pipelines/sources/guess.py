@@ -199,5 +199,5 @@ def _any_match(names: list[str], patterns: tuple[str, ...]) -> bool:
 
 @functools.cache
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Returns one matcher for all patterns, because it is called for thousands of names."""
+    """Returns a single matcher for all patterns, which is fast enough for thousands of names."""
     return re.compile("|".join(fnmatch.translate(pattern.lower()) for pattern in patterns)).match

@@ -53,7 +53,7 @@ class ListImages(beam.PTransform):
 
 
 class PartFacts(NamedTuple):
-    """Facts about a part before it is listed.
+    """The facts about a part that are known before the part is listed.
 
     Attributes:
         held_bytes: The memory for listing the part, in bytes.

@@ -183,7 +183,7 @@ class ListedPart:
             self.strays.refuse(source.root)
 
     def empty_groups(self) -> set[str]:
-        """Returns the categories that only group other categories and have no images."""
+        """Returns the categories that only group other categories and that no image has."""
         return self.group_names - self.labels.get(OBJECT_LABEL, set())
 
     @property
@@ -310,7 +310,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
 
 
 def _check_class_folders(config: PrepareJob, root: str, strays: Strays) -> None:
-    """Raises UserError if nested class folders were found only during listing, and their path may not be the class."""
+    """Raises UserError if nested class folders were found only during listing, and their class is unclear."""
     reading = read_class_folders(root, {"": strays.labels}, config.split_folders)
     if reading and reading.depth != ALL:
         raise UserError(
@@ -562,7 +562,7 @@ def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) ->
 
 
 def _first_layout(root: str, paths: list[str]) -> RawImage:
-    """Returns the layout of the first valid image in a `.npy` file."""
+    """Returns the layout of the first valid image that is stored in a `.npy` file."""
     problems = []
     for name in paths:
         path = f"{root}/{name}"

@@ -143,7 +143,10 @@ class ArrayColumns:
         return self._reader.read(row, image)
 
     def _typed(self, column: Column) -> Column:
-        """Returns the column with the shape of its field. Raises UserError if the kind does not fit the field."""
+        """Returns the column after adding the shape of its field.
+
+        Raises UserError if the kind does not fit the field.
+        """
         fields = [self.open(name) for name in column.names]
         if column.kind == "image":
             _check_other_image(column.names[0], fields[0])

@@ -93,7 +93,7 @@ class Arrays:
         self.targets = self._columns.targets
 
     def parts(self) -> list[str]:
-        """Returns `CONTAINER:SET:START:STOP` strings. Images that have to be decompressed form one part."""
+        """Returns `CONTAINER:SET:START:STOP` strings. All images that have to be decompressed form a single part."""
         parts = []
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):

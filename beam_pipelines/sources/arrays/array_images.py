@@ -198,7 +198,7 @@ def take_split(name: str) -> tuple[str | None, str]:
 
 
 def split_of_file(path: str) -> str | None:
-    """Returns the split in a file's name, or in the name of a folder of its path; None if there is no split."""
+    """Returns the split that a file name or a folder in its path names; None if there is no split."""
     *folders, name = path.split("/")
     named = take_split(name.partition(".")[0])[0]
     return named or next(

@@ -53,7 +53,7 @@ def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | byte
 
 
 def settle_array(column: Column, start: bytes | list) -> Column:
-    """Adds the shape and the dtype of the first array or tensor to a column that does not state them.
+    """Returns the column after adding the shape and the dtype of the first array or tensor, if the column lacks them.
 
     Args:
         column: The array or tensor column.

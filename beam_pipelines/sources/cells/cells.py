@@ -22,7 +22,7 @@ from beam_pipelines.storage.files import is_remote
 
 
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of `convert`. Adds the name of the column to the message of a Refusal."""
+    """Returns the result of `convert`. If `convert` raises a Refusal, adds the name of the column to its message."""
     try:
         return convert(*arguments)
     except Refusal as error:

@@ -21,7 +21,7 @@ _WHOLE_FLOAT = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0*")  # pandas: integers in a
 
 @functools.lru_cache(1 << 16)
 def class_name(text: str) -> str:
-    """Returns a class name in NFC, without blanks around it.
+    """Returns a class name in NFC, without leading and trailing blanks.
 
     Raises:
         Refusal: The name is empty, too long, a negative number, not UTF-8, or has control characters.

@@ -133,7 +133,7 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
 
 
 def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:
-    """Adds the shape and the dtype of the first row's arrays to the columns that do not state them.
+    """Returns the columns after adding the shape and the dtype of the first row's arrays, if they are missing.
 
     Raises:
         UserError: The first row has no such array.

@@ -324,7 +324,7 @@ class FileListing:
             raise listing_error(error, join(self._root.path, folder), told) from error
 
     def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
-        """Returns whether a disk entry is ignored. Folders, and links to folders, may have names such as README."""
+        """Returns whether a disk entry is ignored. A folder with a name such as README is not ignored."""
         if is_left_out(entry.name) and (is_left_out(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
             return True
         return bool(self._ignore) and matches(path, self._ignore)

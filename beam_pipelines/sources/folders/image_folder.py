@@ -193,7 +193,7 @@ class ImageFolder:
             strays.without_files[empty[folder]] = folder
 
     def _find_splits(self, top: Level) -> dict[str, str | None]:
-        """Returns folder -> its split, or None. Without labels, split folders must have no files beside them."""
+        """Returns folder -> its split, or None. Without labels, files beside split folders are an error."""
         folders = sorted([*top.folders, *top.links])
         if top.has_files and not self.has_labels:
             if self._config.split_folders:

@@ -129,7 +129,7 @@ def refuse_outside(root: Root, name: str) -> DeadLetter | None:
 
 
 def split_in_name(path: str) -> str | None:
-    """Returns the last split in a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar`; else None.
+    """Returns the last split in a path such as `flowers-train.tfrecord-00000-of-00016` or `val/7.tar`. Otherwise None.
 
     A split in the file name takes precedence over a split in a folder name.
     """

@@ -70,7 +70,7 @@ def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImag
 
 
 def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: int) -> tuple[int, ...]:
-    """Returns the shape of a feature that stores numbers as bytes, from the layout or from the record.
+    """Returns the shape of a feature that stores numbers as bytes. The layout or the record states this shape.
 
     Raises:
         ValueError: The record states no valid shape.
@@ -186,7 +186,8 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
 
 
 def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
-    """Returns the position of a mask, image or array in the file, or a list of its numbers; None if it is missing.
+    """Returns the position of a mask, image or array in the file, or its numbers as a list. Returns None if the feature
+    is missing.
 
     Args:
         path: The path of the file.
@@ -231,7 +232,7 @@ def has_numbers(example: ExampleReader, name: str) -> bool:
 def settle_shapes(
     columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
-    """Returns the columns with the shapes that the dataset's metadata states.
+    """Returns the columns after adding the shapes from the dataset's metadata.
 
     Raises:
         UserError: A column expects one number, but the first record has several.

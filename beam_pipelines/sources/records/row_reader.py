@@ -129,7 +129,10 @@ _MAX_SEARCHED = 1_000
 
 
 def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
-    """Returns the names in the first records, and the number of records. Stops when all wanted names are found."""
+    """Returns the names of the fields in the first records, and the number of these records.
+
+    Stops when all wanted names are found.
+    """
     names: set[str] = set()
     num_searched = 0
     for some in itertools.islice(found, _MAX_SEARCHED):
@@ -141,7 +144,7 @@ def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> t
 
 
 def unknown_name(option: str, name: str, found: Collection[str], place: str) -> UserError:
-    """Returns the error for an option that names a missing field."""
+    """Returns the error for an option with the name of a missing field."""
     nearest = did_you_mean(name, found)
     return UserError(
         f"{option}: no {printable(name)!r} in {place}{nearest or '.'} Choose one of {describe_names(found)}."

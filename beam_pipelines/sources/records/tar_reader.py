@@ -182,7 +182,10 @@ def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Mem
 
 
 def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
-    """Parses pax records of the form `LENGTH KEY=VALUE` and a newline. The length is that of the whole record."""
+    """Parses pax records of the form `LENGTH KEY=VALUE` and a newline.
+
+    LENGTH is the number of bytes of the whole record.
+    """
     said: dict[str, str] = {}
     position = 0
     while position < len(data) and data[position]:

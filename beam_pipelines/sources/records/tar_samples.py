@@ -59,7 +59,7 @@ class TarSample:
         return fields
 
     def text(self, extension: str) -> str:
-        """Returns the text of a member that was read, without line ends around it.
+        """Returns the text of a member that was read, without leading and trailing line ends.
 
         Raises:
             Refusal: The member is not UTF-8.
@@ -70,7 +70,7 @@ class TarSample:
             raise Refusal("bad_value", f".{extension} is not valid UTF-8") from None
 
     def is_readable(self) -> bool:
-        """Returns whether the sample is not rejected and its JSON is valid."""
+        """Returns whether the sample is accepted and its JSON is valid."""
         try:
             self.fields()
         except Refusal:

@@ -126,7 +126,7 @@ class TfRecord:
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
-        """Returns the features of records that are read, or that the reader computes itself."""
+        """Returns the names of the features that are read from records or computed by the reader."""
         sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
         objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
         named = (layout.image, layout.key, *self._rows.value_names, *self._rows.part_names)
@@ -260,7 +260,7 @@ class TfRecord:
 
 
 def _spool(image: LabeledImage, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
-    """Copies all data that the image refers to into the spool, and returns the image with the new offsets."""
+    """Copies the data of an image into the spool, and returns the image with its new offsets."""
     start = record.offset + HEADER_BYTES
 
     def move(part: _Part) -> _Part:

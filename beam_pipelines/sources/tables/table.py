@@ -275,7 +275,7 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
-    """Yields the inputs after their embedded images are in a complete spool, so that all yielded images can be read."""
+    """Yields the inputs after their embedded images are written to a spool file, so that every image can be read."""
     if directory is None:
         yield from (one.image if isinstance(one, _Embedded) else one for one in listed)
         return

@@ -120,7 +120,7 @@ def _means_objects(column: Column, head: TableHead) -> bool:
 
 
 def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns feature -> class names that the integers in its column are indexes into, if the table has them."""
+    """Returns feature -> class names. The integers in the column of the feature are indexes into these names."""
     return {one.name: class_names[one.names[0]] for one in columns if has_names(one) and class_names.get(one.names[0])}
 
 

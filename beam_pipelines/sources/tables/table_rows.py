@@ -205,7 +205,10 @@ _DELIMITERS = ",\t;"
 
 
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
-    """Returns (the rows below the header, the column names). Without a header, returns all rows and the given names."""
+    """Returns the rows below the header, and the column names.
+
+    Without a header, returns all rows and the given names.
+    """
     csv.field_size_limit(MAX_LINE)  # a limit of this process; the default is 131,072 characters
     try:
         first = next((line for line in _first_of_rows(lines) if line.strip()), "")
