@@ -68,7 +68,7 @@ def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, othe
     for place in (flowers.batches, tf_input.PreparedDataset.batches):
         shown = " ".join(pydoc.render_doc(place, renderer=pydoc.plaintext).split())  # Python 3.13 prints a parameter to a line
         assert "config: tf_input.read_config.ReadConfig | None = None, *, batch_size: int, image_size: " in shown
-        assert "seed: int | None = None" in shown and "Reads a split in batches" in shown
+        assert "seed: int | None = None" in shown and "for `model.fit`" in shown
 
 
 def test_what_type_checkers_see_is_what_there_is():
@@ -336,7 +336,7 @@ def test_batches_say_what_they_are(flowers, others):
 def test_what_batches_returns_is_told_by_help(flowers):
     data = flowers.batches("train", batch_size=8, image_size=SIZE)
     shown = pydoc.render_doc(data, renderer=pydoc.plaintext)
-    assert "The batches of a split, or of a mixture" in shown and "position: Where the next iteration begins" in shown
+    assert "Attributes:" in shown and "position: " in shown and "reading: " in shown
     assert "identity" not in type(data).__doc__
 
 
