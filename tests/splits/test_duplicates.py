@@ -179,7 +179,7 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
     assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
     capfd.readouterr()
     assert main(["leaks", str(kept)]) == 1
-    assert f"pairs: {apart['num_images'][0]} images of train and {apart['num_images'][1]} of test, such as" in capfd.readouterr().out
+    assert f"pairs: {apart['num_images'][0]} images in train and {apart['num_images'][1]} in test, " in capfd.readouterr().out
     without = shutil.copytree(plain, tmp_path / "without")
     manifest = json.loads((without / dataset_format.MANIFEST).read_text())
     for shard in (shard for split in manifest["splits"].values() for shard in split["shards"]):
