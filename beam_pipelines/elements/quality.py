@@ -137,7 +137,8 @@ class _Joined:
 
 
 def proves_nothing(quality: Mapping[str, Any]) -> bool:
-    """Returns whether sorted records would have runs as short as shuffled records, because each class has one example
-    or all examples have the same class.
+    """Returns whether sorted records would have runs as short as shuffled records.
+
+    Sorted records have such short runs if each class has only one example, or if all examples have the same class.
     """
     return quality["sorted_mean_run_length"] < _MIN_TELLING * quality["expected_mean_run_length"]

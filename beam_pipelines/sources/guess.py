@@ -113,8 +113,9 @@ def _check_annotations(folder: str, found: "_Names", end: str = ".xml", kind: st
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
-    """Guesses the kind from the content of split folders; returns None if it is unclear. The search stops at the first
-    image in a folder that is not a split folder, because this is a class folder.
+    """Guesses the kind from the content of split folders; returns None if it is unclear.
+
+    In a folder that is not a split folder, the search stops at the first image, because this is a class folder.
     """
     num_tables = 0
     for folder in folders:
