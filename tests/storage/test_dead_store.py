@@ -96,7 +96,7 @@ def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, 
     assert run.returncode == 1
     reason = rf"{bucket}/\S+: {re.escape(server.url)} has answered nothing useful for 2 s \(--store_timeout\), at last: .*"
     in_place = f"The state of {bucket}/out is unknown, because the store does not respond. Rerun with --resume to continue."
-    assert re.fullmatch(rf"recordmill: (.*: )?{reason}; {in_place}\n", told), told
+    assert re.fullmatch(rf"recordmill: (.*: )?{reason}\.? {in_place}\n", told), told
     assert "manifest.json" not in objects(server, f"{bucket}/out")
     check_resumed(server, bucket, unbroken)
 
@@ -128,7 +128,7 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unb
             gate.open()
             run.send_signal(sent)
             told = told_by(run)
-    assert (run.returncode, told.partition(";")[0]) == (code, "recordmill: interrupted")
+    assert (run.returncode, told.partition(".")[0]) == (code, "recordmill: Interrupted")
     assert "is unknown" in told and "--resume" in told, told
     check_resumed(server, bucket, unbroken)
 
