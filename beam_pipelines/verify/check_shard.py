@@ -179,7 +179,7 @@ class _Records:
             yield self._damage("it is gone")
             return
         except NoRecordsError as error:
-            yield self._damage(f"no TFRecord file: {error}")
+            yield self._damage(str(error))
             return
         except OSError as error:
             if says_nothing(error, self._path):

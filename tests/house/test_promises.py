@@ -247,7 +247,7 @@ def test_promise_4_a_directory_without_manifest_is_not_a_data_set(prepared, tmp_
     copy = tmp_path / "copy"
     shutil.copytree(prepared, copy)
     (copy / dataset_format.MANIFEST).unlink()
-    with pytest.raises(FileNotFoundError, match="not a data set"):
+    with pytest.raises(FileNotFoundError, match="not a dataset"):
         dataset_format.read_manifest(copy)
 
 
@@ -270,7 +270,7 @@ def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
     assert not (tmp_path / "out").exists()
     if sent != signal.SIGKILL:
         assert "Interrupted" in message and "--resume" in message and "Traceback" not in message
-    with pytest.raises(FileNotFoundError, match="not a data set"):
+    with pytest.raises(FileNotFoundError, match="not a dataset"):
         dataset_format.read_manifest(tmp_path / "out.incomplete")
     assert left_in(tmp_path) == ["in", "out.incomplete"]
 

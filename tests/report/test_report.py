@@ -378,7 +378,7 @@ def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
         "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "its manifest has a catalog 'catalog/made-none"),
         "outside": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
         "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
-        "an index": (lambda path: [one.write_bytes(b"") for one in (path / "index").iterdir()], "an index of 0 bytes"),
+        "an index": (lambda path: [one.write_bytes(b"") for one in (path / "index").iterdir()], " 0 bytes"),
         "no rows": (lambda path: [one.write_bytes(encode_index([], (0, 0))) for one in (path / "index").iterdir()], "has 0 rows; expected "),
         "shards": (lambda path: [one.write_bytes(bytes(10_000)) for one in path.glob("*.tfrecord-*")], "not such as are written"),
     }

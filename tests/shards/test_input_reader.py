@@ -128,7 +128,7 @@ BAD = [
     ("vanished", pathlib.Path.unlink, "read", "unreadable", "No such file or directory"),
     ("a folder", become_folder, "read", "unreadable", "directory"),
     ("a broken link", become_link, "read", "unreadable", "No such file or directory"),
-    ("huge", lambda path: os.truncate(path, MAX_FILE_BYTES + 1), "read", "unreadable", f"{MAX_FILE_BYTES + 1} bytes; expected"),
+    ("huge", lambda path: os.truncate(path, MAX_FILE_BYTES + 1), "read", "unreadable", f"{MAX_FILE_BYTES + 1} bytes"),
     ("empty", lambda path: os.truncate(path, 0), "check", "bad_image", "0 bytes"),
     ("truncated", lambda path: os.truncate(path, 300), "check", "bad_image", "JPEG"),
     ("a page", lambda path: path.write_bytes(b"<!DOCTYPE html>"), "check", "bad_image", "HTML"),
@@ -181,7 +181,7 @@ def test_without_a_check_only_what_has_no_bytes_is_refused(tmp_path):
     letter = inputs.read("cat/2.jpg")
     assert (letter.stage, letter.reason, letter.message) == ("read", "unreadable", "the file is empty")
     os.truncate(inputs.root / "cat/3.jpg", MAX_FILE_BYTES + 1)
-    assert f"{MAX_FILE_BYTES + 1} bytes; expected at most {MAX_FILE_BYTES}" in inputs.read("cat/3.jpg").message
+    assert f"{MAX_FILE_BYTES + 1} bytes" in inputs.read("cat/3.jpg").message
     (inputs.root / "cat/3.jpg").unlink()
     assert "No such file" in inputs.read("cat/3.jpg").message
 

@@ -39,7 +39,7 @@ def write_inputs(folder: pathlib.Path) -> None:
 
 # case -> what is typed, what is said
 REFUSED = {
-    "pixels of float32": (["floats.tfrecord", "--label=none"], "of uint8; the layout feature:float32 reads them as float32"),
+    "pixels of float32": (["floats.tfrecord", "--label=none"], "feature:float32"),
     "an item with a name of ours": (["named.tfrecord", "--feature=height:float"], "such as my_height=height"),
     "a layout's feature": (["named.tfrecord", "--layout=image=imag"], "layout mapping needs imag; its first 6 records have height"),
     "one-hot in an array": (["arrays.npz"], "such as y:float[3], or multi_hot[3] for a 0 or 1 for each class"),

@@ -84,7 +84,7 @@ def test_facts_are_dead_letters(tmp_path):
         assert isinstance(letter, DeadLetter) and (letter.stage, letter.reason) == ("read", "unreadable"), path
         assert size_on_disk(f"{tmp_path}/{path}") is None and not files_at(str(tmp_path)).exists(f"{tmp_path}/{path}")
     assert size_on_disk(f"{tmp_path}/a/1.jpg") == len(jpeg())
-    assert read(str(tmp_path), "a/1.jpg", offset=9, num_bytes=9999).message == f"{len(jpeg()) - 9} bytes at 9; expected 9999"
+    assert read(str(tmp_path), "a/1.jpg", offset=9, num_bytes=9999).message == f"{len(jpeg()) - 9} bytes at 9 instead of 9999"
     paths = {"a": "folder", "a/1.jpg": "file", "loop": None, "none": None, "/dev/null": "other"}
     assert {path: kind_of(os.path.join(tmp_path, path)) for path in paths} == paths
 

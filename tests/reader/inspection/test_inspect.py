@@ -261,7 +261,7 @@ def test_a_record_that_is_not_as_the_schema_says_is_told_in_one_line(
     (copy / "manifest.json").write_text(json.dumps(manifest | {"schema": [{"name": "nothing", "kind": "text"}]}))
     code, told, err = inspect(capfd, copy, "--example", "train:0")
     told_here = [line for line in err.splitlines() if line.startswith("recordmill: ")]  # beside what TensorFlow logs in a test
-    assert (code, told, len(told_here)) == (2, "", 1) and re.match("recordmill: example 0: .*Feature: nothing .*required", told_here[0])
+    assert (code, told, len(told_here)) == (2, "", 1) and re.match("recordmill: example 0 .*Feature: nothing .*required", told_here[0])
 
 
 def test_what_is_no_data_set_is_refused_in_one_line(out: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
