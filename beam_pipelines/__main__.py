@@ -37,14 +37,14 @@ from beam_pipelines.options.inspect_arguments import inspect_options
 from beam_pipelines.options.leaks_arguments import make_leaks_config
 from beam_pipelines.options.log_arguments import error_file
 from beam_pipelines.options.option_values import parse_directory
-from beam_pipelines.options.prepare_arguments import make_config, make_on_left
+from beam_pipelines.options.prepare_arguments import make_config, make_resume_policy
 from beam_pipelines.options.quality_arguments import make_quality_config
 from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config
 from beam_pipelines.options.verify_arguments import make_verify_config
 from beam_pipelines.options.which_arguments import training_options
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.light_processes import light_processes
+from beam_pipelines.parallel.worker_processes import worker_processes
 from beam_pipelines.publish.output_directory import check_paths
 from beam_pipelines.publish.status import describe_status, find_status
 from beam_pipelines.publish.written_data_set import check_names, open_data_set
@@ -122,14 +122,14 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _print(estimate(config, beam_flags))
         return
     if not is_remote(config.input) and not is_remote(config.output):
-        check_paths(config, arguments.overwrite, make_on_left(arguments))
+        check_paths(config, arguments.overwrite, make_resume_policy(arguments))
         _begin_here("launch", beam_flags, config.source.image_root, config.splits_from)
 
     job = _import("launch").run_prepare(
         config,
         _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"),
         overwrite=arguments.overwrite,
-        on_left=make_on_left(arguments),
+        resume_policy=make_resume_policy(arguments),
         shared_filesystem=arguments.shared_filesystem,
         wait=arguments.wait,
     )
@@ -154,7 +154,7 @@ def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
     """
     if any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
         return
-    light_processes(num_cores())
+    worker_processes(num_cores())
     if _is_command and not any_remote(*paths, *(flag.partition("=")[2] for flag in beam_flags)):
         with without_optional_parts():
             _import(name)

@@ -66,7 +66,7 @@ class UserError(_Told):
     exit_code, is_retryable, kind = 2, False, "usage"
 
 
-class Refusal(Exception):
+class InvalidInput(Exception):
     """An input, or a part of one, that is rejected: it becomes a dead letter. One line: the value found and the value expected.
 
     Attributes:

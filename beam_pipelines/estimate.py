@@ -12,10 +12,10 @@ from typing import Iterator, Sequence
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
+from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.elements.listing import Listing, empty_split, order_splits
 from beam_pipelines.elements.split_hashes import SplitByGroup
-from beam_pipelines.parallel.light_processes import MAX_HELD_BYTES
+from beam_pipelines.parallel.worker_processes import MAX_HELD_BYTES
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
@@ -172,7 +172,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     )
 
 
-def _measure(examples: Sequence[LabeledImage], listing: Listing, config: PrepareConfig) -> int:
+def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareConfig) -> int:
     """Returns the mean size in bytes of some examples without images after encoding."""
     context = WriteContext(PrepareJob.of(config), listing)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
@@ -182,7 +182,7 @@ def _measure(examples: Sequence[LabeledImage], listing: Listing, config: Prepare
     return sum(sizes) // max(1, len(sizes))
 
 
-def _splits(images: Sequence[LabeledImage], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
+def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
     """Returns the split of each input by its source or its group.
 
     The result is approximate if the run stratifies splits or keeps earlier splits.

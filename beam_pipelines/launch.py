@@ -24,7 +24,7 @@ from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
-from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left, is_done
+from beam_pipelines.publish.resumable_run import ResumableRun, ResumePolicy, find_resumable_run, is_done
 from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, remove_leftovers, wait_for_others, working_directory
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.publish.run_info import make_run_info
@@ -43,7 +43,7 @@ def run_prepare(
     options: PipelineOptions,
     *,
     overwrite: bool = False,
-    on_left: OnLeft = OnLeft.REFUSE,
+    resume_policy: ResumePolicy = ResumePolicy.REFUSE,
     shared_filesystem: bool = False,
     wait: bool = True,
 ) -> str | None:
@@ -56,7 +56,7 @@ def run_prepare(
         config: The user's configuration of the run.
         options: The options of the Beam pipeline.
         overwrite: Whether to replace a dataset at the output when the new dataset is complete.
-        on_left: The action if an earlier run to the same output is unfinished.
+        resume_policy: The action if an earlier run to the same output is unfinished.
         shared_filesystem: Whether the workers can access the local paths in the configuration.
         wait: Whether to wait for the end of the job. Services such as Dataflow can run a job without a waiting client.
 
@@ -73,23 +73,23 @@ def run_prepare(
     paths = [("--input", config.input), ("--output", config.output), *((option, path) for option, path in others if path)]
     engine = choose_engine(options)
     engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
-    check_paths(config, overwrite, on_left)
-    job, left = settle_job(config, engine), None
+    check_paths(config, overwrite, resume_policy)
+    job, left = resolve_job(config, engine), None
     replaces = overwrite and not job.is_output_new
-    if on_left is OnLeft.RESUME:
+    if resume_policy is ResumePolicy.RESUME:
         wait_for_others(job)
-        left = find_left(job)
+        left = find_resumable_run(job)
         if not left and not overwrite and is_done(job):
             remove_leftovers(job)
             say("--resume: the dataset is complete, so there is nothing to do")
             return None
         if not left:
             say("--resume: no run to resume, so this run starts from the beginning")
-            on_left = OnLeft.REFUSE
+            resume_policy = ResumePolicy.REFUSE
     job = _name_run(job, left)
     engine.set_defaults(job.name, output=job.output, run_id=job.run_id)
     replaced = _replaced_classes(job.output) if replaces else {}
-    submitted = _run(job, left, engine, on_left, [path for _, path in paths], is_submitted=engine.takes_jobs and not wait)
+    submitted = _run(job, left, engine, resume_policy, [path for _, path in paths], is_submitted=engine.takes_jobs and not wait)
     if submitted is not None:
         return engine.describe_job(submitted, job.output, may_renumber=any(replaced.values()) and not job.source.first_label_names)
     for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
@@ -97,7 +97,7 @@ def run_prepare(
     return None
 
 
-def _name_run(job: PrepareJob, left: LeftRun | None) -> PrepareJob:
+def _name_run(job: PrepareJob, left: ResumableRun | None) -> PrepareJob:
     """Sets the run ID of a job: a new ID, or the ID of the run that the job resumes."""
     run_id, is_output_new = uuid.uuid4().hex, job.is_output_new
     if left:
@@ -108,7 +108,7 @@ def _name_run(job: PrepareJob, left: LeftRun | None) -> PrepareJob:
 
 
 def _run(
-    job: PrepareJob, left: LeftRun | None, engine: Engine, on_left: OnLeft, paths: Sequence[str], *, is_submitted: bool
+    job: PrepareJob, left: ResumableRun | None, engine: Engine, resume_policy: ResumePolicy, paths: Sequence[str], *, is_submitted: bool
 ) -> PipelineResult | None:
     """Runs a job in its working directory until it ends, or only submits the job.
 
@@ -116,7 +116,7 @@ def _run(
         job: The job.
         left: The unfinished run to resume, or None.
         engine: The engine that runs the job.
-        on_left: The action if an earlier run to the same output is unfinished.
+        resume_policy: The action if an earlier run to the same output is unfinished.
         paths: The paths that the workers read and write. An object store that does not respond for too long ends the
             job.
         is_submitted: Whether to only submit the job without waiting for its end.
@@ -125,7 +125,7 @@ def _run(
         The result of the submission, or None if the job is done.
     """
     with (
-        working_directory(job, on_left, EngineJobs(engine)) as detach,
+        working_directory(job, resume_policy, EngineJobs(engine)) as detach,
         _progress_directory(job, engine, is_submitted) as progress_directory,
     ):
         job = dataclasses.replace(job, progress_directory=progress_directory)
@@ -161,7 +161,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
         say(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
 
 
-def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
+def _make_pipeline(job: PrepareJob, engine: Engine, left: ResumableRun | None) -> beam.Pipeline:
     """Creates the pipeline of a whole run, or of the missing part of a resumed run."""
     pipeline = engine.make_pipeline()
     run_info = make_run_info(job, engine.options, job.run_id)
@@ -187,11 +187,11 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
     engine = choose_engine(options)
-    estimate = make_estimate(settle_source(config))
+    estimate = make_estimate(resolve_source(config))
     return describe_estimate(estimate, None if engine.runs_here else engine.start_seconds)
 
 
-def settle_source(config: PrepareConfig) -> PrepareConfig:
+def resolve_source(config: PrepareConfig) -> PrepareConfig:
     """Resolves the kind of a configuration's source and whether the source has images.
 
     Values that the user did not give are detected from the input and logged.
@@ -225,12 +225,12 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     return config
 
 
-def settle_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
+def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
     """Resolves a configuration to a job with absolute paths, a known source kind and the number of worker processes.
 
     The job has no run ID yet.
     """
-    config = settle_source(config)
+    config = resolve_source(config)
     is_plain = not any_remote(config.input, config.output, config.source.image_root)  # object stores need Beam
     return PrepareJob.of(
         config,

@@ -10,7 +10,7 @@ from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan
 from beam_pipelines.errors import RunError
 from beam_pipelines.leaks.written_leaks import find_written_leaks
-from beam_pipelines.publish.left_run import is_in_place
+from beam_pipelines.publish.resumable_run import is_in_place
 from beam_pipelines.publish.write_metadata import WriteMetadata
 from beam_pipelines.shards.hash_images import HashImages
 from beam_pipelines.shards.measure import measure_inputs
@@ -18,7 +18,7 @@ from beam_pipelines.shards.write_shards import WriteShards
 from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
 from beam_pipelines.sources.list_images import ListImages
 from beam_pipelines.splits.assign_splits import AssignSplits
-from beam_pipelines.splits.find_twins import FindTwins
+from beam_pipelines.splits.find_near_duplicates import FindNearDuplicates
 
 
 def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
@@ -38,10 +38,10 @@ def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]
     # Reads and hashes all images, then drops near-duplicates or puts them into the same group.
     if config.duplicates:
         hashed = listed.runs | "HashImages" >> HashImages(config, AsSingleton(listed.listing))
-        listed = hashed.runs | "FindTwins" >> FindTwins(config, listed, hashed.dead_letters)
+        listed = hashed.runs | "FindNearDuplicates" >> FindNearDuplicates(config, listed, hashed.dead_letters)
 
     # Assigns splits, if they depend on more than a hash of the group.
-    if config.settles_splits:
+    if config.resolves_splits:
         listed = listed._replace(**(listed.runs | "AssignSplits" >> AssignSplits(config, listed))._asdict())
 
     # Plans the shards as (name, PlannedShard). The run fails here, before writing, if two inputs have the same key.

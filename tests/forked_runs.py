@@ -22,7 +22,7 @@ class ForkedRun(ForkedPython):
 
     def __init__(self, *arguments: str, signalled: str = "", num_light: int = 1) -> None:
         program = "import forked_runs; forked_runs.run_here()"
-        super().__init__("-c", program, signalled, str(num_light), *arguments, leads=True, preloaded=(*BEAM, "forked_light"))
+        super().__init__("-c", program, signalled, str(num_light), *arguments, leads=True, preloaded=(*BEAM, "forked_workers"))
         self._told: str | None = None
 
     def kill(self) -> None:

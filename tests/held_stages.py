@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Callable
 
-from beam_pipelines.parallel import light_process, progress
+from beam_pipelines.parallel import worker_process, progress
 
 GATES = "RECORDMILL_TEST_GATES"
 
@@ -99,7 +99,7 @@ def install() -> None:
     """In this process, once; none is ever held whose environment names no gates."""
     if GATES in os.environ and progress.count.__name__ == "count":
         progress.count = _hold(progress.count)
-        light_process._PRELOADED += ("held_stages",)  # so in each of those that this one starts
+        worker_process._PRELOADED += ("held_stages",)  # so in each of those that this one starts
         if "apache_beam" in sys.modules:  # not in a light process, which does neither
             from beam_pipelines.shards import shard_files
             from beam_pipelines.shuffle import global_shuffle as shuffle

@@ -11,7 +11,7 @@ import pytest
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at
@@ -46,12 +46,12 @@ class Listed:
         self.source = make(config)
         self.parts = self.source.parts()
         self.num_ignored = 0
-        found: list[LabeledImage | DeadLetter] = []
+        found: list[InputRecord | DeadLetter] = []
         for part in self.parts:
             source = make(config, spool_directory=self.spool_directory)
             found += source.list(part)
             self.num_ignored += source.num_ignored
-        self.images = [image for image in found if isinstance(image, LabeledImage)]
+        self.images = [image for image in found if isinstance(image, InputRecord)]
         self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
         assert len(self.images) + len(self.dead_letters) == len(found)
         assert len({image.key for image in self.images}) == len(self.images)
@@ -60,10 +60,10 @@ class Listed:
     def labels(self) -> list[str]:
         return [image.label for image in self.images]
 
-    def of_split(self, split: str | None) -> list[LabeledImage]:
+    def of_split(self, split: str | None) -> list[InputRecord]:
         return [image for image in self.images if image.split == split]
 
-    def pixels(self, images: list[LabeledImage] | None = None) -> np.ndarray:
+    def pixels(self, images: list[InputRecord] | None = None) -> np.ndarray:
         """[n, height, width, channels], read where the pointers say."""
         reader = SpoolReader(self.spool_directory)
         pixels = []

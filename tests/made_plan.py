@@ -3,10 +3,10 @@
 import pathlib
 from typing import Any, Mapping, Sequence
 
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.plan import PlannedShard, WrittenShard, own_version
 from beam_pipelines.elements.plan_files import read_planned_shard
-from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.shards.shard_files import finish_shard
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
@@ -31,7 +31,7 @@ class PlannedInput:
         self,
         directory: pathlib.Path,
         files: Mapping[str, bytes],
-        images: Sequence[LabeledImage] | None = None,
+        images: Sequence[InputRecord] | None = None,
         num_shards: int = 1,
         **options: Any,
     ) -> None:

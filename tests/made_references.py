@@ -11,7 +11,7 @@ import numpy as np
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed_values import value_writer
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard
@@ -36,13 +36,13 @@ def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
     return config
 
 
-def make_references(images: Sequence[LabeledImage], config: PrepareJob, features: Sequence[Feature] = ()) -> References:
+def make_references(images: Sequence[InputRecord], config: PrepareJob, features: Sequence[Feature] = ()) -> References:
     """As the listing makes them of a source with these features."""
     with value_writer(config.spool_directory) as values:
         return ReferenceMaker(config, features).make(images, values, ListedPart())
 
 
-def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[LabeledImage | DeadLetter], ListedPart]:
+def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[InputRecord | DeadLetter], ListedPart]:
     """The inputs of some parts of a source, and what was found of them, merged."""
     inputs, merged = [], ListedPart()
     for part in parts:

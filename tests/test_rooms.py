@@ -68,7 +68,7 @@ READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "t
 
 # Rooms that work on plain values, in light processes and before Beam is loaded.
 PLAIN = ("options", "config", "images", "elements", "tfrecord")
-PLAIN_MODULES = ("sources.part_listing", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.light_processes", "publish.output_directory", "repair.repair")
+PLAIN_MODULES = ("sources.part_listing", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.worker_processes", "publish.output_directory", "repair.repair")
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
 from tf_input.mapped_batches import note_function
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.divided_batches import divided
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
@@ -47,7 +47,7 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
     position = Position(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
 
     def read_passes(number: int | None) -> tf.data.Dataset:
-        return ladder.read_batches(plan, plan.decode, position, num_passes=number)
+        return input_pipeline.read_batches(plan, plan.decode, position, num_passes=number)
 
     data = read_passes(1)
     data.position, data.read_passes = position, read_passes

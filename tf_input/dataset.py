@@ -340,7 +340,7 @@ class PreparedDataset(Mapping[str, Examples]):
         """
         check_fork()
         of_split = self.split_reader(split)
-        config = of_split.settle(make_config(config, options))
+        config = of_split.resolve(make_config(config, options))
         if config.service is not None:
             data, num_examples = of_split.read_served(config)
         else:
@@ -476,7 +476,7 @@ class PreparedDataset(Mapping[str, Examples]):
         """
         check_fork()
         of_split = self.split_reader(split)
-        plan = of_split.plan(of_split.settle(config_of_any(make_config(config, options))), holds=False)
+        plan = of_split.plan(of_split.resolve(config_of_any(make_config(config, options))), holds=False)
         check_batch(plan, epoch, step)
         with plan.open_inputs() as inputs:
             numbers, rows = inputs.numbers(int(epoch), int(step))
@@ -497,7 +497,7 @@ class PreparedDataset(Mapping[str, Examples]):
             A nested structure of `tf.TensorSpec`, such as `(x, y)`.
         """
         of_split = self.split_reader(training_split(self.splits) if split is None else split)
-        return of_split.example_spec(of_split.settle(make_config(config, options)))
+        return of_split.example_spec(of_split.resolve(make_config(config, options)))
 
     def split_reader(self, split: str) -> SplitReader:
         """Returns the reader of a split.

@@ -33,7 +33,7 @@ CARD = "README.md"
 CROISSANT = "croissant.json"
 DEAD_LETTERS = "dead_letters.jsonl"
 DEAD_LETTER_THUMBNAILS = "dead_letter_thumbnails.jsonl"  # small images of some dead letters, if they can be decoded
-TWINS = "twins.jsonl"  # near-duplicates, if requested
+NEAR_DUPLICATES = "near_duplicates.jsonl"  # near-duplicates, if requested
 LEAKS = "leaks.json"
 
 IMAGE = "image"

@@ -29,7 +29,7 @@ from tf_input.epochs.position import identify_mix
 from tf_input.epochs.share import Share
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan, draw_seed, make_share
 from tf_input.read_config import ReadConfig
@@ -185,7 +185,7 @@ class Mixture:
                 other errors are those of `PreparedDataset.batches`.
         """
         check_fork()
-        config = self.settle(make_config(config, options))
+        config = self.resolve(make_config(config, options))
         plan = self.plan(config)
         data = read_plan(plan, self.identify(config, plan))
         data.reading, data.class_names = Reading(self, None, config), self.class_names
@@ -218,7 +218,7 @@ class Mixture:
             ValueError: The batch does not exist. All other errors are those of `batches` and `PreparedDataset.which`.
         """
         check_fork()
-        config = self.settle(config_of_any(make_config(config, options)))
+        config = self.resolve(config_of_any(make_config(config, options)))
         plan = self.plan(config, holds=False)
         check_batch(plan, epoch, step)
         with plan.open_inputs() as inputs:
@@ -236,7 +236,7 @@ class Mixture:
     @named_options(ReadConfig, without=("service",))
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """Returns the shapes and dtypes of the batches that `batches` returns. No record is read."""
-        config = self.settle(make_config(config, options))
+        config = self.resolve(make_config(config, options))
         self._spec(config)  # raises if the components differ
         sizes = [part.reader.num_chosen(self._config_of(name, config)) for name, part in self._parts.items()]
         return self._spec(config, self._share(config, sizes).has_padding)
@@ -251,8 +251,8 @@ class Mixture:
             raise ValueError(f"split={split!r}: each component of a mixture has its own split. Pass None.")
         return self
 
-    def settle(self, config: ReadConfig) -> ReadConfig:
-        """Returns `config` with detected `hosts`; see `SplitReader.settle`.
+    def resolve(self, config: ReadConfig) -> ReadConfig:
+        """Returns `config` with detected `hosts`; see `SplitReader.resolve`.
 
         Raises:
             ValueError: An option does not apply to a mixture.
@@ -284,7 +284,7 @@ class Mixture:
         for name, part in self._parts.items():
             with _naming(name):
                 own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
-                plans.append(part.reader.plan(part.reader.settle(own), holds=holds))
+                plans.append(part.reader.plan(part.reader.resolve(own), holds=holds))
         sizes = tuple(plan.share.num_examples for plan in plans)
         share = self._share(config, sizes, bool(plans[0].decoder.targets))
         num_places = share.num_batches * config.batch_size if config.drop_remainder else share.num_examples
@@ -375,7 +375,7 @@ class Mixture:
             return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
 
         augment = any(one.config.augment for one in decoder.decoders)
-        return ladder.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
+        return input_pipeline.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
 
     def _check_alike(self, decoders: Sequence[ExampleDecoder]) -> None:
         """Raises ValueError if components have different inputs or targets, or features of different kinds."""

@@ -73,7 +73,7 @@ def predict(
         class_names[OUTPUT] = decoder.features[heads[0]].label_names
     shapes: dict[str, tuple[int, ...]] = {}
     for number, (batch, keys) in enumerate(batches):
-        x = tf.nest.map_structure(_plain, batch[0] if isinstance(batch, tuple) else batch)
+        x = tf.nest.map_structure(_to_numpy, batch[0] if isinstance(batch, tuple) else batch)
         if not number:
             _check_inputs(model, x, dataset)
         outputs = _name_outputs(model, call(x), len(keys))
@@ -189,7 +189,7 @@ def _write_parquet(parts: Iterable[Columns], path: pathlib.Path) -> None:
 _WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
 
 
-def _plain(value: Any) -> Any:
+def _to_numpy(value: Any) -> Any:
     """Converts numeric tensors to NumPy arrays, which models on all backends accept. String tensors are unchanged."""
     return value.numpy() if isinstance(value, tf.Tensor) and value.dtype != tf.string else value
 

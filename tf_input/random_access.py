@@ -197,7 +197,7 @@ def record_decoder(
                 decode = decode or tf.function(decode_features, input_signature=signature, autograph=False).get_concrete_function()
             values = decode(tf.constant([record]))
         objects = {OBJECTS: {name: value.numpy() for name, value in values.pop(OBJECTS).items()}} if of_objects else {}
-        return {name: _plain(value.numpy(), by_name[name]) for name, value in values.items()} | objects
+        return {name: _python_value(value.numpy(), by_name[name]) for name, value in values.items()} | objects
 
     return decode_record
 
@@ -218,7 +218,7 @@ def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: tf.DType, c
     return values
 
 
-def _plain(value: Any, feature: Feature) -> Any:
+def _python_value(value: Any, feature: Feature) -> Any:
     """Returns a scalar as a Python value, and text as str; other arrays are returned unchanged."""
     if feature.kind == "text":
         return value.decode() if isinstance(value, bytes) else np.vectorize(bytes.decode, otypes=[object])(value)

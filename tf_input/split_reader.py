@@ -21,7 +21,7 @@ from tf_input.epochs import hosts
 from tf_input.epochs.position import identify
 from tf_input.epochs.selection import Selection
 from tf_input.folds import has_folds
-from tf_input.pipeline import distribute, ladder, memory
+from tf_input.pipeline import distribute, input_pipeline, memory
 from tf_input.pipeline.inputs import run_bytes
 from tf_input.pipeline.plan import Plan, make_share
 from tf_input.read_config import ReadConfig
@@ -57,7 +57,7 @@ class SplitReader:
         """The catalog of the split."""
         return self._files.catalog(self.split)
 
-    def settle(self, config: ReadConfig) -> ReadConfig:
+    def resolve(self, config: ReadConfig) -> ReadConfig:
         """Returns `config` with the default values of `hosts` and `shuffle` filled in. Detected hosts are logged.
 
         Raises:
@@ -123,7 +123,7 @@ class SplitReader:
         settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             settled["transform"] = self._files.transform.digest
-        return identify(self._files.manifest, self.split, config, {**plan.decoder.settled_options, **settled}, self._files.fold)
+        return identify(self._files.manifest, self.split, config, {**plan.decoder.resolved_options, **settled}, self._files.fold)
 
     def select(self, config: ReadConfig) -> Selection | None:
         """Returns the selection of records for an epoch; None if an epoch contains each record once. It raises the
@@ -171,7 +171,7 @@ class SplitReader:
         if config.service is None:
             share = make_share(self.split, self.num_chosen(config), config, bool(decoder.targets))
             decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
-        return ladder.example_spec(decoder.decode, config)
+        return input_pipeline.example_spec(decoder.decode, config)
 
     def open_records(self, config: ReadConfig, selection: Selection | None = None) -> RecordReader:
         """Opens all records, or the selected ones. It raises the errors of `batches`."""
@@ -206,8 +206,8 @@ class SplitReader:
         paths, decode_batch = self._files.store.tensorflow_paths(shards, config.on_error), self.make_decoder(config)
         self._tell_of_crop(decode_batch, config)
         num_examples = sum(shard.num_examples for shard in shards)
-        buffer = ladder.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
-        return ladder.read_files(paths, decode_batch, config, self.split, buffer, dealt=True, times=times)
+        buffer = input_pipeline.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
+        return input_pipeline.read_files(paths, decode_batch, config, self.split, buffer, dealt=True, times=times)
 
     def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
         """Returns `memory.decoded_bytes` of the split, or of `num_chosen` of its examples."""

@@ -285,7 +285,7 @@ class PrepareConfig:
         return self.splits or DEFAULT_SPLITS
 
     @property
-    def settles_splits(self) -> bool:
+    def resolves_splits(self) -> bool:
         """Whether splits depend on more than the group. If so, they are assigned after all inputs are listed."""
         return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
 

@@ -10,8 +10,8 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import printable
 
 # A resumed run may differ in these fields: the output, resolved settings, the report and the limit for dead letters.
-_SETTLED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.name for field in dataclasses.fields(PrepareConfig)}
-FREE = {"output", "max_bad_fraction", "has_report", *_SETTLED}
+_RESOLVED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.name for field in dataclasses.fields(PrepareConfig)}
+FREE = {"output", "max_bad_fraction", "has_report", *_RESOLVED}
 
 # These fields are locations or names, which do not change the examples.
 _PLACES = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}

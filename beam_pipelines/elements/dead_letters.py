@@ -8,7 +8,7 @@ import json
 import os
 from typing import Callable, Iterable, Iterator, NamedTuple
 
-from beam_pipelines.errors import Refusal, RunError, printable
+from beam_pipelines.errors import InvalidInput, RunError, printable
 
 NUM_SHOWN = 5
 NUM_THUMBNAILS = 8  # Maximum number of thumbnails for each stage and reason.
@@ -39,7 +39,7 @@ class DeadLetter(NamedTuple):
     thumbnail: str = ""
 
     @classmethod
-    def of(cls, path: str, refusal: Refusal, stage: str = "list") -> "DeadLetter":
+    def of(cls, path: str, refusal: InvalidInput, stage: str = "list") -> "DeadLetter":
         """Makes the dead letter of a rejected input."""
         return cls(path, stage, refusal.reason, printable(str(refusal)))
 

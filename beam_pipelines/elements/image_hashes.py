@@ -6,7 +6,7 @@ import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.reference_runs import Run, SpoolStretch
-from beam_pipelines.elements.texts import Texts
+from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
 
@@ -38,7 +38,7 @@ class ImageHashes(NamedTuple):
     has_look: np.ndarray
 
 
-def pack_hashes(rows: np.ndarray) -> Texts:
+def pack_hashes(rows: np.ndarray) -> BinaryColumn:
     """Packs `HASH_ROW`s for references: 8 bytes of the content hash, and the perceptual hash if it exists."""
     words = np.concatenate([rows["content"][:, :1], rows["look"]], axis=1)
     has_look = rows["has_look"]
@@ -46,10 +46,10 @@ def pack_hashes(rows: np.ndarray) -> Texts:
         kept = np.ones(words.shape, bool)
         kept[:, 1:] = has_look[:, None]
         words = words[kept]
-    return Texts(np.where(has_look, 8 * (1 + HASH_WORDS), 8).astype(np.uint32), words.astype("<u8", copy=False).tobytes())
+    return BinaryColumn(np.where(has_look, 8 * (1 + HASH_WORDS), 8).astype(np.uint32), words.astype("<u8", copy=False).tobytes())
 
 
-def unpack_hashes(texts: Texts) -> ImageHashes | None:
+def unpack_hashes(texts: BinaryColumn) -> ImageHashes | None:
     """Unpacks the hashes of references. Returns None if the references have no hashes."""
     if not texts.blob:
         return None

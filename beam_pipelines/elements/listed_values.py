@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.elements.labeled_image import ArrayPart, FilePart
+from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
 

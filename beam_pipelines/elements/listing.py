@@ -7,7 +7,7 @@ from typing import Iterable, Mapping
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.division import Division
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import UserError, printable
 from tf_input.dataset_format import IMAGE, LABEL, Feature
 
@@ -30,7 +30,7 @@ class Listing:
         num_ignored: The number of files that are not inputs.
         dead_letters: The count of inputs that were rejected by the listing.
         division: The division among splits, if more than a hash of the group decided.
-        twins: The near-duplicates, if the run searched for them.
+        near_duplicates: The near-duplicates, if the run searched for them.
         left_out: The names of columns, and of fields of samples and objects, that are not stored.
         warnings: One-line warnings about results that the user may not expect.
         versions: A mapping from each file that the listing read to its version, as in `storage.versions`.
@@ -49,7 +49,7 @@ class Listing:
     num_ignored: int
     dead_letters: DeadLetterCount
     division: Division | None = None
-    twins: Twins | None = None
+    near_duplicates: NearDuplicates | None = None
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -81,12 +81,12 @@ class Listing:
     @property
     def num_dropped(self) -> int:
         """The number of dropped duplicates."""
-        return self.twins.num_dropped if self.twins else 0
+        return self.near_duplicates.num_dropped if self.near_duplicates else 0
 
     @property
     def num_moved(self) -> int:
         """The number of images that moved to another split because of a near-duplicate, or because of their group."""
-        return self.twins.num_moved if self.twins else 0
+        return self.near_duplicates.num_moved if self.near_duplicates else 0
 
     @property
     def has_sizes(self) -> bool:
@@ -115,7 +115,7 @@ def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved:
     is_empty = f"split {split!r} would come out empty"
     are_new_placed = config.asks_for_shares or config.splits_from or config.source.divide
     if num_moved and not (are_new_placed and split in config.shares):
-        why = f"all of its images have twins in other splits, or groups in which one has, and --move_to={config.move_to} took them away"
+        why = f"all of its images have near_duplicates in other splits, or groups in which one has, and --move_to={config.move_to} took them away"
         return UserError(f"{is_empty}: {why}; expected --move_to={split}, or --duplicates=keep")
     expected = f"fewer folds than --folds={config.folds}" if config.folds else "a larger share for it, or none (--splits train=1)"
     reasons = [f"--splits_from={printable(config.splits_from)} may have placed them"] if config.splits_from else []

@@ -23,7 +23,7 @@ from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from tf_input.dataset_format import Feature, ShardInfo
 
 _CLASSES = {
@@ -31,7 +31,7 @@ _CLASSES = {
     for kind in (
         *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics),
         *(LabelSequence, Listing, PixelSums),
-        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolStretch, TensorSums, Twins),
+        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolStretch, TensorSums, NearDuplicates),
         WrittenShard,
         Plan,
     )

@@ -15,7 +15,7 @@ from typing import Any, Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.elements.texts import Texts
+from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.images.raw_image import RawImage
 
 # The numbers of one reference. `order` has the first 8 bytes of the shuffle key. `split` and `raw` are indices into
@@ -52,18 +52,18 @@ class References:
     rows: np.ndarray
     splits: tuple[str, ...]
     raws: tuple[RawImage, ...]
-    keys: Texts
-    paths: Texts
-    labels: Texts
-    groups: Texts
-    values: Texts
-    strata: Texts
-    hashes: Texts
+    keys: BinaryColumn
+    paths: BinaryColumn
+    labels: BinaryColumn
+    groups: BinaryColumn
+    values: BinaryColumn
+    strata: BinaryColumn
+    hashes: BinaryColumn
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def _texts(self) -> list[Texts]:
+    def _texts(self) -> list[BinaryColumn]:
         return [getattr(self, name) for name in _TEXTS]
 
     @property
@@ -85,7 +85,7 @@ class References:
     def concatenate(cls, batches: Sequence["References"]) -> "References":
         """Joins several batches and merges their splits and layouts."""
         if not batches:
-            return cls(np.zeros(0, ROW), (), (), *(Texts.of([]) for _ in _TEXTS))
+            return cls(np.zeros(0, ROW), (), (), *(BinaryColumn.of([]) for _ in _TEXTS))
         if len(batches) == 1:
             return batches[0]
         splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
@@ -101,7 +101,7 @@ class References:
             if batch.raws != raws and batch.raws:
                 mine["raw"] = np.array([0, *(places[raw] for raw in batch.raws)], np.uint32)[mine["raw"]]
         columns = zip(*(batch._texts() for batch in batches))
-        return cls(rows, splits, raws, *(Texts.concatenate(parts) for parts in columns))
+        return cls(rows, splits, raws, *(BinaryColumn.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
         """Packs the references into bytes without unused layouts. There can be as many layouts as references."""
@@ -131,7 +131,7 @@ class References:
             lengths.append(column)
         texts = []
         for column, size in zip(lengths, blob_sizes):
-            texts.append(Texts(column, data[position : position + size]))
+            texts.append(BinaryColumn(column, data[position : position + size]))
             position += size
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 import numpy as np
 import zstandard
 
-from beam_pipelines.elements.texts import digests
+from beam_pipelines.elements.binary_column import digests
 
 if TYPE_CHECKING:
     from beam_pipelines.elements.references import References

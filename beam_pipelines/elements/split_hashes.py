@@ -10,7 +10,7 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
-from beam_pipelines.elements.texts import digests
+from beam_pipelines.elements.binary_column import digests
 
 
 def split_hashes(groups: Sequence[bytes]) -> np.ndarray:

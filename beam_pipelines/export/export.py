@@ -22,11 +22,11 @@ from beam_pipelines.export.examples import read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob, make_job
 from beam_pipelines.export.export_shard import export_shard
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import ProgressDisplay, Stage
 from beam_pipelines.publish.card import export_card
-from beam_pipelines.publish.left_run import is_in_place
+from beam_pipelines.publish.resumable_run import is_in_place
 from beam_pipelines.publish.metadata import dataset_info, derived_files, label_files
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.publishing import check_files, publish

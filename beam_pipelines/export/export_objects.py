@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.export.examples import ExportedExample
 from beam_pipelines.images.images import check_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError
@@ -72,7 +72,7 @@ class ExportedValues:
             return image.shape[:2]
         try:
             checked = check_image(image, "header")
-        except Refusal as error:
+        except InvalidInput as error:
             raise BadExampleError(f"record {example.number}: {error}") from None
         return checked.height, checked.width
 

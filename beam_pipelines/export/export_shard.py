@@ -8,7 +8,7 @@ from beam_pipelines.export import dali_index, image_folder, parquet, record_file
 from beam_pipelines.export.examples import ExportedExample, read_exported
 from beam_pipelines.export.export_job import ExportedShard, ExportJob
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.storage.files import is_remote, make_place, write_file, write_pieces
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.tfrecord.example_reader import BadExampleError

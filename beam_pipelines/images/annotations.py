@@ -20,7 +20,7 @@ from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.resize import Geometry
 
 
@@ -84,7 +84,7 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
         drawn_on: The image that the boxes were drawn on, as in `SourceConfig`.
 
     Raises:
-        Refusal: `size_mismatch`: the boxes were drawn on another image; `bad_box`: a box is not inside the image.
+        InvalidInput: `size_mismatch`: the boxes were drawn on another image; `bad_box`: a box is not inside the image.
     """
     if bad_boxes not in ("refuse", "clip"):
         raise ValueError(f"bad_boxes={bad_boxes!r}; expected refuse or clip")
@@ -100,7 +100,7 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
     is_clipped = (np.abs(found - inside) > (1 + 1e-6) / sides).any(axis=1)
     if bad_boxes == "refuse" and not (has_area & ~is_clipped).all():
         index = int(np.argmin(has_area & ~is_clipped))
-        raise Refusal("bad_box", _describe_box(objects, index, height, width))
+        raise InvalidInput("bad_box", _describe_box(objects, index, height, width))
     num_kept = int(has_area.sum())
     num_clipped = int((is_clipped & has_area).sum())
     kept = tuple(np.flatnonzero(has_area).tolist())
@@ -127,10 +127,10 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, dr
         drawn_on: The image that the annotations were drawn on, as in `SourceConfig`. Overrides the stated size.
 
     Raises:
-        Refusal: `size_mismatch`: the stated size is the size of another image.
+        InvalidInput: `size_mismatch`: the stated size is the size of another image.
     """
     if size is not None and 0 not in size and tuple(size) not in (geometry.found, geometry.upright):
-        raise Refusal(
+        raise InvalidInput(
             "size_mismatch", f"{what} drawn on {_size(size)} pixels, but the image has {_size(geometry.found)}"
         )
     return drawn_on != "upright" if drawn_on else not _is_upright_size(size, geometry)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
 from beam_pipelines.images.resize import Geometry
 
@@ -16,7 +16,7 @@ def array_shape(data: bytes) -> tuple[int, ...]:
     """Returns the shape of the array in a `.npy` file, from the first bytes of the file. 64 KiB are always sufficient.
 
     Raises:
-        Refusal: `bad_array`: the file does not contain an array of numbers.
+        InvalidInput: `bad_array`: the file does not contain an array of numbers.
     """
     return _read_header(data).shape
 
@@ -27,15 +27,15 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
     Raises:
-        Refusal: `bad_array`: the file is invalid, has another shape, or has numbers that are not finite;
+        InvalidInput: `bad_array`: the file is invalid, has another shape, or has numbers that are not finite;
             `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
     """
     dtype, found, is_fortran, start = _read_header(data)
     if found != tuple(shape):
-        raise Refusal("bad_array", f"an array of shape {found}; it must be {tuple(shape)}")
+        raise InvalidInput("bad_array", f"an array of shape {found}; it must be {tuple(shape)}")
     if len(data) - start != math.prod(found) * dtype.itemsize:
         sizes = f"{len(data) - start} bytes of {dtype.name} {found} instead of {math.prod(found) * dtype.itemsize}"
-        raise Refusal("bad_array", sizes)
+        raise InvalidInput("bad_array", sizes)
     check_upright(found, geometry)
     return to_float32(np.frombuffer(data, dtype, offset=start).reshape(found, order="F" if is_fortran else "C"))
 
@@ -44,25 +44,25 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
     """Checks that an array can belong to its image without a rotation.
 
     Raises:
-        Refusal: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
+        InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
     """
     if len(shape) >= 2 and geometry.orientation != 1:
         rotated = f"an array of shape {shape} for an image that its EXIF orientation, {geometry.orientation}, rotates"
-        raise Refusal("size_mismatch", f"{rotated}; save the image upright, without an EXIF orientation")
+        raise InvalidInput("size_mismatch", f"{rotated}; save the image upright, without an EXIF orientation")
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
     """Converts numbers to float32 in C order. 64-bit floats are rounded.
 
     Raises:
-        Refusal: `bad_array`: a number is not finite in 32 bits, or an integer cannot be represented exactly.
+        InvalidInput: `bad_array`: a number is not finite in 32 bits, or an integer cannot be represented exactly.
     """
     with np.errstate(over="ignore"):  # overflow becomes infinite, which is rejected below
         converted = values.astype(np.float32, order="C")
     if not np.isfinite(converted).all():
-        raise Refusal("bad_array", "a number that is NaN, infinite or too large for float32")
+        raise InvalidInput("bad_array", "a number that is NaN, infinite or too large for float32")
     if values.dtype.kind in "iu" and values.dtype.itemsize > 2 and not _holds(converted, values):
-        raise Refusal("bad_array", "an integer that float32 cannot store exactly; it must have at most 24 bits")
+        raise InvalidInput("bad_array", "an integer that float32 cannot store exactly; it must have at most 24 bits")
     return converted
 
 
@@ -75,7 +75,7 @@ def nested_shape(cell: list) -> tuple[int, ...]:
     """Returns the shape of numbers in nested lists.
 
     Raises:
-        Refusal: `bad_array`: the cell has no numbers, or its inner lists differ in length.
+        InvalidInput: `bad_array`: the cell has no numbers, or its inner lists differ in length.
     """
     return _nested(cell).shape
 
@@ -84,11 +84,11 @@ def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """Reads numbers from nested lists, or from one flat list in row order, as float32 of the given shape.
 
     Raises:
-        Refusal: `bad_array`: the numbers do not have that shape, or are not all finite.
+        InvalidInput: `bad_array`: the numbers do not have that shape, or are not all finite.
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):
-        raise Refusal("bad_array", f"an array of shape {values.shape}; it must be {shape}")
+        raise InvalidInput("bad_array", f"an array of shape {values.shape}; it must be {shape}")
     return to_float32(values.reshape(shape))
 
 
@@ -96,9 +96,9 @@ def _nested(cell: list) -> np.ndarray:
     try:
         values = np.array(cell)
     except (ValueError, OverflowError):  # lists that differ in length
-        raise Refusal("bad_array", "lists that differ in length") from None
+        raise InvalidInput("bad_array", "lists that differ in length") from None
     if values.dtype.kind not in "iufb" or not 0 < values.size <= _MAX_ARRAY_VALUES:
-        raise Refusal("bad_array", f"no list of 1 to {_MAX_ARRAY_VALUES} numbers of at most 64 bits")
+        raise InvalidInput("bad_array", f"no list of 1 to {_MAX_ARRAY_VALUES} numbers of at most 64 bits")
     return values
 
 
@@ -106,9 +106,9 @@ def _read_header(data: bytes) -> NpyHeader:
     try:
         header = read_npy_header(data)
     except ValueError as error:
-        raise Refusal("bad_array", f"no valid .npy file: {error}") from None
+        raise InvalidInput("bad_array", f"no valid .npy file: {error}") from None
     if header.dtype.kind not in "iufb" or header.dtype.itemsize > 8:
-        raise Refusal("bad_array", f"an array of {header.dtype}; it must have numbers of at most 64 bits")
+        raise InvalidInput("bad_array", f"an array of {header.dtype}; it must have numbers of at most 64 bits")
     if not 0 < math.prod(header.shape) <= _MAX_ARRAY_VALUES:
-        raise Refusal("bad_array", f"an array of shape {header.shape}; it must have 1 to {_MAX_ARRAY_VALUES} numbers")
+        raise InvalidInput("bad_array", f"an array of shape {header.shape}; it must have 1 to {_MAX_ARRAY_VALUES} numbers")
     return header

@@ -18,7 +18,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Regions, follows_turn
 from beam_pipelines.images.image_codecs import bad_data_refused, decode_with_pillow, encode_grey
 from beam_pipelines.images.image_headers import (
@@ -41,14 +41,14 @@ def read_mask(data: bytes) -> np.ndarray:
     """Reads the class ids in a mask file: uint8 or uint16 [height, width].
 
     Raises:
-        Refusal: `bad_mask`: the file is corrupt, or its numbers are not class ids.
+        InvalidInput: `bad_mask`: the file is corrupt, or its numbers are not class ids.
     """
     image_format = identify(data)
     try:
         if data.startswith(NPY_MAGIC):
             raw, values = npy_image(data)
             if np.dtype(raw.dtype).kind not in "iub" or raw.num_channels != 1:
-                raise Refusal(
+                raise InvalidInput(
                     "bad_image",
                     f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels; it must have integers in "
                     "one",
@@ -60,13 +60,13 @@ def read_mask(data: bytes) -> np.ndarray:
         if image_format == "gif":
             check_gif_header(data)
         elif image_format is None:
-            raise Refusal("bad_image", f"{describe_bytes(data)}; {_EXPECTED}")
+            raise InvalidInput("bad_image", f"{describe_bytes(data)}; {_EXPECTED}")
         elif image_format != "bmp":
-            raise Refusal("bad_image", f"{image_format.upper()}: its values are not exact; {_EXPECTED}")
+            raise InvalidInput("bad_image", f"{image_format.upper()}: its values are not exact; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)
         if image.mode not in ("1", "L", "P"):
-            raise Refusal("bad_image", f"{image_format.upper()}: in colour; {_EXPECTED}")
-    except Refusal as error:
+            raise InvalidInput("bad_image", f"{image_format.upper()}: in colour; {_EXPECTED}")
+    except InvalidInput as error:
         raise _bad_mask(str(error)) from None
     return np.asarray(image).astype(np.uint8)
 
@@ -75,9 +75,9 @@ def _read_png(data: bytes) -> np.ndarray:
     png = read_png(data, checksums=True)
     if png.color_type not in (0, 3):
         kind = {2: "in colour", 4: "with alpha", 6: "in colour, with alpha"}[png.color_type]
-        raise Refusal("bad_image", f"PNG: {kind}; {_EXPECTED}")
+        raise InvalidInput("bad_image", f"PNG: {kind}; {_EXPECTED}")
     if exif_orientation(png.others.get(b"eXIf", b"")) != 1:
-        raise Refusal("bad_image", "PNG: a mask with its own EXIF orientation, which is not allowed")
+        raise InvalidInput("bad_image", "PNG: a mask with its own EXIF orientation, which is not allowed")
     ids = np.asarray(decode_with_pillow("png", png.to_stored()))
     if png.num_bits in (2, 4) and png.color_type == 0:  # Pillow scales these values to 0..255
         ids = ids // (85 if png.num_bits == 2 else 17)
@@ -88,7 +88,7 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
     """Converts integer class ids, [height, width] or with one channel, to uint8 or uint16 [height, width].
 
     Raises:
-        Refusal: `bad_mask`: an id is negative, or does not fit into 16 bits.
+        InvalidInput: `bad_mask`: an id is negative, or does not fit into 16 bits.
     """
     if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 16:
         raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; they must be in 0 to {(1 << 16) - 1}")
@@ -112,7 +112,7 @@ def place_mask(mask: np.ndarray, geometry: Geometry, drawn_on: str | None = None
             and its upright size are equal, because the size of a mask is reliable, unlike a stated size.
 
     Raises:
-        Refusal: `size_mismatch`: the mask has the size of another image.
+        InvalidInput: `size_mismatch`: the mask has the size of another image.
     """
     height, width = mask.shape
     is_open = geometry.found == geometry.upright
@@ -146,12 +146,12 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     Polygons are filled as in COCO's own tools.
 
     Raises:
-        Refusal: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not among the names.
+        InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not among the names.
     """
     height, width = regions.image_size
     try:
         check_size("mask", height, width)
-    except Refusal as error:
+    except InvalidInput as error:
         raise _bad_mask(str(error)) from None
     if len(label_names) > 0xFFFF:
         raise _bad_mask(f"{len(label_names)} class names; a mask can have at most {0xFFFF}")
@@ -159,17 +159,17 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     mask = np.zeros((height, width), np.uint16 if len(label_names) > 255 else np.uint8)
     for index, (label, region) in enumerate(zip(regions.labels, regions.regions), start=1):
         if label not in ids:
-            raise Refusal("bad_label", f"region {index}: unknown class name {label!r}")
+            raise InvalidInput("bad_label", f"region {index}: unknown class name {label!r}")
         draw = _draw_runs if isinstance(region, dict) else _draw_polygons
         try:
             mask[draw(region, height, width)] = ids[label]
-        except Refusal as error:
+        except InvalidInput as error:
             raise _bad_mask(f"region {index} ({printable(label)}): {error}") from None
     return mask
 
 
-def _bad_mask(message: str) -> Refusal:
-    return Refusal("bad_mask", message)
+def _bad_mask(message: str) -> InvalidInput:
+    return InvalidInput("bad_mask", message)
 
 
 def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Iterator, NamedTuple
 import numpy as np
 import simplejpeg
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size, read_jpeg_header
 from beam_pipelines.images.jpeg_oddities import cut_left_over, tidy_header
 
@@ -48,7 +48,7 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
         reduction: Decodes the sides at 1, 1/2, 1/4 or 1/8 of their length, rounded up.
 
     Raises:
-        Refusal: Pixels are missing or corrupt, or libjpeg cannot decode the file.
+        InvalidInput: Pixels are missing or corrupt, or libjpeg cannot decode the file.
     """
     try:
         return DecodedJpeg(_decode_strictly(data, header, colorspace, reduction))
@@ -60,7 +60,7 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
         except _JpegError as error:
             warning = str(error)
         if strict or _MISSING.search(warning):
-            raise Refusal("bad_image", f"JPEG: {warning}{'' if _MISSING.search(warning) else _takes_it(data, header, reduction)}")
+            raise InvalidInput("bad_image", f"JPEG: {warning}{'' if _MISSING.search(warning) else _takes_it(data, header, reduction)}")
     return DecodedJpeg(_decode_leniently(data, header, colorspace, reduction))
 
 
@@ -98,7 +98,7 @@ def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction
 def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
     """Decodes a JPEG with corrupt pixels, or with a rare chroma subsampling, which only Pillow supports."""
     if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow accepts some of these files, but tf.io does not
-        raise Refusal("bad_image", "JPEG: truncated: no end-of-image marker")
+        raise InvalidInput("bad_image", "JPEG: truncated: no end-of-image marker")
     # Without EXIF, because Pillow reads the resolution from it and warns about unknown content.
     plain = data[: header.num_bytes].replace(EXIF, bytes(len(EXIF))) + data[header.num_bytes :]
     image = decode_with_pillow("jpeg", plain, reduction)
@@ -113,7 +113,7 @@ def _takes_it(data: bytes, header: JpegHeader, reduction: int) -> str:
     """Returns advice for a JPEG with corrupt pixels; empty if `--check decode` rejects it too."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
-    except Refusal:
+    except InvalidInput:
         return ""
     return "; its pixels may be corrupt. --check decode accepts it"
 
@@ -159,7 +159,7 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
     try:
         yield
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:
-        raise Refusal("bad_image", f"{image_format.upper()}: {str(error) or type(error).__name__}") from None
+        raise InvalidInput("bad_image", f"{image_format.upper()}: {str(error) or type(error).__name__}") from None
 
 
 def expand(image: "Image.Image") -> "Image.Image":
@@ -217,12 +217,12 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
     """Encodes an image as a JPEG, PNG or WebP without metadata. Equal pixels give equal bytes.
 
     Raises:
-        Refusal: The image is too large for the format.
+        InvalidInput: The image is too large for the format.
     """
     limit = _MAX_SIDES.get(image_format)
     if limit and max(image.size) > limit:
         message = f"{image.width} x {image.height} pixels to store; the limit is {limit} a side"
-        raise Refusal("bad_image", f"{image_format.upper()}: {message}")
+        raise InvalidInput("bad_image", f"{image_format.upper()}: {message}")
     encoded = io.BytesIO()
     if image_format == "jpeg":
         image.save(encoded, "JPEG", quality=quality, subsampling=0 if quality >= 95 else 2, comment=None)

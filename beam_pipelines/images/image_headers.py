@@ -9,7 +9,7 @@ import struct
 from typing import NamedTuple
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 
 MAX_IMAGE_SIDE = 1_000_000  # libpng's limit, and therefore tf.io's
 
@@ -95,13 +95,13 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
                 gaps.append((position, position := _skip_gap(data, position)))
                 continue
             else:
-                raise Refusal("bad_image", f"JPEG: marker {marker:#x} at byte {position} instead of a lossy header")
+                raise InvalidInput("bad_image", f"JPEG: marker {marker:#x} at byte {position} instead of a lossy header")
             position += 2 + length
     except struct.error:
-        raise Refusal("bad_image", f"JPEG: truncated: {len(data)} bytes end within the header") from None
+        raise InvalidInput("bad_image", f"JPEG: truncated: {len(data)} bytes end within the header") from None
     precision, height, width, num_components = frame
     if precision != 8 or num_components not in (1, 3, 4):
-        raise Refusal("bad_image", f"JPEG: {num_components} components of {precision} bits, not 1, 3 or 4 of 8 bits")
+        raise InvalidInput("bad_image", f"JPEG: {num_components} components of {precision} bits, not 1, 3 or 4 of 8 bits")
     if frame_marker in _PROGRESSIVE_MARKERS or data[position + 4 : position + 5] != bytes((num_components,)):
         _check_num_scans(data, position)
     return JpegHeader(height, width, num_components, exif, position, frame_marker, has_adobe, tuple(gaps))
@@ -118,14 +118,14 @@ def _check_sampling(components: bytes, num_components: int) -> None:
     across, down = [one >> 4 for one in components[1::3]], [one & 15 for one in components[1::3]]
     for factors in (across, down):
         if len(factors) != num_components or not all(0 < one <= 4 and max(factors) % one == 0 for one in factors):
-            raise Refusal("bad_image", f"JPEG: components with sampling factors {across} and {down}, which libjpeg does not decode")
+            raise InvalidInput("bad_image", f"JPEG: components with sampling factors {across} and {down}, which libjpeg does not decode")
 
 
 def _check_num_scans(data: bytes, first: int) -> None:
     """Limits the number of scans of a JPEG, because some hundred bytes of scans can keep a decoder busy for minutes."""
     end = data.find(_END_OF_IMAGE, first)
     if (num_scans := data.count(_START_OF_SCAN, first, None if end < 0 else end)) > _MAX_SCANS:
-        raise Refusal("bad_image", f"JPEG: {num_scans} scans; the limit is {_MAX_SCANS}")
+        raise InvalidInput("bad_image", f"JPEG: {num_scans} scans; the limit is {_MAX_SCANS}")
 
 
 def exif_orientation(tiff: bytes) -> int:
@@ -145,7 +145,7 @@ def exif_orientation(tiff: bytes) -> int:
 
 
 def check_gif_header(data: bytes) -> None:
-    """Raises Refusal `bad_image` for a GIF that is too large or animated."""
+    """Raises InvalidInput `bad_image` for a GIF that is too large or animated."""
     check_num_frames("gif", check_gif_size(data))
 
 
@@ -194,9 +194,9 @@ def describe_bytes(data: bytes) -> str:
 
 
 def check_size(image_format: str, height: int, width: int) -> None:
-    """Raises Refusal `bad_image` for an image that has no pixels, or too many pixels."""
+    """Raises InvalidInput `bad_image` for an image that has no pixels, or too many pixels."""
     if not 0 < height * width <= MAX_IMAGE_PIXELS or height > MAX_IMAGE_SIDE or width > MAX_IMAGE_SIDE:
-        raise Refusal(
+        raise InvalidInput(
             "bad_image",
             f"{image_format.upper()}: {width} x {height} pixels; "
             f"it must have 1 to {MAX_IMAGE_PIXELS} in all, and at most {MAX_IMAGE_SIDE} a side",
@@ -204,6 +204,6 @@ def check_size(image_format: str, height: int, width: int) -> None:
 
 
 def check_num_frames(image_format: str, num_frames: int) -> None:
-    """Raises Refusal `bad_image` for an animated image."""
+    """Raises InvalidInput `bad_image` for an animated image."""
     if num_frames > 1:
-        raise Refusal("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; it must have 1")
+        raise InvalidInput("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; it must have 1")

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_codecs import (
     DecodedJpeg,
     bad_data_refused,
@@ -131,14 +131,14 @@ def check_image(
         is_checked: Whether the image has already been checked at this level. It is then decoded only if necessary.
 
     Raises:
-        Refusal: The bytes are not an image, are corrupt, or cannot be stored in a record.
+        InvalidInput: The bytes are not an image, are corrupt, or cannot be stored in a record.
     """
     if check not in ("strict", "decode", "header"):
         raise ValueError(f"check={check!r}; expected strict, decode or header")
     decodes = check != "header" and (full_scale or not is_checked)
     image_format = identify(data)
     if image_format is None:
-        raise Refusal("bad_image", f"{describe_bytes(data)}; it must be a JPEG, PNG, GIF, BMP or WebP")
+        raise InvalidInput("bad_image", f"{describe_bytes(data)}; it must be a JPEG, PNG, GIF, BMP or WebP")
     with bad_data_refused(image_format):
         if image_format == "jpeg":
             return _check_jpeg(data, check, decodes, full_scale, images)
@@ -156,19 +156,19 @@ def check_pixels(
     `.npy` files, which may have different numbers of channels, are stored as [height, width, 3], like other files.
 
     Raises:
-        Refusal: The number of bytes differs from the layout, or there are too many pixels.
+        InvalidInput: The number of bytes differs from the layout, or there are too many pixels.
     """
     (height, width, num_channels), image_format = raw[:3], "npy" if is_file else "raw"
     check_size(image_format, height, width)
     if raw.is_tensor:
-        raise Refusal(
+        raise InvalidInput(
             "bad_image",
             f"{height} x {width} x {num_channels} numbers of {np.dtype(raw.dtype).name}; it must be uint8 in 1, 3 or "
             "4 channels",
         )
     if len(data) != raw.num_bytes:
         wanted = f"{height} x {width} x {num_channels} = {raw.num_bytes}"
-        raise Refusal("bad_image", f"raw pixels: {len(data)} bytes instead of {wanted}")
+        raise InvalidInput("bad_image", f"raw pixels: {len(data)} bytes instead of {wanted}")
     pixels = np.frombuffer(data, np.uint8).reshape(raw.shape)
     if raw.is_planar:
         pixels = np.ascontiguousarray(pixels.transpose(1, 2, 0))
@@ -190,12 +190,12 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
         is_file: Whether the numbers come from a `.npy` file.
 
     Raises:
-        Refusal: The bytes are not an array, or have another dtype or number of channels.
+        InvalidInput: The bytes are not an array, or have another dtype or number of channels.
     """
     if raw is None:
         found = (identify(data) or "").upper() or describe_bytes(data)
         wanted = describe_tensor(feature.dtype, feature.shape)
-        raise Refusal("bad_image", f"{found}; it must be a .npy file of {wanted}, like the first one")
+        raise InvalidInput("bad_image", f"{found}; it must be a .npy file of {wanted}, like the first one")
     image_format, size = "npy" if is_file else "raw", raw.shape[:2]
     check_size(image_format, *size)
     stored = image_tensor(data, raw, feature).data
@@ -244,7 +244,7 @@ def _convert_png(png: PngFile, kept: CheckedImage, fits: bool, images: ImageConf
     if fits:
         return kept._replace(pixels=rgb(image))
     if images.keep_depth and is_deep and png.color_type:  # Pillow does not support such images
-        raise Refusal(
+        raise InvalidInput(
             "bad_image",
             f"PNG: 16 bits in {png.num_channels} channels and EXIF orientation {geometry.orientation}; "
             "save it upright, or omit --keep_depth",

@@ -62,7 +62,7 @@ def look_at(data: bytes, check: str) -> np.ndarray:
         The upright image in grey, small but large enough for its hash: uint8 [height, width].
 
     Raises:
-        Refusal: The bytes are not an image, or are corrupt.
+        InvalidInput: The bytes are not an image, or are corrupt.
     """
     if identify(data) != "jpeg":
         return _grey(check_image(data, check, full_scale=True, images=_AS_SEEN).pixels)
@@ -84,7 +84,7 @@ def look_at_pixels(data: bytes, raw: RawImage) -> np.ndarray:
         raw: The layout of the pixels.
 
     Raises:
-        Refusal: The number of bytes differs from the layout.
+        InvalidInput: The number of bytes differs from the layout.
     """
     return _grey(check_pixels(data, raw, _AS_SEEN, full_scale=True).pixels)
 

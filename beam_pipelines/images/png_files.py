@@ -9,7 +9,7 @@ import struct
 import zlib
 from typing import Iterator, Mapping, NamedTuple
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import PNG_MAGIC, check_num_frames, check_size
 from beam_pipelines.images.turns import LARGE_PIXELS
 
@@ -60,7 +60,7 @@ class PngFile(NamedTuple):
         """Checks that all rows of the image are in the file, in constant memory.
 
         Raises:
-            Refusal: Rows are missing, or their compressed bytes are corrupt.
+            InvalidInput: Rows are missing, or their compressed bytes are corrupt.
         """
         for _ in self._inflate():
             pass
@@ -69,7 +69,7 @@ class PngFile(NamedTuple):
         """Checks the rows and returns an equivalent PNG. Small images are stored uncompressed to decode them faster.
 
         Raises:
-            Refusal: Rows are missing, or their compressed bytes are corrupt.
+            InvalidInput: Rows are missing, or their compressed bytes are corrupt.
         """
         if self.height * self.width > LARGE_PIXELS:  # otherwise the rows would be in memory twice
             self.check_rows()
@@ -86,10 +86,10 @@ class PngFile(NamedTuple):
             while position < num_bytes:
                 piece = rest or next(pieces, b"")
                 if not piece:
-                    raise Refusal("bad_image", f"PNG: truncated: the pixels end before the last of {self.height} rows")
+                    raise InvalidInput("bad_image", f"PNG: truncated: the pixels end before the last of {self.height} rows")
                 piece, rest = piece[: num_bytes - position], piece[num_bytes - position :]
                 if max(piece[-position % row_bytes :: row_bytes], default=0) > _LAST_FILTER:
-                    raise Refusal("bad_image", "PNG: corrupt pixels: a row has an unknown filter")
+                    raise InvalidInput("bad_image", "PNG: corrupt pixels: a row has an unknown filter")
                 position += len(piece)
                 yield piece
         for _ in pieces:  # extra bytes, which libpng skips too; the checksum follows them
@@ -113,15 +113,15 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
             truncated.
 
     Raises:
-        Refusal: libpng cannot read the file, or the image is too large or animated.
+        InvalidInput: libpng cannot read the file, or the image is too large or animated.
     """
     if data[8:16] != _IHDR_START or len(data) < 33:
-        raise Refusal("bad_image", f"PNG: begins with the chunk {data[8:33]!r} instead of a complete IHDR")
+        raise InvalidInput("bad_image", f"PNG: begins with the chunk {data[8:33]!r} instead of a complete IHDR")
     width, height, num_bits, color_type, compression, filtering, interlacing = struct.unpack_from(">IIBBBBB", data, 16)
     check_size("png", height, width)
     if num_bits not in _COLOR_TYPES.get(color_type, ((), (), ()))[2] or compression or filtering or interlacing > 1:
         found = tuple(data[24:29])
-        raise Refusal("bad_image", f"PNG: corrupt header: unknown color type, depth or interlacing {found}")
+        raise InvalidInput("bad_image", f"PNG: corrupt header: unknown color type, depth or interlacing {found}")
     head, pixels, others, view = {b"IHDR": data[8:33]}, [], {}, memoryview(data)
     is_in_pixels = False
     for position, kind, body in _walk(data, checksums):
@@ -131,14 +131,14 @@ def read_png(data: bytes, checksums: bool) -> PngFile:
             continue
         is_in_pixels = False
         if kind == b"IHDR" and position > 8 or kind == b"PLTE" and (kind in head or kind in others):
-            raise Refusal("bad_image", f"PNG: a second chunk {kind!r} at byte {position}; it must have one")
+            raise InvalidInput("bad_image", f"PNG: a second chunk {kind!r} at byte {position}; it must have one")
         if not pixels and kind not in head and _is_used(kind, len(body), color_type, head):
             head[kind] = data[position : position + 12 + len(body)]
         else:
             others.setdefault(kind, bytes(body))
     check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
     if color_type == 3 and b"PLTE" not in head and (pixels or checksums):
-        raise Refusal("bad_image", "PNG: a palette image without its palette (PLTE), or with a corrupt one")
+        raise InvalidInput("bad_image", "PNG: a palette image without its palette (PLTE), or with a corrupt one")
     sizes = height, width, num_bits, color_type, bool(interlacing)
     return PngFile(*sizes, PNG_MAGIC + b"".join(head.values()), tuple(pixels), others)
 
@@ -150,15 +150,15 @@ def _walk(data: bytes, checksums: bool) -> Iterator[tuple[int, bytes, memoryview
         length, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
         end = position + 12 + length
         if checksums and zlib.crc32(view[position + 4 : end - 4]).to_bytes(4) != data[end - 4 : end]:
-            raise Refusal("bad_image", f"PNG: chunk {kind!r} at byte {position} is corrupt or cut off: wrong checksum")
+            raise InvalidInput("bad_image", f"PNG: chunk {kind!r} at byte {position} is corrupt or cut off: wrong checksum")
         if end <= len(data) and not (kind.isalpha() and kind.isascii()):
-            raise Refusal("bad_image", f"PNG: corrupt chunk name {kind!r} at byte {position}")
+            raise InvalidInput("bad_image", f"PNG: corrupt chunk name {kind!r} at byte {position}")
         if kind[:1].isupper() and kind not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
-            raise Refusal("bad_image", f"PNG: unknown chunk {kind!r}, which a reader must not ignore")
+            raise InvalidInput("bad_image", f"PNG: unknown chunk {kind!r}, which a reader must not ignore")
         yield position, kind, view[position + 8 : max(position + 8, end - 4)]
         position = end
     if checksums and kind != b"IEND":
-        raise Refusal("bad_image", f"PNG: truncated: {len(data)} bytes end with chunk {kind!r} instead of b'IEND'")
+        raise InvalidInput("bad_image", f"PNG: truncated: {len(data)} bytes end with chunk {kind!r} instead of b'IEND'")
 
 
 def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, bytes]) -> bool:
@@ -185,9 +185,9 @@ def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
                 elif not rest:
                     break
     except zlib.error as error:
-        raise Refusal("bad_image", f"PNG: corrupt pixels: {error}") from None
+        raise InvalidInput("bad_image", f"PNG: corrupt pixels: {error}") from None
     if not inflater.eof:
-        raise Refusal("bad_image", "PNG: truncated: the compressed pixels have no end")
+        raise InvalidInput("bad_image", "PNG: truncated: the compressed pixels have no end")
 
 
 def _make_chunk(kind: bytes, body: bytes | memoryview) -> bytes:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from tf_input.dataset_format import TENSOR_DTYPES, Feature
@@ -41,12 +41,12 @@ def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], fe
         feature: The feature that the tensor must match.
 
     Raises:
-        Refusal: `bad_tensor`: the number of bytes does not match, or the feature has another dtype or shape.
+        InvalidInput: `bad_tensor`: the number of bytes does not match, or the feature has another dtype or shape.
     """
     dtype, shape = np.dtype(dtype), tuple(shape)
     _check(dtype, shape, feature)
     if len(data) != (wanted := math.prod(shape) * dtype.itemsize):
-        raise Refusal("bad_tensor", f"{len(data)} bytes instead of {wanted} of {describe_tensor(dtype.name, shape)}")
+        raise InvalidInput("bad_tensor", f"{len(data)} bytes instead of {wanted} of {describe_tensor(dtype.name, shape)}")
     if dtype.newbyteorder("<") != dtype:  # little-endian data need no copy
         data = np.frombuffer(data, dtype).astype(dtype.newbyteorder("<")).tobytes()
     return TensorValue(data, shape)
@@ -56,7 +56,7 @@ def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
     """Returns a tensor from a `.npy` file, or from bytes without a header if the feature has a complete shape.
 
     Raises:
-        Refusal: `bad_tensor`: the bytes are not a tensor, or do not match the feature.
+        InvalidInput: `bad_tensor`: the bytes are not a tensor, or do not match the feature.
     """
     if not data.startswith(NPY_MAGIC) and feature.shape and None not in feature.shape:
         return tensor_of_bytes(data, np.dtype(feature.dtype).newbyteorder("<"), feature.shape, feature)
@@ -74,26 +74,26 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
     """Converts numbers in nested lists, as in JSON and Parquet, to an array of the feature's dtype and shape.
 
     Raises:
-        Refusal: `bad_tensor`: the cell has no numbers, another shape, or a number that the dtype cannot represent.
+        InvalidInput: `bad_tensor`: the cell has no numbers, another shape, or a number that the dtype cannot represent.
     """
     try:
         found = np.array(cell)
     except ValueError:
-        raise Refusal("bad_tensor", "lists that differ in length") from None
+        raise InvalidInput("bad_tensor", "lists that differ in length") from None
     if found.dtype.kind not in "iufb":
-        raise Refusal(
+        raise InvalidInput(
             "bad_tensor", f"lists of {found.dtype.name}; they must have numbers of {feature.dtype}, of at most 64 bits"
         )
     is_of_integers = np.dtype(feature.dtype).kind in "iu"
     if found.dtype.kind == "f" and is_of_integers and (np.abs(found) >= _FIRST_ROUNDED).any():
-        raise Refusal(
+        raise InvalidInput(
             "bad_tensor", f"lists of floats from 2**53 on, which are rounded; it must be integers of {feature.dtype}"
         )
     with np.errstate(all="ignore"):  # such values are rejected below
         values = found.astype(feature.dtype)
         is_exact = values.dtype.kind == found.dtype.kind == "f" or (values.astype(found.dtype) == found).all()
     if not is_exact or (np.isinf(values) & ~np.isinf(found)).any():
-        raise Refusal("bad_tensor", f"lists of {found.dtype.name} with a number that {feature.dtype} cannot represent")
+        raise InvalidInput("bad_tensor", f"lists of {found.dtype.name} with a number that {feature.dtype} cannot represent")
     _check(values.dtype, values.shape, feature)
     return values
 
@@ -105,12 +105,12 @@ def read_tensor_header(data: bytes) -> NpyHeader:
         data: The first bytes of the file. 16 KiB are sufficient.
 
     Raises:
-        Refusal: `bad_tensor`: the file does not contain a valid tensor.
+        InvalidInput: `bad_tensor`: the file does not contain a valid tensor.
     """
     try:
         header = read_npy_header(data)
     except ValueError as error:
-        raise Refusal("bad_tensor", f"no valid .npy file: {error}") from None
+        raise InvalidInput("bad_tensor", f"no valid .npy file: {error}") from None
     check_type_and_size(header.dtype, header.shape)
     return header
 
@@ -119,13 +119,13 @@ def check_type_and_size(dtype: np.dtype, shape: tuple[int, ...]) -> None:
     """Checks that a dtype and shape are valid for a tensor.
 
     Raises:
-        Refusal: `bad_tensor`: the dtype is not supported, or the tensor is empty or too large.
+        InvalidInput: `bad_tensor`: the dtype is not supported, or the tensor is empty or too large.
     """
     if dtype.name not in TENSOR_DTYPES:
-        raise Refusal("bad_tensor", f"an array of {dtype}; it must be one of {', '.join(TENSOR_DTYPES)}")
+        raise InvalidInput("bad_tensor", f"an array of {dtype}; it must be one of {', '.join(TENSOR_DTYPES)}")
     if not 0 < math.prod(shape) * dtype.itemsize <= _MAX_TENSOR_BYTES:
         found = describe_tensor(dtype.name, shape)
-        raise Refusal("bad_tensor", f"an array of {found}; it must have 1 to {_MAX_TENSOR_BYTES} bytes")
+        raise InvalidInput("bad_tensor", f"an array of {found}; it must have 1 to {_MAX_TENSOR_BYTES} bytes")
 
 
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
@@ -137,13 +137,13 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
     """Returns the layout of the image in a `.npy` file, and the bytes of its numbers in C order.
 
     Raises:
-        Refusal: `bad_image`: the array does not have two or three dimensions, or the number of bytes does not match.
+        InvalidInput: `bad_image`: the array does not have two or three dimensions, or the number of bytes does not match.
     """
     raw, header = npy_layout(data)
     values = data[header.num_bytes :]
     if len(values) != raw.num_bytes:
         found = describe_tensor(header.dtype.name, header.shape)
-        raise Refusal("bad_image", f"{len(values)} bytes of {found} instead of {raw.num_bytes}")
+        raise InvalidInput("bad_image", f"{len(values)} bytes of {found} instead of {raw.num_bytes}")
     if header.is_fortran:
         values = np.frombuffer(values, header.dtype).reshape(header.shape, order="F").tobytes()
     return raw, values
@@ -153,15 +153,15 @@ def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
     """Returns the layout of the image in a `.npy` file, and the header, from the first bytes of the file.
 
     Raises:
-        Refusal: `bad_image`: the array is not valid, or does not have two or three dimensions.
+        InvalidInput: `bad_image`: the array is not valid, or does not have two or three dimensions.
     """
     try:
         header = read_tensor_header(data)
-    except Refusal as error:
-        raise Refusal("bad_image", str(error)) from None
+    except InvalidInput as error:
+        raise InvalidInput("bad_image", str(error)) from None
     raw = layout_of(header.shape, header.dtype.str)
     if raw is None:
-        raise Refusal(
+        raise InvalidInput(
             "bad_image",
             f"an array of {describe_tensor(header.dtype.name, header.shape)}; it must be [HEIGHT,WIDTH] or "
             "[HEIGHT,WIDTH,CHANNELS]",
@@ -178,12 +178,12 @@ def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
         feature: The feature of the image.
 
     Raises:
-        Refusal: `bad_image`: the image has another dtype, other channels, or another number of bytes.
+        InvalidInput: `bad_image`: the image has another dtype, other channels, or another number of bytes.
     """
     try:
         return tensor_of_bytes(data, raw.dtype, raw.shape, feature)
-    except Refusal as error:
-        raise Refusal("bad_image", str(error)) from None
+    except InvalidInput as error:
+        raise InvalidInput("bad_image", str(error)) from None
 
 
 def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
@@ -191,4 +191,4 @@ def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
     is_alike = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
     if dtype.name != feature.dtype or not is_alike:
         found, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
-        raise Refusal("bad_tensor", f"an array of {found}; it must be {wanted}")
+        raise InvalidInput("bad_tensor", f"an array of {found}; it must be {wanted}")

@@ -6,7 +6,7 @@ import numpy as np
 import simplejpeg
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_codecs import decode_jpeg, load, open_with_pillow, rgb
 from beam_pipelines.images.image_headers import check_gif_size, check_size, identify, read_jpeg_header
 from beam_pipelines.images.images import check_image, check_pixels
@@ -45,7 +45,7 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
         check: The level of checks, as in `check_image`.
 
     Raises:
-        Refusal: The image can't be decoded.
+        InvalidInput: The image can't be decoded.
     """
     for part, quality in enumerate(_QUALITIES, start=1):
         config = ImageConfig(size=("long", side // part), format="jpeg", quality=quality)
@@ -53,7 +53,7 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
         encoded = data if checked.encoded is None else checked.encoded
         if len(encoded) <= _MAX_BYTES:
             return Thumbnail(encoded, checked.height, checked.width)
-    raise Refusal("bad_image", f"{len(encoded)} bytes of a thumbnail")
+    raise InvalidInput("bad_image", f"{len(encoded)} bytes of a thumbnail")
 
 
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
@@ -66,7 +66,7 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
         if raw is None and data.startswith(NPY_MAGIC):
             raw, data = npy_image(data)
         return make_thumbnail(data, raw, side, "decode")
-    except Refusal:
+    except InvalidInput:
         pass
     try:
         pixels = _decode_damaged(data, side)
@@ -79,15 +79,15 @@ def check_thumbnail(encoded: bytes) -> None:
     """Checks that bytes are a small JPEG, like those from `make_thumbnail`.
 
     Raises:
-        Refusal: The bytes are not a JPEG, are corrupt, or too large.
+        InvalidInput: The bytes are not a JPEG, are corrupt, or too large.
     """
     if len(encoded) > _MAX_BYTES:
-        raise Refusal("bad_image", f"{len(encoded)} bytes; the limit is {_MAX_BYTES}")
+        raise InvalidInput("bad_image", f"{len(encoded)} bytes; the limit is {_MAX_BYTES}")
     if identify(encoded) != "jpeg":
-        raise Refusal("bad_image", "no JPEG")
+        raise InvalidInput("bad_image", "no JPEG")
     header = read_jpeg_header(encoded)
     if max(header.height, header.width) > SIDE:
-        raise Refusal("bad_image", f"{header.width} x {header.height} pixels; the limit is {SIDE} x {SIDE}")
+        raise InvalidInput("bad_image", f"{header.width} x {header.height} pixels; the limit is {SIDE} x {SIDE}")
     check_image(encoded, "decode")
 
 
@@ -98,13 +98,13 @@ def _decode_damaged(data: bytes, side: int) -> np.ndarray:
     """
     image_format = identify(data)
     if image_format is None:
-        raise Refusal("bad_image", "no image")
+        raise InvalidInput("bad_image", "no image")
     if image_format == "gif":
         check_gif_size(data)
     if image_format != "jpeg":
         image = open_with_pillow(image_format, data)
         if image.height * image.width > _MAX_REFUSED_PIXELS:
-            raise Refusal("bad_image", f"{image.width} x {image.height} pixels")
+            raise InvalidInput("bad_image", f"{image.width} x {image.height} pixels")
         load(image_format, image)
         return rgb(image)
     header = read_jpeg_header(data)
@@ -115,13 +115,13 @@ def _decode_damaged(data: bytes, side: int) -> np.ndarray:
     try:
         return simplejpeg.decode_jpeg(data, "RGB", strict=False, min_height=height, min_width=width, min_factor=factor)
     except ValueError as error:
-        raise Refusal("bad_image", f"JPEG: {error}") from None
+        raise InvalidInput("bad_image", f"JPEG: {error}") from None
 
 
 def measure_brightness(thumbnail: bytes) -> float:
     """Returns the mean grey value of a thumbnail, from 0 (black) to 1 (white).
 
     Raises:
-        Refusal: The thumbnail can't be decoded.
+        InvalidInput: The thumbnail can't be decoded.
     """
     return float(decode_jpeg(thumbnail, read_jpeg_header(thumbnail), "GRAY", True, 8).pixels.mean()) / 255

@@ -7,7 +7,7 @@ import numpy as np
 
 from beam_pipelines.elements.label_conflicts import Label, as_label
 from beam_pipelines.elements.label_feature import LabelFeature
-from beam_pipelines.errors import Refusal, StorageError, UserError, printable
+from beam_pipelines.errors import InvalidInput, StorageError, UserError, printable
 from beam_pipelines.images.image_headers import identify
 from beam_pipelines.images.look_alikes import HASH_ROW, digest_content, hash_rows
 from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
@@ -128,5 +128,5 @@ def _foreign_label(example: ExampleReader, feature: LabelFeature) -> Label | Non
 def _look_at(data: bytes, image: Feature | None) -> np.ndarray | None:
     try:
         return look_at_pixels(data, RawImage(*image.shape)) if image is not None and image.kind == "pixels" else look_at(data, "decode")
-    except Refusal:  # The feature is a tensor, or the image is corrupt.
+    except InvalidInput:  # The feature is a tensor, or the image is corrupt.
         return None

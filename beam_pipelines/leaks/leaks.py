@@ -17,7 +17,7 @@ from beam_pipelines.leaks.foreign_splits import name_splits
 from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
 from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.light_processes import TaskWindow
+from beam_pipelines.parallel.worker_processes import TaskWindow
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.leaks_file import class_shares
 from beam_pipelines.publish.summary import describe_shares

@@ -7,7 +7,7 @@ import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.reference_runs import read_stretch
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.look_alikes import HASH_ROW, find_looks
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
@@ -17,7 +17,7 @@ from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import Manifest
 
 
-def find_written_leaks(config: PrepareJob, manifest: Manifest, twins: Twins) -> dict[str, Any]:
+def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: NearDuplicates) -> dict[str, Any]:
     """Counts the leaks from the catalogs in the working directory of a run with `--duplicates`.
 
     The pairs of similar hashes are in the spool, because the run searched for them before planning.
@@ -29,7 +29,7 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, twins: Twins) -> 
     if table is None:
         raise RunError("a catalog has no hashes of images; expected those of all")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
-        near, edges = (np.frombuffer(read_stretch(one, spool), "<u8") for one in (twins.looks, twins.edges))
+        near, edges = (np.frombuffer(read_stretch(one, spool), "<u8") for one in (near_duplicates.looks, near_duplicates.edges))
     rows = np.zeros(len(near) // HASH_WORDS, HASH_ROW)
     rows["look"], rows["has_look"] = near.reshape(-1, HASH_WORDS), True
     looks = find_looks(np.concatenate([table.hashes, rows]))
@@ -37,4 +37,4 @@ def find_written_leaks(config: PrepareJob, manifest: Manifest, twins: Twins) -> 
     edges = of_near[edges.astype(np.int64).reshape(-1, 2)]
     is_written = np.bincount(of_images, minlength=looks.num) > 0
     edges = edges[is_written[edges].all(axis=1)]
-    return find_leaks(table, looks._replace(of_images=of_images), edges, twins.counts_all_pairs, twins.num_pairs)
+    return find_leaks(table, looks._replace(of_images=of_images), edges, near_duplicates.counts_all_pairs, near_duplicates.num_pairs)

@@ -36,7 +36,7 @@ from beam_pipelines.options.option_values import (
     parse_splits,
     read_earlier_names,
 )
-from beam_pipelines.publish.left_run import OnLeft
+from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.storage import STORE_TIMEOUT
 from beam_pipelines.storage.object_stores.retries import check_timeout
 from tf_input.dataset_format import ABOUT, LABEL, LAYOUTS
@@ -522,11 +522,11 @@ def _duplicate_distance(arguments: argparse.Namespace) -> int:
     return MAX_DUPLICATE_DISTANCE if distance is None else distance
 
 
-def make_on_left(arguments: argparse.Namespace) -> OnLeft:
+def make_resume_policy(arguments: argparse.Namespace) -> ResumePolicy:
     """Returns the action for an unfinished earlier run, as chosen by `--resume` and `--restart`."""
     if arguments.resume:
-        return OnLeft.RESUME
-    return OnLeft.RESTART if arguments.restart else OnLeft.REFUSE
+        return ResumePolicy.RESUME
+    return ResumePolicy.RESTART if arguments.restart else ResumePolicy.REFUSE
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:

@@ -8,7 +8,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipelines import log
-from beam_pipelines.parallel.light_processes import TaskWindow
+from beam_pipelines.parallel.worker_processes import TaskWindow
 
 
 class ParallelMap(beam.DoFn):

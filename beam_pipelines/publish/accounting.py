@@ -74,7 +74,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             "foreground, map it to class 1: train.map(lambda x, y: (x, y // 255)). A loss with ignore_class=255 would ignore it."
         )
     lines += [*_image_warnings(images, listing), *listing.warnings]
-    return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
+    return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.near_duplicates.warnings() if listing.near_duplicates else ())]
 
 
 def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:

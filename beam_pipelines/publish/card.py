@@ -14,7 +14,7 @@ from tf_input.dataset_format import (
     DEAD_LETTERS,
     FEATURE_KINDS,
     OBJECTS,
-    TWINS,
+    NEAR_DUPLICATES,
     Feature,
     Manifest,
     label_file_name,
@@ -129,7 +129,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
     yield "## How it was made"
     yield ""
     refused = f"{manifest.num_dead_letters:,} were refused" if manifest.num_dead_letters else "none was refused"
-    dropped = f"; {manifest.num_dropped:,} were left out as duplicates (see [{TWINS}]({TWINS}))" if manifest.num_dropped else ""
+    dropped = f"; {manifest.num_dropped:,} were left out as duplicates (see [{NEAR_DUPLICATES}]({NEAR_DUPLICATES}))" if manifest.num_dropped else ""
     yield f"- It was made with Recordmill from {manifest.num_inputs:,} inputs; {refused}{dropped}."
     yield (
         "- The examples of a split are shuffled globally: in ascending order of the BLAKE2b-128 of their keys, "

@@ -2,21 +2,21 @@
 
 from typing import Any, Iterable, Mapping
 
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.publish.summary import label_counts
 from tf_input.dataset_format import Feature, to_checked_json
 
 
-def encode_leaks(twins: Twins, now: Mapping[str, Any], schema: Iterable[Feature], statistics: Mapping[str, Any]) -> str:
+def encode_leaks(near_duplicates: NearDuplicates, now: Mapping[str, Any], schema: Iterable[Feature], statistics: Mapping[str, Any]) -> str:
     """Returns the text of `leaks.json`.
 
     Args:
-        twins: The near-duplicates that were found before the shards were written.
+        near_duplicates: The near-duplicates that were found before the shards were written.
         now: The leaks in the written dataset, as `find_leaks` returns them.
         schema: The features of the dataset.
         statistics: The contents of `statistics.json`.
     """
-    fields = {"found": twins.to_json(), "now": now, "classes": class_shares(schema, statistics)}
+    fields = {"found": near_duplicates.to_json(), "now": now, "classes": class_shares(schema, statistics)}
     return to_checked_json(fields)
 
 

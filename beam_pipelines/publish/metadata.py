@@ -241,8 +241,8 @@ def statistics(
         facts["left_out_fields"] = list(listing.left_out)
     if listing.division:
         facts["division"] = listing.division.to_json()
-    if listing.twins:
-        facts["duplicates"] = listing.twins.to_json()
+    if listing.near_duplicates:
+        facts["duplicates"] = listing.near_duplicates.to_json()
     facts["splits"] = {
         split: _split_statistics(images.splits[position], listing, qualities[split])
         for position, split in enumerate(listing.splits)

@@ -19,8 +19,8 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.parallel.light_processes import end_running_tasks
-from beam_pipelines.publish.left_run import RESUME, OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
+from beam_pipelines.parallel.worker_processes import end_running_tasks
+from beam_pipelines.publish.resumable_run import RESUME, ResumePolicy, check_left, describe_left, is_in_place, is_left, of_resumable_run
 from beam_pipelines.storage.files import Files, files_at, is_remote, make_folder, write_file
 from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, hold_on_disk, make_lease, read_lease, wait_for_lease
 from beam_pipelines.storage.marked_directory import (
@@ -37,16 +37,16 @@ _MAGIC = re.compile(r"[*?\[{]")
 _BUSY = "another run is writing to it (see `recordmill status`)"
 
 
-def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
+def check_paths(config: PrepareConfig, overwrite: bool, resume_policy: ResumePolicy) -> None:
     """Raises UserError if the input does not exist or the output must not be written."""
     check_input(config.input)
     resolved = PrepareJob.of(config, output=_resolve(config.output))
     if is_remote(config.output):
         _check_access(resolved.output_option, config.output)
     if not _is_at_work(resolved):  # A live run is reported later, when its lock is taken.
-        check_left(resolved, on_left, f"{resolved.output_option}={printable(config.output)}")
-    may_stay = on_left is OnLeft.RESUME and (not is_left(left := of_left_run(resolved)) or is_in_place(left))
-    check_output(config.output, config.input, overwrite, resolved.output_option, on_left, may_stay)
+        check_left(resolved, resume_policy, f"{resolved.output_option}={printable(config.output)}")
+    may_stay = resume_policy is ResumePolicy.RESUME and (not is_left(left := of_resumable_run(resolved)) or is_in_place(left))
+    check_output(config.output, config.input, overwrite, resolved.output_option, resume_policy, may_stay)
 
 
 def check_output(
@@ -54,7 +54,7 @@ def check_output(
     source: str,
     overwrite: bool,
     option: str,
-    on_left: OnLeft = OnLeft.REFUSE,
+    resume_policy: ResumePolicy = ResumePolicy.REFUSE,
     may_stay: bool = False,
     last_file: str = MANIFEST,
 ) -> None:
@@ -65,7 +65,7 @@ def check_output(
         source: The path of the input. It must be neither inside nor around the output.
         overwrite: Whether the run may replace a dataset.
         option: The option that names the output on the command line.
-        on_left: Whether to reject, resume or remove the output of an interrupted run.
+        resume_policy: Whether to reject, resume or remove the output of an interrupted run.
         may_stay: Whether an existing dataset is accepted, because it can be the result of the run to resume.
         last_file: The name of the file that is written last and marks a complete output. For a dataset it is the
             manifest.
@@ -78,11 +78,11 @@ def check_output(
     if _is_within(output, folder) or _is_within(folder, output):
         raise UserError(f"{shown}: the output and the input {printable(source)} contain each other. Choose a path outside the input.")
     _check_above(output, shown)
-    _check_beside(output, shown, on_left)
+    _check_beside(output, shown, resume_policy)
     if not _exists(output):
         return
     # A marker next to a manifest means a complete dataset: the run was killed before it could remove the marker.
-    is_half = is_remote(output) and _has(output, MARKER) and (on_left is OnLeft.RESUME or not _has(output, last_file))
+    is_half = is_remote(output) and _has(output, MARKER) and (resume_policy is ResumePolicy.RESUME or not _has(output, last_file))
     if is_half or (may_stay and not overwrite and _has(output, last_file)):
         return
     if not overwrite:
@@ -101,7 +101,7 @@ def _check_above(output: str, whose: str) -> None:
         raise UserError(f"{whose}: {printable(str(above))} is not a folder. Choose a path in a folder.")
 
 
-def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
+def _check_beside(output: str, whose: str, resume_policy: ResumePolicy) -> None:
     """Raises UserError if a run would have to remove files beside the output that other programs may own.
 
     The two paths are the scratch directory and the path to which the old dataset is moved.
@@ -252,7 +252,7 @@ class Jobs:
 
 
 def working_directory(
-    config: OutputPaths, on_left: OnLeft = OnLeft.REFUSE, jobs: Jobs = Jobs()
+    config: OutputPaths, resume_policy: ResumePolicy = ResumePolicy.REFUSE, jobs: Jobs = Jobs()
 ) -> contextlib.AbstractContextManager[Callable[[], None]]:
     """Context manager that creates a working directory for one run.
 
@@ -260,7 +260,7 @@ def working_directory(
 
     Args:
         config: The run that uses the directory.
-        on_left: Whether to reject, resume or remove the output of an interrupted run. `RESUME` requires such output.
+        resume_policy: Whether to reject, resume or remove the output of an interrupted run. `RESUME` requires such output.
         jobs: The job control of the engine.
 
     Yields:
@@ -270,23 +270,23 @@ def working_directory(
         BusyError: Another run is using the directory.
     """
     lease = make_lease(config.run_id, config.holder, jobs.name, jobs.job_name, config.command)
-    return (_working_objects if is_remote(config.output) else _working_folder)(config, on_left, jobs, lease)
+    return (_working_objects if is_remote(config.output) else _working_folder)(config, resume_policy, jobs, lease)
 
 
-def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
+def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolicy) -> bool:
     """Returns whether the working directory is kept after an error.
 
     It is kept if the plan is complete. For a new run, a UserError removes it, because the input or the options are
     wrong.
     """
     try:
-        return (on_left is OnLeft.RESUME or not isinstance(error, UserError)) and is_left(config)
+        return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_left(config)
     except OSError:  # A disk or store that fails to answer may still have useful files.
         return True
 
 
 @contextlib.contextmanager
-def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
+def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     """Creates the working directory in an object store.
 
     The job may continue after the block. Then the job's last step removes the scratch objects.
@@ -299,13 +299,13 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
     with hold_in_store(scratch, lease, whose, is_at_work, _tell_lost) as held:
         interrupts.note(lambda: _describe_objects(config))
         try:
-            if on_left is OnLeft.RESUME:
+            if resume_policy is ResumePolicy.RESUME:
                 _check_still_left(config, whose)
             jobs.end_others(config.output)
             for directory in (scratch, working):
                 write_file(f"{directory}/{MARKER}", MARKER_TEXT)
                 store.abandon_uploads(directory)
-                if on_left is not OnLeft.RESUME:
+                if resume_policy is not ResumePolicy.RESUME:
                     _remove_objects(store, directory, config.last_file)
             yield held.detach
         except StillRunningError:
@@ -313,7 +313,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
             held.detach()
             raise
         except BaseException as error:
-            if not _stays(config, error, on_left) and held.is_ours():  # Otherwise another run owns the objects.
+            if not _stays(config, error, resume_policy) and held.is_ours():  # Otherwise another run owns the objects.
                 if working == config.output and is_new(config.output, config.last_file):
                     remove_marked(store, working)
                 remove_marked(store, scratch)
@@ -358,18 +358,18 @@ def remove_marked(store: Files, directory: str) -> None:
 
 
 @contextlib.contextmanager
-def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
+def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     scratch, output = config.scratch_directory, config.output
     missing = [parent for parent in pathlib.Path(scratch).parents if not parent.exists()]
-    whose, goes_on = f"{config.output_option}={printable(output)}", on_left is OnLeft.RESUME
+    whose, goes_on = f"{config.output_option}={printable(output)}", resume_policy is ResumePolicy.RESUME
 
     def check() -> None:
-        _check_still_left(config, whose) if goes_on else check_left(config, on_left, whose)
+        _check_still_left(config, whose) if goes_on else check_left(config, resume_policy, whose)
         jobs.end_others(config.output)
 
     try:
         with (
-            own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, on_left)),
+            own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, resume_policy)),
             hold_on_disk(scratch, lease),
         ):
             make_folder(config.run_directory)

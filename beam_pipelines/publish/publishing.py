@@ -12,7 +12,7 @@ from typing import Iterable, Iterator, Mapping, Sequence
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import say
-from beam_pipelines.publish.left_run import is_in_place, is_whole
+from beam_pipelines.publish.resumable_run import is_in_place, is_whole
 from beam_pipelines.publish.output_directory import remove_marked
 from beam_pipelines.report.write_report import write_report
 from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file, write_pieces

@@ -14,7 +14,7 @@ from beam_pipelines.elements.plan import own_version
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.progress import read_counts, stage_of
-from beam_pipelines.publish.left_run import is_left, is_whole, of_left_run
+from beam_pipelines.publish.resumable_run import is_left, is_whole, of_resumable_run
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import Lease, read_lease
 from beam_pipelines.storage.marked_directory import is_in_use
@@ -30,7 +30,7 @@ def find_status(output: str) -> dict[str, Any]:
         UserError: The output has neither a dataset nor an interrupted run.
     """
     output = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
-    paths = of_left_run(PrepareJob(input="", output=output, name="status"))
+    paths = of_resumable_run(PrepareJob(input="", output=output, name="status"))
     lease, data_set = read_lease(paths.scratch_directory), _data_set(output)
     if not (lease or data_set):
         raise UserError(

@@ -142,7 +142,7 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
     at_least = "" if found["counts_all_pairs"] else "at least "
     yield f"duplicates:   {at_least}{_count(found['num_pairs'], 'near-duplicate pair')}, {images}: {became}" + (
-        f" (see {directory}/{dataset_format.TWINS})" if found["num_images"] else ""
+        f" (see {directory}/{dataset_format.NEAR_DUPLICATES})" if found["num_images"] else ""
     )
     if found["num_moved"]:
         yield f"  {found['num_moved']:,} moved to another split than in the source"

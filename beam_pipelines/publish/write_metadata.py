@@ -13,22 +13,22 @@ from beam_pipelines.elements.plan_files import dead_letters_path, read_done, rea
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.statistics import ImageStatistics
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.publish import metadata
 from beam_pipelines.publish.accounting import check_sums
 from beam_pipelines.publish.leaks_file import encode_leaks
-from beam_pipelines.publish.left_run import is_in_place
+from beam_pipelines.publish.resumable_run import is_in_place
 from beam_pipelines.publish.publishing import finish_publishing, publish_files
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.pinned_files import check_versions
 from beam_pipelines.storage.spool import SpoolReader
-from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, NEAR_DUPLICATES, Manifest, ShardInfo
 
 # Maps the job, the manifest and the near-duplicates to the leaks in the written dataset, for `leaks.json`.
-FindLeaks = Callable[[PrepareJob, Manifest, Twins], Mapping[str, Any]]
+FindLeaks = Callable[[PrepareJob, Manifest, NearDuplicates], Mapping[str, Any]]
 
 # The memory for the read buffers that merge sorted dead letters, in bytes.
 _MERGE_BYTES = 64 << 20
@@ -98,13 +98,13 @@ def write_metadata(
     files = metadata.metadata_files(manifest, statistics, run_info)
     if dead_letters.seen:
         files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
-    twins = plan.listing.twins
-    if twins and not is_in_place(config):  # If the dataset is published, no file is written.
-        files[LEAKS] = encode_leaks(twins, find_leaks(config, manifest, twins), manifest.schema, statistics)
+    near_duplicates = plan.listing.near_duplicates
+    if near_duplicates and not is_in_place(config):  # If the dataset is published, no file is written.
+        files[LEAKS] = encode_leaks(near_duplicates, find_leaks(config, manifest, near_duplicates), manifest.schema, statistics)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
-        if twins:
-            lines[TWINS] = _read_stretch(twins.lines, spool)
+        if near_duplicates:
+            lines[NEAR_DUPLICATES] = _read_stretch(near_duplicates.lines, spool)
         publish_files(config, manifest, files, lines, has_report=config.has_report)
     count_in_beam(stopwatch.lap())
     return config.name

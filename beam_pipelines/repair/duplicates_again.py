@@ -7,17 +7,17 @@ from typing import Mapping
 
 from beam_pipelines.elements.image_hashes import pack_hashes
 from beam_pipelines.elements.references import References
-from beam_pipelines.elements.texts import Texts
+from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.shards.hash_some import hash_references
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.spool import SpoolReader
-from tf_input.dataset_format import TWINS
+from tf_input.dataset_format import NEAR_DUPLICATES
 
 
 @dataclasses.dataclass(frozen=True)
-class TwinGroups:
+class NearDuplicateGroups:
     """The groups into which near-duplicates were merged.
 
     Attributes:
@@ -29,24 +29,24 @@ class TwinGroups:
     of_groups: Mapping[bytes, bytes]
 
     @classmethod
-    def read(cls, directory: str) -> "TwinGroups":
+    def read(cls, directory: str) -> "NearDuplicateGroups":
         """Reads the groups of a dataset. Raises RunError if the file is missing or corrupt."""
         of_keys, of_groups = {}, {}
         try:
-            with open_file(f"{directory}/{TWINS}") as file:
+            with open_file(f"{directory}/{NEAR_DUPLICATES}") as file:
                 for line in file:
                     fields = json.loads(line)
                     of_keys[fields["key"].encode()] = fields["group"].encode()
                     if fields["own_group"]:
                         of_groups[fields["own_group"].encode()] = fields["group"].encode()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{printable(directory)}/{TWINS} says no groups any more ({error}); prepare the data set again") from None
+            raise RunError(f"{printable(directory)}/{NEAR_DUPLICATES} says no groups any more ({error}); prepare the data set again") from None
         return cls(of_keys, of_groups)
 
     def regroup(self, references: References) -> References:
         """Returns the listed references with the groups that the run assigned."""
         groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in zip(references.keys, references.groups)]
-        return dataclasses.replace(references, groups=Texts.of(groups))
+        return dataclasses.replace(references, groups=BinaryColumn.of(groups))
 
 
 def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:

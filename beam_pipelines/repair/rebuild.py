@@ -16,8 +16,8 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard
 from beam_pipelines.elements.plan_files import write_planned_shard
 from beam_pipelines.errors import printable
-from beam_pipelines.parallel.light_processes import TaskWindow, share
-from beam_pipelines.repair.duplicates_again import TwinGroups, hash_again
+from beam_pipelines.parallel.worker_processes import TaskWindow, share
+from beam_pipelines.repair.duplicates_again import NearDuplicateGroups, hash_again
 from beam_pipelines.repair.record_index import index_of_records
 from beam_pipelines.repair.source_changes import (
     ExampleName,
@@ -102,7 +102,7 @@ def _from_sources(
     make_folder(config.done_directory)
     wanted = list_wanted(config, manifest, (read_names(directory, shard) for shard in shards))
     context = WriteContext(config, _make_listing(config, manifest, wanted))
-    groups = TwinGroups.read(directory) if config.duplicates == "group" else None
+    groups = NearDuplicateGroups.read(directory) if config.duplicates == "group" else None
     tasks, shared = TaskWindow(config.num_processes), share(context)
     waiting: collections.deque[DamagedShard] = collections.deque()
 

@@ -15,7 +15,7 @@ from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import damage
 from beam_pipelines.errors import FoundError, RunError, StorageError, UserError, did_you_mean, printable
 from beam_pipelines.parallel import interrupts, progress
-from beam_pipelines.parallel.light_processes import TaskWindow, end_running_tasks
+from beam_pipelines.parallel.worker_processes import TaskWindow, end_running_tasks
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.versions import describe_others
 from beam_pipelines.publish.written_data_set import RecordedRun, read_data_set, read_how_made

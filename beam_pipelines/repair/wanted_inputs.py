@@ -18,7 +18,7 @@ from beam_pipelines.elements.reference_runs import read_references, read_stretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
-from beam_pipelines.parallel.light_processes import TaskWindow, share, shared
+from beam_pipelines.parallel.worker_processes import TaskWindow, share, shared
 from beam_pipelines.repair.source_changes import ExampleName
 from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.part_listing import PartContext, list_in_batches, open_to_list

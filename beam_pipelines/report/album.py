@@ -4,7 +4,7 @@ from typing import Iterable, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.thumbnails import measure_brightness
 from beam_pipelines.report.pictures import Picture, Pictures
 from beam_pipelines.report.sample import Place, Sample, read_places
@@ -90,5 +90,5 @@ class Album:
 def _brightness(picture: Picture) -> float:
     try:
         return measure_brightness(picture.encoded)
-    except Refusal:  # The JPEG is small and was never decoded. Browsers show it as far as possible.
+    except InvalidInput:  # The JPEG is small and was never decoded. Browsers show it as far as possible.
         return np.nan

@@ -5,11 +5,11 @@ from typing import Iterator, NamedTuple
 
 from beam_pipelines.elements.label_conflicts import show_label
 from beam_pipelines.report.album import Album, Shown
-from beam_pipelines.report.contents import Leaks, Twin
+from beam_pipelines.report.contents import Leaks, NearDuplicate
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import Place, Sample
 
-_NUM_CLUSTERS, _NUM_TWINS = 8, 6  # Maximum number of clusters of each kind, and of images of each cluster.
+_NUM_CLUSTERS, _NUM_NEAR_DUPLICATES = 8, 6  # Maximum number of clusters of each kind, and of images of each cluster.
 _MAX_NAME, _MAX_TEXT = 100, 500
 _MAX_CLASSES, _MAX_SPLITS = 100, 6  # Maximum number of classes and splits in the list of class shares.
 _DONE = {
@@ -74,29 +74,29 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
     """Yields the clusters with pictures: leaks first, then possibly mislabeled images, then all others."""
     found, now = leaks.facts["found"], leaks.facts["now"]
-    apart = [[Twin(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
+    apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
     has_several = len(found["num_conflicts_of"]) > 1
     torn = []
     for one in found["conflicts"]:
         before = f"{one['feature']} " if has_several else ""
-        torn.append([Twin(str(image["key"]), before + show_label(image["label"])) for image in one["images"]])
+        torn.append([NearDuplicate(str(image["key"]), before + show_label(image["label"])) for image in one["images"]])
     kinds = [
         ("Alike, and in different splits: leaks", now["num_pairs_apart"], "pairs", apart[:_NUM_CLUSTERS]),
         ("Alike, with different labels: perhaps mislabelled", sum(found["num_conflicts_of"].values()), "conflicts", torn[:_NUM_CLUSTERS]),
         ("Alike", found["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
     ]
-    keys = {twin.key for *_, clusters in kinds for twins in clusters for twin in twins[:_NUM_TWINS]}
+    keys = {near_duplicate.key for *_, clusters in kinds for near_duplicates in clusters for near_duplicate in near_duplicates[:_NUM_NEAR_DUPLICATES]}
     places = find_keys(sample.directory, sample.manifest, keys)
     album.load_places(places.values())
     for title, num, what, clusters in kinds:
         note = f"The first {len(clusters):,} of {num:,} {what}." if len(clusters) < num else ""
-        shown = [[_show(twin, places.get(twin.key), leaks, album) for twin in twins[:_NUM_TWINS]] for twins in clusters]
+        shown = [[_show(near_duplicate, places.get(near_duplicate.key), leaks, album) for near_duplicate in near_duplicates[:_NUM_NEAR_DUPLICATES]] for near_duplicates in clusters]
         if clusters:
-            yield Alike(title, note, [Cluster(examples, len(twins) > _NUM_TWINS) for examples, twins in zip(shown, clusters)])
+            yield Alike(title, note, [Cluster(examples, len(near_duplicates) > _NUM_NEAR_DUPLICATES) for examples, near_duplicates in zip(shown, clusters)])
 
 
-def _show(twin: Twin, place: Place | None, leaks: Leaks, album: Album) -> Shown:
-    key = twin.key[:_MAX_NAME]
-    told = f"{twin.told[:_MAX_NAME]}: {key}" if twin.told else key
-    without = "left out" if twin.key in leaks.dropped else "not found"
+def _show(near_duplicate: NearDuplicate, place: Place | None, leaks: Leaks, album: Album) -> Shown:
+    key = near_duplicate.key[:_MAX_NAME]
+    told = f"{near_duplicate.told[:_MAX_NAME]}: {key}" if near_duplicate.told else key
+    without = "left out" if near_duplicate.key in leaks.dropped else "not found"
     return album.show_place(place, key, told if place else f"{told} ({without})")

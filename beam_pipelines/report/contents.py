@@ -12,12 +12,12 @@ from beam_pipelines.elements.label_conflicts import show_label
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, open_file
 from beam_pipelines.storage.metadata_files import read_object
-from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, RUN, STATISTICS, TWINS, Feature, Manifest
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, RUN, STATISTICS, NEAR_DUPLICATES, Feature, Manifest
 
 _MAX_LINES = 200_000  # Maximum number of lines to read from a file.
 _NUM_SHOWN = 3  # Maximum number of dead letters to list for each reason.
 _MAX_THUMBNAILS = 500
-_MAX_TWINS = 2_000  # Maximum number of images whose clusters are kept in memory.
+_MAX_NEAR_DUPLICATES = 2_000  # Maximum number of images whose clusters are kept in memory.
 
 
 class Refused(NamedTuple):
@@ -37,7 +37,7 @@ class Refused(NamedTuple):
     seen: list[tuple[str, str, bytes]]
 
 
-class Twin(NamedTuple):
+class NearDuplicate(NamedTuple):
     """An image with a near-duplicate.
 
     Attributes:
@@ -55,12 +55,12 @@ class Leaks:
 
     Attributes:
         facts: The contents of `leaks.json`.
-        clusters: The first clusters of `twins.jsonl`.
+        clusters: The first clusters of `near_duplicates.jsonl`.
         dropped: The keys of the dropped images.
     """
 
     facts: Mapping[str, Any]
-    clusters: list[list[Twin]]
+    clusters: list[list[NearDuplicate]]
     dropped: frozenset[str]
 
     @property
@@ -138,9 +138,9 @@ def _decode(directory: str, thumbnail: str) -> bytes:
 def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
     """Reads `leaks.json`, the first clusters, and the keys of dropped images."""
     facts = read_object(directory, manifest, LEAKS)
-    lines = _read_lines(directory, TWINS, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
-    first = list(itertools.islice(lines, _MAX_TWINS))
-    clusters = [[Twin(key, label) for _, key, label, _ in cluster] for _, cluster in itertools.groupby(first, lambda line: line[0])]
+    lines = _read_lines(directory, NEAR_DUPLICATES, ("cluster", "key", "labels", "dropped"), _MAX_LINES)
+    first = list(itertools.islice(lines, _MAX_NEAR_DUPLICATES))
+    clusters = [[NearDuplicate(key, label) for _, key, label, _ in cluster] for _, cluster in itertools.groupby(first, lambda line: line[0])]
     others = lines if facts["found"]["num_dropped"] else ()
     return Leaks(facts, clusters, frozenset(key for _, key, _, dropped in itertools.chain(first, others) if dropped == str(True)))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.thumbnails import SIDE, make_thumbnail
@@ -125,7 +125,7 @@ class Pictures:
                 if feature.name == IMAGE:
                     picture = dataclasses.replace(picture, boxes=self._boxes(example, picture), mask=self._draw_mask(example, picture))
                 found.append(picture)
-            except (Refusal, BadExampleError, IndexError):
+            except (InvalidInput, BadExampleError, IndexError):
                 continue
         return found
 
@@ -133,7 +133,7 @@ class Pictures:
         """Returns a small JPEG as one picture, or an empty list if it is not a JPEG."""
         try:
             return [Picture(*make_thumbnail(encoded), shown_side=_SHOWN_SIDE)]
-        except Refusal:
+        except InvalidInput:
             return []
 
     def _thumbnail(self, feature: Feature, example: ExampleReader) -> Picture:

@@ -1,6 +1,6 @@
 """Writes the report of a dataset."""
 
-from beam_pipelines.errors import Refusal, StorageError, UserError, printable, reading_error
+from beam_pipelines.errors import InvalidInput, StorageError, UserError, printable, reading_error
 from beam_pipelines.report.contents import read_contents
 from beam_pipelines.report.page import render_page
 from beam_pipelines.report.sample import read_sample
@@ -62,7 +62,7 @@ def run_report(directory: str, manifest: Manifest, output: str | None = None) ->
     except OSError as error:
         raise reading_error(error, " (see `recordmill verify`)") from None
     # A corrupt dataset can contain any values.
-    except (ArithmeticError, AttributeError, IndexError, KeyError, Refusal, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, IndexError, KeyError, InvalidInput, TypeError, ValueError) as error:
         found = f"its files are not such as are written ({error!r:.200})"
         raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None
     if output is None:

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_pipelines.elements.image_hashes import unpack_hashes
-from beam_pipelines.elements.references import References, Texts
+from beam_pipelines.elements.references import References, BinaryColumn
 from beam_pipelines.shards.shard_writer import WrittenPart
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import HASH_COLUMNS, Feature, catalog_features
@@ -119,7 +119,7 @@ def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
             yield f"{name}.list.element"
 
 
-def _strings(texts: Texts) -> pa.Array:
+def _strings(texts: BinaryColumn) -> pa.Array:
     """Returns the texts as a string array, with null for empty texts."""
     ends = np.cumsum(texts.lengths, dtype=np.int64)
     offsets = np.concatenate([[0], ends]).astype(np.int64)

@@ -11,9 +11,9 @@ import numpy as np
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.extras import Extras, OtherImage
-from beam_pipelines.elements.labeled_image import WHOLE_FILE, ArrayPart, FilePart
+from beam_pipelines.elements.input_record import WHOLE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.tensor_sums import TensorSums
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Objects, Regions, follows_turn, is_turn_guessed, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, has_classes, place_mask, read_mask
@@ -87,7 +87,7 @@ class ExtrasEncoder:
             is_sampled: Whether tensors go into the statistics.
 
         Raises:
-            Refusal: A value is invalid.
+            InvalidInput: A value is invalid.
             OSError: A file could not be read.
         """
         encoded: dict[str, Any] = {}
@@ -157,8 +157,8 @@ class ExtrasEncoder:
     def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
         try:
             placed = place_objects(value, geometry, self._source.bad_boxes, self._source.drawn_on)
-        except Refusal as error:
-            raise Refusal(error.reason, f"{error}{self._form_of_boxes(error)}") from None
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, f"{error}{self._form_of_boxes(error)}") from None
         label = f"{OBJECTS}/{LABEL}"
         encoded[f"{OBJECTS}/bbox"] = placed.boxes
         encoded[label] = [self._positions[label][value.labels[index]] for index in placed.kept]
@@ -168,7 +168,7 @@ class ExtrasEncoder:
         if value.boxes:
             self._note_turn(value.image_size, geometry, facts)
 
-    def _form_of_boxes(self, error: Refusal) -> str:
+    def _form_of_boxes(self, error: InvalidInput) -> str:
         """Returns the box format for the message of a bad box, if the source allows several formats."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
             return ""
@@ -219,7 +219,7 @@ class ExtrasEncoder:
             return check_pixels(pixels, raw, self._images, is_file=is_npy or self._images.encoding == "raw")
         if self._check == "none":
             if not data:
-                raise Refusal("unreadable", "the file is empty")
+                raise InvalidInput("unreadable", "the file is empty")
             return None
         return check_image(data, self._check, images=self._images)
 
@@ -234,16 +234,16 @@ class ExtrasEncoder:
             return read_in_any_form(files.read, self._root, part.path)
         data = files.read_range(path, part.offset, part.num_bytes)
         if len(data) != part.num_bytes:
-            raise Refusal("truncated", f"{len(data)} bytes at {part.offset} instead of {part.num_bytes}")
+            raise InvalidInput("truncated", f"{len(data)} bytes at {part.offset} instead of {part.num_bytes}")
         return data
 
 
 @contextlib.contextmanager
 def _file_named(name: str, value: Any) -> Iterator[None]:
-    """Adds the feature's name and the path of its file to a Refusal, because the main image is not the cause."""
+    """Adds the feature's name and the path of its file to a InvalidInput, because the main image is not the cause."""
     try:
         yield
-    except Refusal as error:
+    except InvalidInput as error:
         if not isinstance(value, (FilePart, ArrayPart)):
             raise
-        raise Refusal(error.reason, f"{name}: {printable(value.path)}: {error}") from None
+        raise InvalidInput(error.reason, f"{name}: {printable(value.path)}: {error}") from None

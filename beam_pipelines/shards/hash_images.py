@@ -18,7 +18,7 @@ from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_refer
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.look_alikes import HASH_ROW
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.hash_some import HashedPart, hash_some
 from beam_pipelines.shards.write_context import WriteContext

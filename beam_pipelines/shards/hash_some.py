@@ -9,7 +9,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.reference_runs import SpoolStretch, read_references
 from beam_pipelines.elements.references import References
 from beam_pipelines.images.look_alikes import hash_rows
-from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.shard_writer import list_again
 from beam_pipelines.shards.write_context import WriteContext

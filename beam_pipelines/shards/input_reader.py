@@ -11,10 +11,10 @@ import numpy as np
 
 from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS, DeadLetter
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledImage, image_bytes
+from beam_pipelines.elements.input_record import NO_IMAGE, WHOLE_FILE, InputRecord, image_bytes
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
-from beam_pipelines.errors import Refusal, RunError, printable
+from beam_pipelines.errors import InvalidInput, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
 from beam_pipelines.images.look_alikes import digest_content
 from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
@@ -88,14 +88,14 @@ class InputReader:
         self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
         self._seen: dict[str, list[str]] = {}  # reason -> the names of the first dead letters with a thumbnail
 
-    def read_all(self, images: Iterable[LabeledImage], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
+    def read_all(self, images: Iterable[InputRecord], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
         """Yields the result of `read` for each input, in order.
 
         Inputs are read ahead if they are on a remote store or on a slow disk.
         """
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
-    def see_all(self, images: Iterable[LabeledImage]) -> Iterator[SeenImage | DeadLetter]:
+    def see_all(self, images: Iterable[InputRecord]) -> Iterator[SeenImage | DeadLetter]:
         """Yields the result of `see` for each input, in order, with the same read-ahead as `read_all`."""
         return self._read_in_order(self.see, zip(images), ())
 
@@ -115,7 +115,7 @@ class InputReader:
         """
         return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 
-    def read(self, image: LabeledImage, is_sampled: bool) -> ReadImage | DeadLetter:
+    def read(self, image: InputRecord, is_sampled: bool) -> ReadImage | DeadLetter:
         """Reads, checks and encodes one input. An invalid input becomes a dead letter.
 
         Args:
@@ -138,7 +138,7 @@ class InputReader:
                 return ReadImage(data, self._encode_extras(image, None, is_sampled), "", "", None, 0, 0)
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked, is_sampled)
-        except (OSError, Refusal) as error:
+        except (OSError, InvalidInput) as error:
             return self._refuse(image, data, error)
         # Pixels are summed immediately, because the pixels of a batch of photographs would need gigabytes.
         stored = data if checked.encoded is None else checked.encoded
@@ -149,7 +149,7 @@ class InputReader:
         seen = checked.height, checked.width, checked.num_channels, checked.is_deep, checked.is_odd
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
-    def see(self, image: LabeledImage) -> SeenImage | DeadLetter:
+    def see(self, image: InputRecord) -> SeenImage | DeadLetter:
         """Reads one image for its hashes. The image is checked if its visual descriptor is computed.
 
         Raises:
@@ -159,24 +159,24 @@ class InputReader:
         try:
             data = self._read_bytes(image)
             look = self._look_at(image, data) if self._context.config.hashes_looks else None
-        except (OSError, Refusal) as error:
+        except (OSError, InvalidInput) as error:
             return self._refuse(image, data, error)
         return SeenImage(digest_content(data), look)
 
-    def _look_at(self, image: LabeledImage, data: bytes) -> np.ndarray | None:
+    def _look_at(self, image: InputRecord, data: bytes) -> np.ndarray | None:
         """Returns the visual descriptor of an image, or None for a tensor, which cannot be displayed."""
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
         return look_at(data, self._context.config.check) if raw is None else look_at_pixels(pixels, raw)
 
-    def _read_bytes(self, image: LabeledImage) -> bytes:
+    def _read_bytes(self, image: InputRecord) -> bytes:
         """Returns the bytes of an image. For a `.npy` file inside another file, they do not include its header."""
         data = self._read_part(image)
         is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data
 
-    def _read_part(self, image: LabeledImage) -> bytes:
+    def _read_part(self, image: InputRecord) -> bytes:
         if image.spool:
             return self._read_spool(image)
         path = f"{self._context.listing.root}/{image.path}"
@@ -191,14 +191,14 @@ class InputReader:
             raise _UnreadableError(f"{len(data)} bytes at {image.offset} instead of {image.num_bytes}")
         return data
 
-    def _read_spool(self, image: LabeledImage) -> bytes:
+    def _read_spool(self, image: InputRecord) -> bytes:
         """Reads from a spool. A missing spool file is a RunError, because the run itself wrote it."""
         try:
             return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
         except RunError as error:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
-    def _refuse(self, image: LabeledImage, data: bytes, error: OSError | Refusal) -> DeadLetter:
+    def _refuse(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
         """Returns a dead letter for an input with invalid bytes.
 
         Raises RunError if the cause of the error is not the input.
@@ -209,7 +209,7 @@ class InputReader:
             return DeadLetter.of(_name_of(image), error, "read")
         return self._refuse_content(image, data, error)
 
-    def _refuse_file(self, image: LabeledImage, error: OSError) -> DeadLetter:
+    def _refuse_file(self, image: InputRecord, error: OSError) -> DeadLetter:
         """Returns a dead letter for an unreadable file of an input.
 
         Raises RunError if the cause of the error is not the file.
@@ -220,7 +220,7 @@ class InputReader:
         of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
         return DeadLetter.of(_name_of(image), _UnreadableError(of_another + found), "read")
 
-    def _refuse_content(self, image: LabeledImage, data: bytes, error: Refusal) -> DeadLetter:
+    def _refuse_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
         """Returns a dead letter for an input with invalid content.
 
         Only the first dead letters of each reason, by name, get a thumbnail. The thumbnails are therefore few, and do
@@ -238,7 +238,7 @@ class InputReader:
         del seen[NUM_THUMBNAILS:]
         return letter._replace(thumbnail=base64.b64encode(thumbnail.encoded).decode())
 
-    def _check(self, image: LabeledImage, data: bytes, is_sampled: bool) -> CheckedImage:
+    def _check(self, image: InputRecord, data: bytes, is_sampled: bool) -> CheckedImage:
         context, raw, pixels = self._context, image.raw, data
         if raw is None and data.startswith(NPY_MAGIC):
             raw, pixels = npy_image(data)
@@ -252,10 +252,10 @@ class InputReader:
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)
             if num_bytes != context.pixel_bytes:
-                raise Refusal("bad_image", f"{num_bytes} bytes of pixels; all images must have {context.pixel_bytes}")
+                raise InvalidInput("bad_image", f"{num_bytes} bytes of pixels; all images must have {context.pixel_bytes}")
         return checked
 
-    def _encode_extras(self, image: LabeledImage, checked: CheckedImage | None, is_sampled: bool) -> Extras | None:
+    def _encode_extras(self, image: InputRecord, checked: CheckedImage | None, is_sampled: bool) -> Extras | None:
         if not self._context.extras.features:
             return None
         return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files, self._spool, is_sampled)
@@ -265,14 +265,14 @@ def _size_of(result: ReadImage | DeadLetter) -> int:
     return result.num_bytes if isinstance(result, ReadImage) else 0
 
 
-class _UnreadableError(Refusal):
+class _UnreadableError(InvalidInput):
     """The bytes of an image are missing or incomplete."""
 
     def __init__(self, message: str) -> None:
         super().__init__("unreadable", message)
 
 
-def _name_of(image: LabeledImage) -> str:
+def _name_of(image: InputRecord) -> str:
     """Returns the readable name of an input: its file, and also its key if the file contains several images."""
     is_file = image.offset == WHOLE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

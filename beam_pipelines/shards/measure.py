@@ -8,7 +8,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References, unpack_pieces
-from beam_pipelines.parallel.light_processes import TaskWindow, share, shared
+from beam_pipelines.parallel.worker_processes import TaskWindow, share, shared
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.shard_writer import list_again
 from beam_pipelines.shards.write_context import WriteContext

@@ -48,14 +48,14 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
     written = WrittenShard(
         address,
         info,
-        {feature: LabelSequence.of(_plain(values)) for feature, values in labels.items()},
+        {feature: LabelSequence.of(_label_array(values)) for feature, values in labels.items()},
         merge_statistics(part.statistics for part in parts),
     )
     write_done(config, written, [letter for part in parts for letter in part.dead_letters])
     return written
 
 
-def _plain(values: Sequence[Any]) -> np.ndarray:
+def _label_array(values: Sequence[Any]) -> np.ndarray:
     """Returns one label per example as an int64 array. A list of labels is reduced to one label."""
     return np.array(list(map(one_label, values)) if values and isinstance(values[0], list) else values, np.int64)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed_values import decode_values
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import read_planned_shard
@@ -24,7 +24,7 @@ from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import DataError, StorageError
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import files_at, is_remote, make_place
@@ -284,7 +284,7 @@ class _Part:
         self._counted = counts
 
 
-def list_again(references: References, spool: SpoolReader) -> Iterator[LabeledImage]:
+def list_again(references: References, spool: SpoolReader) -> Iterator[InputRecord]:
     """Yields each input as its source listed it, without its split and its group, which are already resolved."""
     raws = (None, *references.raws)
     rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
@@ -294,7 +294,7 @@ def list_again(references: References, spool: SpoolReader) -> Iterator[LabeledIm
     texts = zip(references.keys, references.paths, references.labels, references.values)
     for (key, path, label, values), (num_bytes, offset, raw, number) in zip(texts, columns):
         name = key.decode()
-        yield LabeledImage(
+        yield InputRecord(
             name, path.decode() if path else name, label.decode(), None, num_bytes, "", offset, raws[raw], number,
             decode_values(values, spool),
         )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES
 from beam_pipelines.shards.extras_encoder import ExtrasEncoder
@@ -67,7 +67,7 @@ class WriteContext:
         """The encoder of serialized examples."""
         return ExampleEncoder(self.listing.schema)
 
-    def encode(self, example: LabeledImage, extras: Extras | None) -> bytes:
+    def encode(self, example: InputRecord, extras: Extras | None) -> bytes:
         """Returns the serialized example of an input without an image."""
         values = {"key": example.key.encode(), LABEL: self.labels[example.label.encode()]}
         return self.encoder.encode_all(values, extras.entries if extras else b"")

@@ -9,7 +9,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.shard_files import finish_shard, finished
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part

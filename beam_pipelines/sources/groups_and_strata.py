@@ -9,7 +9,7 @@ from beam_pipelines.config.group_pattern import GroupPattern
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.class_tables import OBJECT_LABEL
 from beam_pipelines.elements.division import join_stratum
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.listed_part import ListedPart
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
@@ -28,7 +28,7 @@ class GroupReader:
         self._config = config
         self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
 
-    def read(self, images: Sequence[LabeledImage], keys: Sequence[bytes], found: ListedPart) -> Sequence[bytes]:
+    def read(self, images: Sequence[InputRecord], keys: Sequence[bytes], found: ListedPart) -> Sequence[bytes]:
         """Returns the group of each input, or b"" for inputs without a group. Returns () if no input has a group."""
         if self._pattern is None:
             groups = [image.group.encode() for image in images]
@@ -39,7 +39,7 @@ class GroupReader:
             found.unmatched.add(image.key for image, group in zip(images, groups) if not group)
         if not any(groups):
             return ()
-        if not self._config.settles_splits:  # otherwise the stage that assigns splits counts groups
+        if not self._config.resolves_splits:  # otherwise the stage that assigns splits counts groups
             found.groups.add(groups, [image.split for image in images])
         return groups
 
@@ -74,7 +74,7 @@ class StrataReader:
                 )
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
-    def read(self, images: Sequence[LabeledImage], found: ListedPart) -> list[str]:
+    def read(self, images: Sequence[InputRecord], found: ListedPart) -> list[str]:
         """Returns the stratum of each input; an empty list without stratification."""
         columns = []
         for read, is_text in self._columns:
@@ -88,7 +88,7 @@ def _is_fit(feature: Feature) -> bool:
     return feature.kind in _KINDS and (not feature.shape or feature.kind == "class_label")
 
 
-def _reader(feature: Feature) -> Callable[[LabeledImage], str]:
+def _reader(feature: Feature) -> Callable[[InputRecord], str]:
     name = feature.name
     if name == LABEL and feature.kind == "class_label" and not feature.shape:
         return lambda image: image.label

@@ -13,7 +13,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.listed_runs import ListedRuns

@@ -13,10 +13,10 @@ from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.elements.dead_letters import BAD_LABEL, NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.division import Division, largest_groups
 from beam_pipelines.elements.first_keys import FirstKeys
-from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
+from beam_pipelines.elements.input_record import InputRecord, image_bytes
 from beam_pipelines.elements.listing import Listing, order_splits, torn_groups
 from beam_pipelines.elements.split_hashes import SplitByGroup
-from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
+from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
@@ -47,7 +47,7 @@ _LACKS = {
     BAD_LABEL: ("valid class", "raise --max_bad_fraction to leave them out"),
 }
 
-_Collector = tuple[str, Callable[[LabeledImage], Collection[str]] | None]
+_Collector = tuple[str, Callable[[InputRecord], Collection[str]] | None]
 
 
 @dataclasses.dataclass
@@ -192,7 +192,7 @@ class ListedPart:
         return self.num_images + self.dead_letters.num
 
 
-def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[LabeledImage] | DeadLetter]:
+def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[InputRecord] | DeadLetter]:
     """Yields the inputs of one part in batches of `BATCH_IMAGES`, and adds facts about them to `found`."""
     source.num_ignored = 0
     collect, others = label_collectors(source), other_images(source)
@@ -227,8 +227,8 @@ def _is_long(text: str) -> bool:
     return len(text) > MAX_CATALOG_TEXT_BYTES or (not text.isascii() and len(text.encode()) > MAX_CATALOG_TEXT_BYTES)
 
 
-def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collector], others: tuple[str, ...]) -> None:
-    columns = LabeledImage(*zip(*batch))
+def _learn(found: ListedPart, batch: list[InputRecord], collect: list[_Collector], others: tuple[str, ...]) -> None:
+    columns = InputRecord(*zip(*batch))
     found.num_images += len(batch)
     sizes = [image_bytes(image, others) for image in batch] if others else columns.num_bytes
     found.num_bytes += sum(sizes)
@@ -570,7 +570,7 @@ def _first_layout(root: str, paths: list[str]) -> RawImage:
             return npy_layout(read_start(root, name, MAX_HEADER_BYTES))[0]
         except OSError as error:
             problems.append(f"{printable(path)}: {describe_fact(error, path)}")
-        except Refusal as error:
+        except InvalidInput as error:
             problems.append(f"{printable(path)}: {error}")
     raise UserError(
         f"None of the first .npy files is a readable image: {problems[0]}. Correct them, or exclude them with --ignore."

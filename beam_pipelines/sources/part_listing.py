@@ -10,15 +10,15 @@ import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed_values import ValueWriter, value_writer
 from beam_pipelines.elements.references import ROW, References
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.split_hashes import SplitByGroup
-from beam_pipelines.elements.texts import Texts, no_texts
+from beam_pipelines.elements.binary_column import BinaryColumn, no_texts
 from beam_pipelines.errors import printable
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listed_part import ListedPart, list_part
 from beam_pipelines.sources.listed_runs import ListedRuns
@@ -28,7 +28,7 @@ from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.versions import noting_versions
 from tf_input.dataset_format import Feature
 
-_Listed = list[LabeledImage] | DeadLetter
+_Listed = list[InputRecord] | DeadLetter
 
 # With n worker processes, the runs of each process have 1/n of the full size, but at least 1/4.
 _MAX_SHARES = 4
@@ -52,11 +52,11 @@ class ReferenceMaker:
 
     def __init__(self, config: PrepareJob, features: Sequence[Feature] = ()) -> None:
         self._seed = config.seed
-        self._by_group = None if config.settles_splits else SplitByGroup(config.shares)
+        self._by_group = None if config.resolves_splits else SplitByGroup(config.shares)
         self._groups = GroupReader(config)
         self._strata = StrataReader(features, config)
 
-    def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
+    def make(self, images: Sequence[InputRecord], values: ValueWriter, found: ListedPart) -> References:
         """Returns the references of some inputs.
 
         Args:
@@ -83,11 +83,11 @@ class ReferenceMaker:
             rows,
             names,
             layouts,
-            Texts.of(encoded),
-            Texts.of(own_paths) if own_paths else no_texts(len(keys)),
+            BinaryColumn.of(encoded),
+            BinaryColumn.of(own_paths) if own_paths else no_texts(len(keys)),
             _encode_names(labels),
-            Texts.of(groups) if groups else no_texts(len(keys)),
-            Texts.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
+            BinaryColumn.of(groups) if groups else no_texts(len(keys)),
+            BinaryColumn.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
             _encode_names(strata) if strata else no_texts(len(keys)),
             no_texts(len(keys)),
         )
@@ -103,8 +103,8 @@ class ReferenceMaker:
         return np.array([places[name or ""] for name in given]), names
 
 
-def _encode_names(names: Sequence[str]) -> Texts:
-    return Texts.of(list(map({name: name.encode() for name in set(names)}.__getitem__, names)))
+def _encode_names(names: Sequence[str]) -> BinaryColumn:
+    return BinaryColumn.of(list(map({name: name.encode() for name in set(names)}.__getitem__, names)))
 
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:

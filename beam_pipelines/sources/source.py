@@ -1,11 +1,11 @@
-"""The `Source` protocol: a source yields `LabeledImage` references to inputs and reads no image bytes.
+"""The `Source` protocol: a source yields `InputRecord` references to inputs and reads no image bytes.
 
 An input can be a row of values without an image. The `offset` of such an input is `NO_IMAGE`, and its path is the file
 with the values.
 
-`LabeledImage.values` maps each feature's name to a value of this type:
+`InputRecord.values` maps each feature's name to a value of this type:
 
-    class_label          the class name (the feature `label` uses `LabeledImage.label` instead)
+    class_label          the class name (the feature `label` uses `InputRecord.label` instead)
     class_label, ragged  a tuple of class names
     integer              an int
     float                a float
@@ -20,7 +20,7 @@ with the values.
 from typing import Collection, Iterator, Mapping, Protocol
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from tf_input.dataset_format import Feature
 
 
@@ -48,7 +48,7 @@ class Source(Protocol):
     def parts(self) -> list[str]:
         """Returns the parts that workers can list independently, such as file names. There is at least one part."""
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one part, in any order.
 
         Raises:

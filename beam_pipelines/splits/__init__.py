@@ -5,9 +5,9 @@ is sorted runs of references with their groups, strata and source splits. The ou
 final splits. No image is read, and no worker needs all keys in memory. The plan is computed from counts, and from the
 hashes close to the split bounds.
 
-    twin_clusters       clusters near-duplicate images by their hashes
-    settle_twins        chooses the group of each near-duplicate, or drops it
-    find_twins          optional first stage: finds near-duplicates
+    near_duplicate_clusters       clusters near-duplicate images by their hashes
+    resolve_near_duplicates        chooses the group of each near-duplicate, or drops it
+    find_near_duplicates          optional first stage: finds near-duplicates
     run_facts           counts the references of a run for the plan
     earlier_splits      reads splits from an earlier dataset or a table
     group_placement     places groups of several inputs by their strata

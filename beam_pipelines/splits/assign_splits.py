@@ -18,8 +18,8 @@ from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import MarkedRun, SplitFacts, mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import Candidates, SettledBounds, find_bound_candidates, place, settle_bounds
-from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits, settled_listing
+from beam_pipelines.splits.split_bounds import Candidates, ResolvedBounds, find_bound_candidates, place, resolve_bounds
+from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits, resolved_listing
 
 
 class Assigned(NamedTuple):
@@ -54,10 +54,10 @@ class AssignSplits(beam.PTransform):
         )
         candidates = marked.runs | "FindBounds" >> beam.FlatMap(find, plan, config)
         bounds = AsSingleton(
-            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(settle_found_bounds, AsIter(candidates), plan)
+            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(resolve_found_bounds, AsIter(candidates), plan)
         )
         assigned = marked.runs | "AssignRuns" >> beam.FlatMap(assign, plan, bounds, config).with_outputs("counts", main="runs")
-        listing = self.listed.listing | "SettleListing" >> beam.Map(settled_listing, plan)
+        listing = self.listed.listing | "SettleListing" >> beam.Map(resolved_listing, plan)
         return Assigned(assigned.runs, assigned.counts, listing)
 
 
@@ -90,12 +90,12 @@ def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candid
         yield find_bound_candidates(read_marked(run, config), plan)
 
 
-def settle_found_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds:
+def resolve_found_bounds(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
     """Returns the bounds of all splits."""
-    return settle_bounds(parts, plan)
+    return resolve_bounds(parts, plan)
 
 
-def assign(run: MarkedRun, plan: SplitPlan, bounds: SettledBounds, config: PrepareJob) -> Iterator[Any]:
+def assign(run: MarkedRun, plan: SplitPlan, bounds: ResolvedBounds, config: PrepareJob) -> Iterator[Any]:
     """Yields a run with the final splits, and the tagged counts of its keys."""
     stopwatch = Stopwatch("split")
     references = place(read_marked(run, config), plan, bounds)

@@ -9,7 +9,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
-from beam_pipelines.elements.texts import Texts, digests
+from beam_pipelines.elements.binary_column import BinaryColumn, digests
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import listing_error
@@ -76,7 +76,7 @@ def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
     return [(digest_keys(keys), splits.dictionary_encode()) for keys, splits in parts]
 
 
-def find_earlier_splits(path: str | None, keys: Texts) -> list[str]:
+def find_earlier_splits(path: str | None, keys: BinaryColumn) -> list[str]:
     """Returns the earlier split of each key, or an empty string. Memory does not grow with the earlier dataset.
 
     Raises:

@@ -13,7 +13,7 @@ from beam_pipelines.elements.first_keys import FirstKeys
 from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, read_stretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
-from beam_pipelines.elements.texts import Texts
+from beam_pipelines.elements.binary_column import BinaryColumn
 from beam_pipelines.splits.earlier_splits import digest_keys
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
@@ -135,7 +135,7 @@ def _read_all(run: Run, spool: SpoolReader) -> References:
     return read_references(run.smallest(run.num_references), spool)
 
 
-def codes_of(texts: Texts) -> tuple[list[bytes], np.ndarray]:
+def codes_of(texts: BinaryColumn) -> tuple[list[bytes], np.ndarray]:
     """Returns the distinct texts, and the index of each text among them."""
     if not texts.blob:
         return [b""], np.zeros(len(texts), np.int64)

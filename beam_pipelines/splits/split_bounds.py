@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from beam_pipelines.elements.references import References
-from beam_pipelines.elements.texts import Texts, no_texts
+from beam_pipelines.elements.binary_column import BinaryColumn, no_texts
 from beam_pipelines.errors import RunError
 from beam_pipelines.splits.run_facts import OPEN, Marked, bucket_of, codes_of
 from beam_pipelines.splits.split_plan import SplitPlan
@@ -27,11 +27,11 @@ class Candidates(NamedTuple):
 
     cells: np.ndarray
     hashes: np.ndarray
-    keys: Texts
+    keys: BinaryColumn
 
 
 @dataclasses.dataclass(frozen=True)
-class SettledBounds:
+class ResolvedBounds:
     """The start of each split's range, by hash and then by key.
 
     Attributes:
@@ -50,7 +50,7 @@ def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
     return Candidates(cells[found], marked.hashes[found], marked.references.keys.take(found))
 
 
-def settle_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds:
+def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
     """Chooses the bounds among the candidates of all runs.
 
     Raises:
@@ -58,12 +58,12 @@ def settle_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds
     """
     shape = plan.num_shares - 1, len(plan.strata)
     if plan.hash_bounds is not None:
-        return SettledBounds(np.repeat(plan.hash_bounds[:, None], shape[1], axis=1), [[b""] * shape[1] for _ in range(shape[0])])
+        return ResolvedBounds(np.repeat(plan.hash_bounds[:, None], shape[1], axis=1), [[b""] * shape[1] for _ in range(shape[0])])
     hashes, keys = np.full(shape, _BEHIND_ALL[0], np.uint64), [[_BEHIND_ALL[1]] * shape[1] for _ in range(shape[0])]
     parts = list(parts)
     cells = np.concatenate([np.zeros(0, np.int64), *(part.cells for part in parts)])
     all_hashes = np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in parts)])
-    texts = Texts.concatenate([no_texts(0), *(part.keys for part in parts)]).to_arrow()
+    texts = BinaryColumn.concatenate([no_texts(0), *(part.keys for part in parts)]).to_arrow()
     order = np.lexsort((pc.rank(texts).to_numpy(), all_hashes, cells))
     cells, all_hashes = cells[order], all_hashes[order]
     for bound in plan.bounds:
@@ -75,10 +75,10 @@ def settle_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds
             )
         hashes[bound.split - 1, bound.stratum] = all_hashes[place]
         keys[bound.split - 1][bound.stratum] = texts[int(order[place])].as_py()
-    return SettledBounds(hashes, keys)
+    return ResolvedBounds(hashes, keys)
 
 
-def place(marked: Marked, plan: SplitPlan, bounds: SettledBounds) -> References:
+def place(marked: Marked, plan: SplitPlan, bounds: ResolvedBounds) -> References:
     """Returns the references with their final splits."""
     references = marked.references
     strata = _strata(marked, plan)

@@ -92,10 +92,10 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
         raise UserError(f"{_shown(config)}: has inputs in {', '.join(others)}, and the splits are {', '.join(listing.splits)}; {expected}")
 
 
-def settled_listing(listing: Listing, plan: SplitPlan) -> Listing:
+def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
     """Returns the listing with the numbers of the split plan."""
-    twins = listing.twins and dataclasses.replace(listing.twins, num_moved=plan.num_moved)
-    return dataclasses.replace(listing, division=plan.division, twins=twins)
+    near_duplicates = listing.near_duplicates and dataclasses.replace(listing.near_duplicates, num_moved=plan.num_moved)
+    return dataclasses.replace(listing, division=plan.division, near_duplicates=near_duplicates)
 
 
 def _shown(config: PrepareJob) -> str:

@@ -5,7 +5,7 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.images import check_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
@@ -35,7 +35,7 @@ class ExampleCheck:
                 continue
             try:
                 count = self._check(feature, stored, expected, is_multiple, example)
-            except (BadExampleError, Refusal, UnicodeDecodeError) as error:
+            except (BadExampleError, InvalidInput, UnicodeDecodeError) as error:
                 yield f"{feature.name}: {error}"
                 continue
             if feature.name.startswith(f"{OBJECTS}/"):

@@ -10,15 +10,15 @@ import json
 from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES, DeadLetter
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.thumbnails import check_thumbnail
 from beam_pipelines.verify.damage import Damage
-from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, NEAR_DUPLICATES
 
 _READ_BYTES = MAX_LINE_BYTES + 1  # One byte more than the limit, to detect longer lines.
 _TEXT, _TEXT_OR_NULL = (str,), (str, type(None))
 _DEAD_LETTER = dict.fromkeys(DeadLetter._fields[:-1], _TEXT)
-_TWIN = {"cluster": _TEXT, "key": _TEXT, "labels": (dict,), "dropped": (bool,)}
+_NEAR_DUPLICATE = {"cluster": _TEXT, "key": _TEXT, "labels": (dict,), "dropped": (bool,)}
 _GROUPED = {"group": _TEXT, "own_group": _TEXT_OR_NULL}
 
 
@@ -51,7 +51,7 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
         seen[line.name()] = line
         try:
             check_thumbnail(base64.b64decode(line.fields["thumbnail"], validate=True))
-        except (ValueError, Refusal) as error:
+        except (ValueError, InvalidInput) as error:
             yield line.damage(f"no thumbnail: {error}")
     num = 0
     for num, line in enumerate(_read_lines(DEAD_LETTERS, dead_letters, _DEAD_LETTER), start=1):
@@ -65,10 +65,10 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
         yield line.damage(f"a thumbnail of {line.fields['path']!r}, which is no dead letter")
 
 
-def check_twins(twins: BinaryIO, num_dropped: int) -> Iterator[Damage]:
+def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Damage]:
     """Checks the file of near-duplicates, and the number of dropped duplicates in it."""
     found = 0
-    for line in _read_lines(TWINS, twins, _TWIN):
+    for line in _read_lines(NEAR_DUPLICATES, near_duplicates, _NEAR_DUPLICATE):
         if isinstance(line, Damage):
             yield line
         elif wrong := _wrong_fields(line.fields, _GROUPED) if "group" in line.fields else "":
@@ -76,7 +76,7 @@ def check_twins(twins: BinaryIO, num_dropped: int) -> Iterator[Damage]:
         else:
             found += line.fields["dropped"]
     if found != num_dropped:
-        yield Damage(TWINS, f"{found} images are left out; expected {num_dropped}")
+        yield Damage(NEAR_DUPLICATES, f"{found} images are left out; expected {num_dropped}")
 
 
 def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Damage]:

@@ -9,10 +9,10 @@ from typing import Any, Collection, Iterable, Iterator, NamedTuple, Sequence
 import google_crc32c
 import numpy as np
 
-from beam_pipelines.elements.texts import digests
+from beam_pipelines.elements.binary_column import digests
 from beam_pipelines.errors import StorageError, printable
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.parallel.worker_processes import shared
 from beam_pipelines.storage.direct_file import open_direct
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader

@@ -20,7 +20,7 @@ from apache_beam.pvalue import AsIter
 
 from beam_pipelines.config.verify_config import VerifyConfig
 from beam_pipelines.errors import FoundError, StorageError, UserError, printable
-from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import ProgressDisplay, Stage
 from beam_pipelines.quiet import quiet_engines

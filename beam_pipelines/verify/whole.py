@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_data_set import open_data_set
 from beam_pipelines.storage.files import files_at, open_file
-from beam_pipelines.verify.check_lines import check_dead_letters, check_twins
+from beam_pipelines.verify.check_lines import check_dead_letters, check_near_duplicates
 from beam_pipelines.verify.damage import MAX_DAMAGES, Damage, says_nothing
 from tf_input.dataset_format import (
     DEAD_LETTER_THUMBNAILS,
@@ -19,7 +19,7 @@ from tf_input.dataset_format import (
     MANIFEST,
     RUN,
     STATISTICS,
-    TWINS,
+    NEAR_DUPLICATES,
     INDEX_HEADER,
     Manifest,
     ShardInfo,
@@ -129,7 +129,7 @@ def _check_contents(directory: str, manifest: Manifest) -> Iterator[Damage]:
         yield from damages
     yield from _check_dead_letters(directory, manifest)
     if isinstance(statistics, dict) and "duplicates" in statistics:
-        yield from _check_twins(directory, manifest, statistics)
+        yield from _check_near_duplicates(directory, manifest, statistics)
 
 
 def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Damage]:
@@ -161,7 +161,7 @@ def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
     yield from _check_lines(directory, DEAD_LETTERS, lambda file: check_dead_letters(file, thumbnails, manifest.num_dead_letters))
 
 
-def _check_twins(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
+def _check_near_duplicates(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
     leaks = _read_object(directory, LEAKS)
     if isinstance(leaks, Damage):
         yield leaks
@@ -169,7 +169,7 @@ def _check_twins(directory: str, manifest: Manifest, statistics: Mapping[str, An
         yield Damage(LEAKS, f"not what {STATISTICS} has of duplicates")
     elif not has_own_checksum(leaks):
         yield Damage(LEAKS, _EDITED)
-    yield from _check_lines(directory, TWINS, lambda file: check_twins(file, manifest.num_dropped))
+    yield from _check_lines(directory, NEAR_DUPLICATES, lambda file: check_near_duplicates(file, manifest.num_dropped))
 
 
 def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator[Damage]]) -> Iterator[Damage]:

@@ -51,7 +51,7 @@ def parse(call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def answer(call: Mapping[str, Any], outputs: Mapping[str, list]) -> dict[str, Any]:
     """Returns the response to a request, in the same format (rows or columns) as the request."""
-    columns = {name: _plain(outputs[name]) for name in sorted(outputs)}
+    columns = {name: _json_value(outputs[name]) for name in sorted(outputs)}
     only = next(iter(columns.values())) if len(columns) == 1 else None
     if "inputs" in call:
         return {"outputs": columns if only is None else only}
@@ -75,10 +75,10 @@ def _decoded(value: Any) -> Any:
         raise ValueError('expected {"b64": "..."} for bytes') from None
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Returns a value for JSON. Bytes are converted to text, or to base64 if they are not valid UTF-8."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_json_value(one) for one in value]
     if not isinstance(value, bytes):
         return value
     try:

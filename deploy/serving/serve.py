@@ -55,7 +55,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-class Refusal(Exception):
+class InvalidInput(Exception):
     """A request that cannot be answered, with an HTTP status and a reason."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -85,7 +85,7 @@ class Model:
     def predict(self, call: Any) -> dict[str, Any]:
         """Returns the response to a predict request in rows (`instances`) or columns (`inputs`).
 
-        Raises Refusal if the request is invalid.
+        Raises InvalidInput if the request is invalid.
         """
         try:
             name = predict_calls.signature_name(call)
@@ -95,7 +95,7 @@ class Model:
             specs = signature.structured_input_signature[1]
             columns = predict_calls.parse(call, list(specs))
         except ValueError as error:
-            raise Refusal(400, str(error)) from None
+            raise InvalidInput(400, str(error)) from None
         outputs = {key: value.numpy().tolist() for key, value in self._run(signature, columns, specs).items()}
         return predict_calls.answer(call, outputs)
 
@@ -109,9 +109,9 @@ class Model:
                     raise ValueError(f"{key} has shape {tensors[key].shape}; expected {spec.shape}")
             return signature(**tensors)
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-            raise Refusal(400, _reason(error)) from error
+            raise InvalidInput(400, _reason(error)) from error
         except tf.errors.OpError as error:  # For example, the request does not fit into memory.
-            raise Refusal(500, _reason(error)) from error
+            raise InvalidInput(500, _reason(error)) from error
 
     def status(self) -> dict[str, Any]:
         state = {"version": self.version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
@@ -163,7 +163,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # noqa: N802 (the name that http.server calls)
         def answer(action: str | None) -> dict[str, Any]:
             if action == ":predict":
-                raise Refusal(405, "predict: expected POST")
+                raise InvalidInput(405, "predict: expected POST")
             return self.server.model.status() if action is None else self.server.model.metadata()
 
         self._answer(answer)
@@ -181,11 +181,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
         def answer(action: str | None) -> dict[str, Any]:
             if action != ":predict":
-                raise Refusal(405, "expected GET")
+                raise InvalidInput(405, "expected GET")
             try:
                 return self.server.model.predict(json.loads(body))
             except ValueError as error:  # Only the JSON decoder raises ValueError.
-                raise Refusal(400, f"no JSON: {error}") from None
+                raise InvalidInput(400, f"no JSON: {error}") from None
 
         self._answer(answer)
 
@@ -193,9 +193,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         model, found = self.server.model, _CALL.fullmatch(self.path)
         try:
             if found is None or found["name"] != model.name or found["version"] not in (None, model.version):
-                raise Refusal(404, f"{self.path}: expected /v1/models/{model.name}[/versions/{model.version}], or its :predict")
+                raise InvalidInput(404, f"{self.path}: expected /v1/models/{model.name}[/versions/{model.version}], or its :predict")
             self._send(200, answer(found["action"]))
-        except Refusal as error:
+        except InvalidInput as error:
             self._send(error.status, {"error": str(error)})
 
     def _send(self, status: int, answer: dict[str, Any]) -> None:

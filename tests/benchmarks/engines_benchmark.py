@@ -31,7 +31,7 @@ from dataflow_standin import dataflow_standin  # noqa: E402
 from engines import flink_cluster  # noqa: E402
 from object_stores import store_server  # noqa: E402
 
-_WORKER_MARKS = ("boot.py", "sdk_worker_main", "light_processes")
+_WORKER_MARKS = ("boot.py", "sdk_worker_main", "worker_processes")
 
 
 class Ran(NamedTuple):

@@ -40,12 +40,12 @@ class SyntheticSource:
         return [""]
 
     def list(self, part: str) -> Iterator[Any]:
-        from beam_pipelines.elements.labeled_image import LabeledImage
+        from beam_pipelines.elements.input_record import InputRecord
 
         for index in range(self._num):
             label = f"class{index * NUM_CLASSES // self._num:04d}"
             path = f"{label}/ILSVRC_{index:010d}.jpg"
-            yield LabeledImage(path, path, label, None)
+            yield InputRecord(path, path, label, None)
 
     def label_names(self) -> Mapping[str, set[str]]:
         return {"label": {f"class{index:04d}" for index in range(NUM_CLASSES)}}

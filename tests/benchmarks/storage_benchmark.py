@@ -53,11 +53,11 @@ def records(dataset: Any, **options: Any) -> Iterator[Any]:
     """Returns batches of serialized examples."""
     import tf_input
     from tf_input.epochs.position import Position
-    from tf_input.pipeline import ladder
+    from tf_input.pipeline import input_pipeline
 
     reader = dataset.split_reader("train")
-    plan = reader.plan(reader.settle(tf_input.ReadConfig(**options)))
-    return iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat())
+    plan = reader.plan(reader.resolve(tf_input.ReadConfig(**options)))
+    return iter(input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat())
 
 
 def interleaved(directory: pathlib.Path) -> Iterator[Any]:

@@ -27,7 +27,7 @@ RUN = ("README.md", "docs/guide.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 120
 # By all programs of the pages together: `recordmill which` wants TensorFlow too, and the scans of digits are scikit-learn's.
-PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "forked_light", "sklearn.datasets")
+PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "forked_workers", "sklearn.datasets")
 
 
 def blocks_of(page: str) -> list[Block]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.elements.labeled_image import ArrayPart, FilePart
+from beam_pipelines.elements.input_record import ArrayPart, FilePart
 from beam_pipelines.elements.listed_values import MAX_INLINE_BYTES, decode_values, value_writer
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.annotations import Objects, Regions

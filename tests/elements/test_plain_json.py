@@ -25,7 +25,7 @@ from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
 from beam_pipelines.elements.tensor_sums import TensorSums
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from tf_input.dataset_format import Feature, ShardInfo
 
 LETTERS = DeadLetterCount(7, [DeadLetter("a/é\n.jpg", "check", "bad_image", "0 bytes"), DeadLetter("b\udcff", "read", "unreadable", "…")])
@@ -130,7 +130,7 @@ VALUES = {
     ),
     "a listing with duplicates": dataclasses.replace(
         LISTING,
-        twins=Twins(
+        near_duplicates=NearDuplicates(
             *("drop", None, SpoolStretch(5, 6, 7), SpoolStretch(8, 9, 10), SpoolStretch(0, 0, 0), False, 9, 10, 11, 12, 13, 14, 15, "a", 1),
             Conflicts(2, {"label": 1, "tags": 1}, (Conflict("label", (("a", "é"), ("b", ""))), Conflict("tags", (("a", ("x", "y")), ("b", ()))))),
         ),

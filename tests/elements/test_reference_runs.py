@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.elements.dead_letters import DeadLetter, merge_json_lines, read_lines, to_json_lines
 from beam_pipelines.elements.reference_runs import SpoolStretch, read_references, read_stretch, write_dead_letters, write_pieces, write_run
-from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, Texts
+from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn
 from beam_pipelines.errors import RunError
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -23,8 +23,8 @@ def make_references(orders: list[int], first: int = 0) -> References:
     """With keys that count up."""
     rows = np.zeros(len(orders), ROW)
     rows["order"] = orders
-    keys = Texts.of([f"key {first + place}".encode() for place in range(len(orders))])
-    nothing = Texts(np.zeros(len(orders), np.uint32), b"")
+    keys = BinaryColumn.of([f"key {first + place}".encode() for place in range(len(orders))])
+    nothing = BinaryColumn(np.zeros(len(orders), np.uint32), b"")
     return References(rows, ("train",), (), keys, *[nothing] * 6)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, Texts, unpack_pieces, unpack_some
+from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, BinaryColumn, unpack_pieces, unpack_some
 from beam_pipelines.images.raw_image import RawImage
 
 # Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
@@ -31,12 +31,12 @@ def references(draw: st.DrawFn) -> References:
 
 
 @st.composite
-def texts_of(draw: st.DrawFn, num: int) -> Texts:
+def texts_of(draw: st.DrawFn, num: int) -> BinaryColumn:
     """Of up to eight bytes each, or none of any; drawn one by one they take several times as long."""
     lengths = [byte % 9 for byte in draw(st.binary(min_size=num, max_size=num))] if draw(st.booleans()) else [0] * num
     data = draw(st.binary(min_size=sum(lengths), max_size=sum(lengths)))
     ends = [*itertools.accumulate(lengths)]
-    return Texts.of([data[end - length : end] for length, end in zip(lengths, ends)])
+    return BinaryColumn.of([data[end - length : end] for length, end in zip(lengths, ends)])
 
 
 def as_rows(some: References) -> list[tuple]:
@@ -56,8 +56,8 @@ def make_references(num: int) -> References:
     rows["offset"] = -1
     labels = [f"some_class_name_{index // 500}" for index in range(num)]
     keys = [f"{label}/IMG_{index:06d}.jpg".encode() for index, label in enumerate(labels)]
-    nothing = Texts(np.zeros(num, np.uint32), b"")
-    return References(rows, ("train", "validation"), (), Texts.of(keys), nothing, Texts.of([one.encode() for one in labels]), *[nothing] * 4)
+    nothing = BinaryColumn(np.zeros(num, np.uint32), b"")
+    return References(rows, ("train", "validation"), (), BinaryColumn.of(keys), nothing, BinaryColumn.of([one.encode() for one in labels]), *[nothing] * 4)
 
 
 @pytest.mark.slow(2)
@@ -74,7 +74,7 @@ def test_the_largest_and_the_smallest_fields_fit():
     for name in set(ROW.names) - {"split", "raw"}:
         rows[name] = np.iinfo(ROW[name]).min, np.iinfo(ROW[name]).max
     rows["split"][1], rows["raw"][1] = 255, 65_535
-    one = References(rows, ("train",), (), *[Texts.of([b"", b"x" * 100_000])] * 7)
+    one = References(rows, ("train",), (), *[BinaryColumn.of([b"", b"x" * 100_000])] * 7)
     unpacked = References.unpack(one.pack())
     assert unpacked.rows.tolist() == rows.tolist()
     assert [list(getattr(unpacked, name)) for name in TEXTS] == [[b"", b"x" * 100_000]] * 7
@@ -114,7 +114,7 @@ def test_each_image_may_have_a_size_of_its_own_however_many_there_are():
     def with_raws(start: int, stop: int) -> References:
         rows = np.zeros(stop - start, ROW)
         rows["raw"] = np.arange(stop - start) + 1
-        nothing = Texts(np.zeros(len(rows), np.uint32), b"")
+        nothing = BinaryColumn(np.zeros(len(rows), np.uint32), b"")
         return References(rows, ("train",), tuple(RawImage(size, 1, 1) for size in range(start, stop)), *[nothing] * 7)
 
     joined = References.concatenate([with_raws(0, 40_000), with_raws(30_000, 70_000)])
@@ -127,13 +127,13 @@ def test_each_image_may_have_a_size_of_its_own_however_many_there_are():
 
 @given(st.lists(st.binary(max_size=9), max_size=20), st.data())
 def test_texts_are_a_list_of_bytes(values, data):
-    texts = Texts.of(values)
+    texts = BinaryColumn.of(values)
     start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(values))] * 2)))
     indices = data.draw(st.lists(st.integers(0, len(values) - 1)) if values else st.just([]))
     assert (len(texts), list(texts)) == (len(values), values)
     assert list(texts.slice(start, stop)) == values[start:stop]
     assert list(texts.take(np.array(indices, np.int64))) == [values[index] for index in indices]
-    assert list(Texts.concatenate([texts.slice(0, start), texts.slice(start, len(values))])) == values
+    assert list(BinaryColumn.concatenate([texts.slice(0, start), texts.slice(start, len(values))])) == values
 
 
 # Pieces

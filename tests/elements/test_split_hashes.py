@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.split_hashes import SplitByGroup, hash_bounds
 from made_references import make_config, make_references
@@ -23,7 +23,7 @@ KEYS = [f"class {index % 10}/{index}.jpg".encode() for index in range(20_000)]
 def listed_splits(directory: pathlib.Path, keys: list[str], seed: int = 0, groups: dict[str, str] = {}) -> dict[str, str]:
     """Key -> split, as the listing makes references of inputs."""
     config = make_config(directory, seed=seed)
-    references = make_references([LabeledImage(key, key, "c", None, group=groups.get(key, "")) for key in keys], config)
+    references = make_references([InputRecord(key, key, "c", None, group=groups.get(key, "")) for key in keys], config)
     names = [references.splits[place] for place in references.rows["split"]]
     return dict(zip((key.decode() for key in references.keys), names, strict=True))
 
@@ -63,7 +63,7 @@ def test_what_belongs_together_comes_into_one_split_and_a_group_is_like_a_key(tm
 
 def test_the_split_that_a_source_says_is_kept(tmp_path):
     names = ("test", "train", "a fold")
-    images = [LabeledImage(f"{index}", f"{index}", "c", names[index % 3]) for index in range(30)]
+    images = [InputRecord(f"{index}", f"{index}", "c", names[index % 3]) for index in range(30)]
     references = make_references(images, make_config(tmp_path))
     assert [references.splits[place] for place in references.rows["split"]] == [image.split for image in images]
 

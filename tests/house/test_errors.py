@@ -9,7 +9,7 @@ import traceback
 import pytest
 
 from beam_pipelines import log
-from beam_pipelines.errors import Refusal, RunError, SilentStoreError, StorageError, UserError, find_full_disk, find_user_facing
+from beam_pipelines.errors import InvalidInput, RunError, SilentStoreError, StorageError, UserError, find_full_disk, find_user_facing
 
 MESSAGES = [
     ("one line", "--output=out exists; expected a new path, or --overwrite"),
@@ -87,7 +87,7 @@ def as_prefixed(error: BaseException) -> RuntimeError:
 
 
 def in_light_process(error: BaseException) -> RuntimeError:
-    """With the note that `light_processes` leaves."""
+    """With the note that `worker_processes` leaves."""
     error.add_note("in a light process:\n" + "".join(traceback.format_exception(raised(type(error)(str(error))))))
     return as_worker_process(error)
 
@@ -150,7 +150,7 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once():
     assert find_user_facing(error) is None
 
 
-@pytest.mark.parametrize("error", [UserError("x"), Refusal("bad_row", "x")])
+@pytest.mark.parametrize("error", [UserError("x"), InvalidInput("bad_row", "x")])
 def test_a_handler_of_bad_values_catches_no_error_that_is_already_worded(error):
     """A programming error is no `UserError` either: `except ValueError` around code that checks its input hides neither of them."""
     assert not isinstance(error, ValueError)

@@ -9,7 +9,7 @@ import pytest
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.estimate import Estimate, describe_estimate, make_estimate
 from made_images import write_class_folders, write_files
 from made_references import make_config, make_references, plan_without_beam
@@ -106,7 +106,7 @@ def test_what_waits_beside_the_output_is_about_as_much_as_is_said(tmp_path):
     """Of 20,000 references in sorted runs, and in the plan."""
     config = make_config(tmp_path, splits={"train": 1})
     paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
-    batches = [make_references([LabeledImage(path, path, path[:7], None) for path in paths], config)]
+    batches = [make_references([InputRecord(path, path, path[:7], None) for path in paths], config)]
     plan_without_beam(batches, {"train": 4}, config)
     found = sum(path.stat().st_size for path in pathlib.Path(config.scratch_directory).rglob("*") if path.is_file())
     assert 0.3 < found / estimate(num_examples={"train": 20_000}).plan_bytes < 1.2

@@ -190,8 +190,8 @@ def as_jpeg(image: Image.Image, quality: int = 85) -> bytes:
     return encoded.getvalue()
 
 
-# How a twin is made of a photograph, and of how many of them it must be found.
-TWINS = {
+# How a near-duplicate is made of a photograph, and of how many of them it must be found.
+NEAR_DUPLICATES = {
     "recompressed, quality 30": (lambda image: as_jpeg(image, 30), 1.0),
     "half the size": (lambda image: as_jpeg(image.resize((image.width // 2, image.height // 2))), 1.0),
     "a quarter of the size": (lambda image: as_jpeg(image.resize((image.width // 4, image.height // 4), Image.Resampling.BICUBIC)), 1.0),
@@ -203,20 +203,20 @@ TWINS = {
 }
 
 
-def find_twins(photographs: list[bytes]) -> tuple[dict[str, float], int]:
-    """Of each kind of twin how many of all are found at 8 bits, and how many pairs of photographs are taken for twins."""
+def find_near_duplicates(photographs: list[bytes]) -> tuple[dict[str, float], int]:
+    """Of each kind of near-duplicate how many of all are found at 8 bits, and how many pairs of photographs are taken for near-duplicates."""
 
     images, num = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], len(photographs)
-    encoded = [*photographs, *(make(one) for make, _ in TWINS.values() for one in images)]
+    encoded = [*photographs, *(make(one) for make, _ in NEAR_DUPLICATES.values() for one in images)]
     hashes, _ = perceptual_hashes([look_at(data, "strict") for data in encoded])
     edges, _ = join_edges(find_edges(hashes, 8, part) for part in search_parts(len(hashes)))
-    shares = {name: float(np.isin(np.arange(num), edges[edges[:, 1] - edges[:, 0] == num * kind, 0]).mean()) for kind, name in enumerate(TWINS, 1)}
+    shares = {name: float(np.isin(np.arange(num), edges[edges[:, 1] - edges[:, 0] == num * kind, 0]).mean()) for kind, name in enumerate(NEAR_DUPLICATES, 1)}
     return shares, int((edges < num).all(axis=1).sum())
 
 
-def test_twins_of_photographs_are_found_and_no_others(tmp_path):
+def test_near_duplicates_of_photographs_are_found_and_no_others(tmp_path):
     paths = sorted(path for path in unpack("photos.tar", tmp_path).rglob("*") if path.is_file())
-    shares, num_false = find_twins([path.read_bytes() for path in paths[::20]])
+    shares, num_false = find_near_duplicates([path.read_bytes() for path in paths[::20]])
     assert not num_false
-    for name, (_, expected) in TWINS.items():
+    for name, (_, expected) in NEAR_DUPLICATES.items():
         assert shares[name] >= expected, name

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects, place_objects
 from beam_pipelines.images.array_values import array_shape, read_array
 from beam_pipelines.images.images import check_image
@@ -98,7 +98,7 @@ def test_the_stated_size_tells_whether_boxes_are_turned():
     for case, (box, image_size) in cases.items():
         placed = place_objects(one_box(*box, image_size=image_size), turned, "refuse")
         np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7, err_msg=case)
-    with pytest.raises(Refusal, match="drawn on 300 x 50 pixels, .* 200 x 100") as error:
+    with pytest.raises(InvalidInput, match="drawn on 300 x 50 pixels, .* 200 x 100") as error:
         place_objects(one_box(*on_found, image_size=(50, 300)), turned, "clip")
     assert error.value.reason == "size_mismatch"
 
@@ -139,7 +139,7 @@ def test_bad_boxes_are_refused_or_clipped(case):
     box, clipped = BAD_BOXES[case]
     boxes = (0.0, 0.0, 10.0, 10.0), tuple(map(float, box)), (50.0, 0.0, 100.0, 10.0)
     objects = Objects(boxes, ("cat", "d\ng", "cow"))
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(InvalidInput) as error:
         place_objects(objects, UPRIGHT, "refuse")
     assert error.value.reason == "bad_box", case
     assert str(error.value).startswith("box 2 of 3 (d\\ng): x "), case
@@ -158,7 +158,7 @@ def test_relative_boxes_have_the_same_bounds():
     for case, box in {"a pixel outside": (0.0, 0.0, 1.01, 1.005), "inside": (0.0, 0.0, 1.0, 1.0)}.items():
         placed = place_objects(one_box(*box, is_relative=True), UPRIGHT, "refuse")
         assert placed.boxes.tolist() == [[0, 0, 1, 1]], case
-    with pytest.raises(Refusal, match="min < max, inside 1 x 1"):
+    with pytest.raises(InvalidInput, match="min < max, inside 1 x 1"):
         place_objects(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
 
 
@@ -170,7 +170,7 @@ def test_an_image_without_objects_has_no_boxes():
 def test_an_unknown_choice_is_no_bad_annotation():
     with pytest.raises(ValueError, match="bad_boxes='ignore'") as error:
         place_objects(Objects((), ()), UPRIGHT, "ignore")
-    assert not isinstance(error.value, Refusal)
+    assert not isinstance(error.value, InvalidInput)
 
 
 @settings(max_examples=200, deadline=None)
@@ -244,7 +244,7 @@ BAD_ARRAYS = {
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_refuses_bad_arrays(case):
     data, message = BAD_ARRAYS[case]
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(InvalidInput) as error:
         read_array(data, (2,), PLAIN)
     assert error.value.reason == "bad_array", case
     assert message in str(error.value) and "\n" not in str(error.value), case
@@ -257,7 +257,7 @@ def test_unpickles_nothing(tmp_path):
 
     data = npy(np.array([Bomb(), Bomb()], object))
     for read in (array_shape, lambda data: read_array(data, (2,), PLAIN)):
-        with pytest.raises(Refusal):
+        with pytest.raises(InvalidInput):
             read(data)
     assert not (tmp_path / "touched").exists()
     pickle.loads(data[128:])  # the bomb is a real one
@@ -267,7 +267,7 @@ def test_unpickles_nothing(tmp_path):
 def test_refuses_maps_beside_an_image_that_is_turned():
     turned = Geometry((8, 12), 6, (12, 8))
     assert read_array(npy(np.ones(5)), (5,), turned).shape == (5,)  # no map
-    with pytest.raises(Refusal, match="its EXIF orientation, 6") as error:
+    with pytest.raises(InvalidInput, match="its EXIF orientation, 6") as error:
         read_array(npy(MAPS), (4, 6, 5), turned)
     assert error.value.reason == "size_mismatch"
 
@@ -287,7 +287,7 @@ def test_any_header_is_taken_or_refused(header, data, kept):
     file = file[: int(len(file) * kept)] if kept < 0.9 else file
     try:
         values = read_array(file, array_shape(file), PLAIN)
-    except Refusal as error:
+    except InvalidInput as error:
         assert error.reason == "bad_array" and "\n" not in str(error)
     else:
         assert values.dtype == np.float32 and values.nbytes <= 4 * len(data)
@@ -295,5 +295,5 @@ def test_any_header_is_taken_or_refused(header, data, kept):
 
 @pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
 def test_a_header_of_digits_alone_is_refused(digits):
-    with pytest.raises(Refusal, match="no valid .npy file"):
+    with pytest.raises(InvalidInput, match="no valid .npy file"):
         array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))

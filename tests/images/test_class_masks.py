@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from pycocotools import mask as coco_masks
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Regions
 from beam_pipelines.images.class_masks import draw_regions, encode_mask, place_mask, read_mask
 from beam_pipelines.images.images import check_image
@@ -136,7 +136,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refuses_what_holds_no_exact_ids(case):
     data, message = REFUSED[case]
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(InvalidInput) as error:
         read_mask(data)
     assert error.value.reason == "bad_mask", case
     assert message in str(error.value) and "\n" not in str(error.value), case
@@ -147,7 +147,7 @@ def test_refuses_a_bomb_before_it_decodes_it():
     data = b"\x89PNG\r\n\x1a\n"
     for kind, body in [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(10))), (b"IEND", b"")]:
         data += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-    with pytest.raises(Refusal, match="PNG: 65536 x 65536 pixels"):
+    with pytest.raises(InvalidInput, match="PNG: 65536 x 65536 pixels"):
         read_mask(data)
 
 
@@ -163,7 +163,7 @@ def test_any_bytes_are_taken_or_refused(case, changes, kept):
         data[int(place * len(data))] = value
     try:
         ids = read_mask(bytes(data[: int(len(data) * kept)]))
-    except Refusal as error:
+    except InvalidInput as error:
         assert error.reason == "bad_mask" and "\n" not in str(error)
     else:
         assert ids.ndim == 2 and ids.dtype in (np.uint8, np.uint16)
@@ -206,7 +206,7 @@ def test_an_edge_in_the_mask_lies_where_it_does_in_the_image():
 
 
 def test_refuses_a_mask_of_another_size():
-    with pytest.raises(Refusal, match="a mask drawn on 5 x 4 pixels, .* 6 x 4") as error:
+    with pytest.raises(InvalidInput, match="a mask drawn on 5 x 4 pixels, .* 6 x 4") as error:
         place_mask(np.zeros((4, 5), np.uint8), Geometry((4, 6), 8, (6, 4)))
     assert error.value.reason == "size_mismatch"
 
@@ -299,7 +299,7 @@ BAD_REGIONS = {
 @pytest.mark.parametrize("case", BAD_REGIONS)
 def test_refuses_bad_regions(case):
     region, message = BAD_REGIONS[case]
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(InvalidInput) as error:
         drawn(region)
     assert error.value.reason == "bad_mask", case
     assert str(error.value).startswith("region 1 (dog): ") and message in str(error.value), case
@@ -314,7 +314,7 @@ def test_refuses_regions_as_a_whole():
         "too many names": (Regions((), (), (5, 5)), range(70_000), "bad_mask", "70000 class names"),
     }
     for case, (regions, names, reason, message) in cases.items():
-        with pytest.raises(Refusal) as error:
+        with pytest.raises(InvalidInput) as error:
             draw_regions(regions, names)
         assert error.value.reason == reason, case
         assert message in str(error.value) and "\n" not in str(error.value), case
@@ -325,5 +325,5 @@ def test_refuses_regions_as_a_whole():
 def test_any_compressed_counts_are_taken_or_refused(text):
     try:
         assert drawn(runs(text, (4, 5)), size=(4, 5)).shape == (4, 5)
-    except Refusal as error:
+    except InvalidInput as error:
         assert error.reason == "bad_mask"

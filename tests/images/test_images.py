@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS, ImageConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images import image_codecs, images
 from beam_pipelines.images.images import Geometry, check_image, check_pixels, identify
 from beam_pipelines.images.raw_image import RawImage
@@ -214,7 +214,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refuses_what_no_record_can_hold(case, check):
     data, message = REFUSED[case]
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(InvalidInput) as error:
         check_image(data, check)
     assert message in str(error.value), case
     assert "\n" not in str(error.value), case
@@ -222,7 +222,7 @@ def test_refuses_what_no_record_can_hold(case, check):
 
 def test_refuses_a_palette_image_without_its_palette():
     data = make_png(struct.pack(">IIBBBBB", 2, 1, 8, 3, 0, 0, 0), (b"IDAT", zlib.compress(bytes(3))), (b"IEND", b""))
-    with pytest.raises(Refusal, match="palette"):
+    with pytest.raises(InvalidInput, match="palette"):
         check_image(data, "strict", full_scale=True)
 
 
@@ -249,7 +249,7 @@ BOMBS = {
 def test_refuses_bombs_before_it_decodes_them(case, check):
     data, message = BOMBS[case]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(Refusal) as error:
+    with pytest.raises(InvalidInput) as error:
         check_image(data, check, full_scale=True)
     assert message in str(error.value), case
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100 << 10, case  # KiB; decoded it has gigabytes
@@ -286,7 +286,7 @@ def with_scans(data: bytes, number: int) -> bytes:
 def test_scans_without_an_end_are_refused_before_they_are_decoded():
     many = with_scans(encode(smooth(), "JPEG", progressive=True), 5000)
     for check in ("strict", "decode", "header"):
-        with pytest.raises(Refusal, match="^JPEG: 50[0-9]{2} scans") as refused:
+        with pytest.raises(InvalidInput, match="^JPEG: 50[0-9]{2} scans") as refused:
             check_image(many, check)
         assert refused.value.reason == "bad_image"
     trailing = encode(smooth(), "JPEG", progressive=True) + b"\xff\xda" * 1000  # as a film behind a photograph may have
@@ -303,7 +303,7 @@ TURNED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
 def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, encode(noisy(), "JPEG", progressive=True)):
         check_image(data, "strict", full_scale=full_scale)
-        with pytest.raises(Refusal, match="^JPEG: "):
+        with pytest.raises(InvalidInput, match="^JPEG: "):
             check_image(damaged(data)[case], "strict", full_scale=full_scale)
     assert capfd.readouterr().err == "", case
 
@@ -311,7 +311,7 @@ def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
 @pytest.mark.parametrize("case", [case for case in damaged(b"") if "inside" not in case])
 def test_decode_refuses_truncated_jpegs(case, capfd):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, FIT["JPEG, 4:1:0"]):
-        with pytest.raises(Refusal, match="^JPEG: "):
+        with pytest.raises(InvalidInput, match="^JPEG: "):
             check_image(damaged(data)[case] if len(data) > 1000 else data[:-2], "decode")
     assert capfd.readouterr().err == "", case
 
@@ -321,7 +321,7 @@ def test_decode_refuses_truncated_jpegs(case, capfd):
 def test_refuses_other_formats_truncated(image_format, check):
     data = encode(noisy(60, 80), image_format)
     for length in (20, len(data) // 3, len(data) // 2, len(data) - 100):
-        with pytest.raises(Refusal, match=f"^{image_format}: "):
+        with pytest.raises(InvalidInput, match=f"^{image_format}: "):
             check_image(data[:length], check)
 
 
@@ -330,7 +330,7 @@ def test_refuses_a_png_with_a_wrong_checksum_or_no_end(check):
     data = encode(noisy(60, 80), "PNG")
     for case, bad in {"a changed byte": data[:500] + b"\0" + data[501:], "no IEND": data[:-12]}.items():
         assert bad != data, case
-        with pytest.raises(Refusal, match="corrupt|truncated"):
+        with pytest.raises(InvalidInput, match="corrupt|truncated"):
             check_image(bad, check)
 
 
@@ -424,7 +424,7 @@ def test_turns_pngs_upright_and_loses_nothing(case, orientation, check):
 def test_refuses_to_turn_colours_of_16_bits_that_are_to_keep_them():
     header, pixels = struct.pack(">IIBBBBB", 5, 4, 16, 2, 0, 0, 0), zlib.compress(bytes(4 * 31))
     turned = make_png(header, (b"eXIf", exif(6)[6:]), (b"IDAT", pixels), (b"IEND", b""))
-    with pytest.raises(Refusal, match="PNG: 16 bits in 3 channels and EXIF orientation 6"):
+    with pytest.raises(InvalidInput, match="PNG: 16 bits in 3 channels and EXIF orientation 6"):
         check_image(turned, "strict", images=ImageConfig(keep_depth=True))
     assert check_image(turned, "strict").encoded is not None
 
@@ -518,7 +518,7 @@ def test_decodes_a_jpeg_only_once(monkeypatch):
 def test_an_unknown_check_is_no_bad_image():
     with pytest.raises(ValueError, match="check='full'") as error:
         check_image(FIT["JPEG"], "full")
-    assert not isinstance(error.value, Refusal)
+    assert not isinstance(error.value, InvalidInput)
 
 
 def test_clean_jpegs_need_no_pillow():
@@ -557,7 +557,7 @@ def test_what_passes_through_is_checked_all_the_same():
         if case != "WebP":  # libwebp looks at the end first
             assert check_image(data[:-200], "header", images=images).encoded is None, case
         for check in ("strict", "decode"):
-            with pytest.raises(Refusal):
+            with pytest.raises(InvalidInput):
                 check_image(data[:-200], check, images=images)
 
 
@@ -706,7 +706,7 @@ def test_strict_refuses_every_damage_of_a_jpeg_that_is_resized(case):
         for side in (200, 100, 30, 9):  # at each of the scales
             images = ImageConfig(("short", side))
             assert check_image(data, "strict", images=images).reencoded == "resized"
-            with pytest.raises(Refusal, match="^JPEG: "):
+            with pytest.raises(InvalidInput, match="^JPEG: "):
                 check_image(damaged(data)[case], "strict", images=images)
 
 
@@ -737,7 +737,7 @@ def test_refuses_what_would_become_too_large():
     }
     for case, (data, wanted, message) in cases.items():
         for check in CHECKS:
-            with pytest.raises(Refusal) as error:
+            with pytest.raises(InvalidInput) as error:
                 check_image(data, check, images=wanted)
             assert message in str(error.value), case
     assert check_image(wide, "strict", images=ImageConfig(("long", 60_000), "jpeg")).width == 60_000
@@ -801,7 +801,7 @@ def test_refuses_raw_pixels_of_another_length():
         "absurd": (bytes(9), RawImage(10**9, 10**9, 1), "RAW: 1000000000 x 1000000000 pixels"),
     }
     for case, (data, raw, message) in cases.items():
-        with pytest.raises(Refusal) as error:
+        with pytest.raises(InvalidInput) as error:
             check_pixels(data, raw)
         assert message in str(error.value), case
 
@@ -833,7 +833,7 @@ def test_any_bytes_are_taken_or_refused(case, check, full_scale, changes, near_s
     data = bytes(data[: int(len(data) * kept)])
     try:
         checked = check_image(data, check, full_scale=full_scale, images=wanted)
-    except Refusal as error:
+    except InvalidInput as error:
         assert str(error) and "\n" not in str(error)
         return
     assert checked.height * checked.width > 0

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.image_headers import read_jpeg_header
 from beam_pipelines.images.images import check_image
 from images.test_images import FIT, GREY_PHOTOGRAPH, PHOTOGRAPH, decode, difference, encode, exif, noisy, smooth
@@ -62,7 +62,7 @@ def test_bytes_behind_the_end_are_not_even_odd():
 
 def test_padding_of_a_progressive_jpeg_is_accepted_and_unknown_bytes_are_not():
     assert check_image(put(PROGRESSIVE, len(PROGRESSIVE) - 2, bytes(40)), "strict").is_odd
-    with pytest.raises(Refusal, match="--check decode"):
+    with pytest.raises(InvalidInput, match="--check decode"):
         check_image(put(PROGRESSIVE, len(PROGRESSIVE) - 2, RANDOM), "strict")
 
 
@@ -72,7 +72,7 @@ def test_compressed_pixels_that_are_left_over_are_damage():
         frame = data.index(b"\xff\xc0")
         for rows in (16, 32, 160):
             short = data[: frame + 5] + (300 - rows).to_bytes(2) + data[frame + 7 :]
-            with pytest.raises(Refusal, match="extraneous bytes.*--check decode"):
+            with pytest.raises(InvalidInput, match="extraneous bytes.*--check decode"):
                 check_image(short, "strict")
             assert check_image(short, "decode").height == 300 - rows
 
@@ -82,7 +82,7 @@ def test_half_a_jpeg_with_an_end_is_rejected_and_no_check_is_advised_that_reject
         scan = read_jpeg_header(data).num_bytes
         for cut in ((scan + len(data)) // 2, len(data) - 40):
             for check in ("strict", "decode"):
-                with pytest.raises(Refusal, match="premature end") as error:
+                with pytest.raises(InvalidInput, match="premature end") as error:
                     check_image(data[:cut] + b"\xff\xd9", check)
                 assert "--check" not in str(error.value)
 
@@ -93,7 +93,7 @@ def test_corrupt_pixels_are_rejected_by_strict_alone_which_names_the_check_that_
         one = PHOTOGRAPH[:position] + b"\x55\xaa" + PHOTOGRAPH[position + 2 :]
         try:
             assert not check_image(one, "strict").is_odd
-        except Refusal as error:
+        except InvalidInput as error:
             if "--check decode" in str(error):
                 check_image(one, "decode")
                 found += 1
@@ -123,7 +123,7 @@ def test_a_header_is_walked_as_libjpeg_does():
     }
     for case, one in refused.items():
         for check in ("strict", "decode", "header"):
-            with pytest.raises(Refusal, match="^JPEG: "):
+            with pytest.raises(InvalidInput, match="^JPEG: "):
                 check_image(one, check)
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.png_files import read_png
@@ -88,7 +88,7 @@ def test_accepts_what_libpng_reads_and_nothing_else(check, full_scale):
     for case, data in SOUND.items():
         assert check_image(data, check, full_scale=full_scale).encoded is None, case
     for case, data in CORRUPT.items():
-        with pytest.raises(Refusal, match="^PNG: ") as error:
+        with pytest.raises(InvalidInput, match="^PNG: ") as error:
             check_image(data, check, full_scale=full_scale)
         assert error.value.reason == "bad_image", case
 
@@ -97,7 +97,7 @@ def test_accepts_what_libpng_reads_and_nothing_else(check, full_scale):
 def test_missing_rows_are_never_stored_black(check):
     for case in ("rows are missing", "half a row is missing", "pixels in two places", "no pixels"):
         for images in (ImageConfig(("exact", 4, 4)), ImageConfig(format="jpeg"), ImageConfig(encoding="raw")):
-            with pytest.raises(Refusal, match="^PNG: truncated"):
+            with pytest.raises(InvalidInput, match="^PNG: truncated"):
                 check_image(CORRUPT[case], check, images=images)
 
 
@@ -106,7 +106,7 @@ def test_a_corrupt_png_is_no_mask():
         if data[25] in (0, 3) and case in SOUND:
             assert read_mask(data).shape == (SIDE, SIDE), case
         else:
-            with pytest.raises(Refusal) as error:
+            with pytest.raises(InvalidInput) as error:
                 read_mask(data)
             assert error.value.reason == "bad_mask", case
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.tensor_values import image_tensor, npy_image, tensor_of_bytes, tensor_of_file, tensor_of_list
@@ -69,7 +69,7 @@ def test_lists_are_of_the_type_that_is_asked_for_or_refused(data):
     if is_kept:
         np.testing.assert_array_equal(tensor_of_list(array.tolist(), feature), expected)
     else:
-        with pytest.raises(Refusal, match=f"a number that {dtype.name} cannot|from 2..53 on"):
+        with pytest.raises(InvalidInput, match=f"a number that {dtype.name} cannot|from 2..53 on"):
             tensor_of_list(array.tolist(), feature)
 
 
@@ -78,7 +78,7 @@ def test_a_mask_may_be_an_array_of_class_ids():
     np.testing.assert_array_equal(read_mask(npy(ids)), ids)
     np.testing.assert_array_equal(read_mask(npy(np.asfortranarray(ids % 256).astype(np.uint8)[..., None])), ids % 256)
     for wrong in (ids / 2, ids - 1, np.zeros((2, 3, 4), np.uint8)):
-        with pytest.raises(Refusal, match="integers in one|class ids from -1") as caught:
+        with pytest.raises(InvalidInput, match="integers in one|class ids from -1") as caught:
             read_mask(npy(wrong))
         assert caught.value.reason == "bad_mask"
 
@@ -113,6 +113,6 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_no_such_tensor_is_refused_in_one_line(case):
     make, message = REFUSED[case]
-    with pytest.raises(Refusal, match=message) as caught:
+    with pytest.raises(InvalidInput, match=message) as caught:
         make()
     assert "\n" not in str(caught.value) and caught.value.reason in ("bad_tensor", "bad_image")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.thumbnails import check_thumbnail, make_thumbnail, make_thumbnail_of_refused, measure_brightness
@@ -43,7 +43,7 @@ def test_a_thumbnail_is_small_whatever_the_image():
         assert pixels_of(thumbnail.encoded).shape[:2] == thumbnail[1:] == (67, 112)
     small = encode(noise(1, 20, 30), "JPEG")
     assert make_thumbnail(small) == (small, 20, 30)
-    with pytest.raises(Refusal):
+    with pytest.raises(InvalidInput):
         make_thumbnail(small[:200])
 
 
@@ -86,7 +86,7 @@ def test_what_no_run_writes_is_no_thumbnail():
         (encode(picture(200, 100), "JPEG"), "100 x 200 pixels"),
         (encode(picture(20, 30), "JPEG")[:-60], "JPEG: "),
     ):
-        with pytest.raises(Refusal, match=message):
+        with pytest.raises(InvalidInput, match=message):
             check_thumbnail(data)
     check_thumbnail(make_thumbnail(encode(picture(200, 100), "PNG")).encoded)
 
@@ -94,7 +94,7 @@ def test_what_no_run_writes_is_no_thumbnail():
 def test_brightness():
     light = {value: measure_brightness(make_thumbnail(encode(np.full((50, 70, 3), value, np.uint8), "PNG")).encoded) for value in (0, 51, 255)}
     assert light == pytest.approx({0: 0.0, 51: 0.2, 255: 1.0}, abs=0.01)
-    with pytest.raises(Refusal):
+    with pytest.raises(InvalidInput):
         measure_brightness(encode(picture(40, 40), "JPEG")[:-60])
 
 
@@ -107,6 +107,6 @@ def test_what_a_library_makes_of_damaged_bytes_ends_no_run(name):
         start = whole.index(b"IDAT") + 8
         gamma = struct.pack(">I", 2) + b"gAMA" + b"\0\1" + struct.pack(">I", zlib.crc32(b"gAMA\0\1"))
         data = whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 : -12] + gamma + whole[-12:]
-    with pytest.raises(Refusal):
+    with pytest.raises(InvalidInput):
         check_image(data, "strict")
     assert make_thumbnail_of_refused(data) is None

@@ -383,7 +383,7 @@ INTERRUPTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("number, is_written, replaces", INTERRUPTS)
 def test_an_interrupt_says_what_is_in_place(folder, number, is_written, replaces):
-    place = "beam_pipelines.publish.summary:describe_data_set" if is_written else "beam_pipelines.launch:settle_source"
+    place = "beam_pipelines.publish.summary:describe_data_set" if is_written else "beam_pipelines.launch:resolve_source"
     given = ["prepare", "--input", "flowers", "--output", "out"]
     if replaces:
         assert main([*given, "--seed=5"]) == 0

@@ -17,7 +17,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, RunError, StorageError, UserError
 from beam_pipelines.publish import publishing as publish
-from beam_pipelines.publish.left_run import OnLeft
+from beam_pipelines.publish.resumable_run import ResumePolicy
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.publishing import check_files, move_into_place
 from beam_pipelines.storage import marked_directory
@@ -161,7 +161,7 @@ def test_two_runs_do_not_write_to_one_output(tmp_path, capsys):
 
 def test_who_goes_on_where_another_has_come_to_the_end_is_told_so(tmp_path):
     gone_on = pytest.raises(BusyError, match="--output=.*out: another run has resumed")
-    with gone_on, working_directory(make_config(tmp_path / "out"), OnLeft.RESUME):
+    with gone_on, working_directory(make_config(tmp_path / "out"), ResumePolicy.RESUME):
         pass
     with working_directory(make_config(tmp_path / "out")):  # which nothing is in the way of
         pass

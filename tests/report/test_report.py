@@ -31,7 +31,7 @@ from tf_input.dataset_format import (
     MANIFEST,
     REPORT,
     STATISTICS,
-    TWINS,
+    NEAR_DUPLICATES,
     Manifest,
     ShardInfo,
     encode_index,
@@ -372,7 +372,7 @@ def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
         "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
         "a thumbnail": (replaced(DEAD_LETTER_THUMBNAILS, '"thumbnail": "', '"thumbnail": "?'), "a thumbnail is no base64"),
-        "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), TWINS),
+        "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), NEAR_DUPLICATES),
         "newer format": (lambda path: damage(path, MANIFEST, lambda text: text.replace('version": 3', 'version": 4')), "version 4"),
         "another place": (replaced(MANIFEST, other, "made-none.tfrecord"), "its manifest has a shard 'made-none"),
         "another catalog": (replaced(MANIFEST, "g/made-train", "g/made-none"), "its manifest has a catalog 'catalog/made-none"),
@@ -460,7 +460,7 @@ def test_the_darkest_and_the_brightest_are_found_in_a_sample(tmp_path):
 
 @pytest.fixture(scope="module")
 def alike(tmp_path_factory) -> pathlib.Path:
-    """A folder of two classes with a pair of twins in one of them, and one with different labels."""
+    """A folder of two classes with a pair of near-duplicates in one of them, and one with different labels."""
     folder = tmp_path_factory.mktemp("alike")
     files = {f"in/{'ab'[index % 2]}/{index}.jpg": smooth(index) for index in range(24)}
     files |= {"in/a/0 again.jpg": files["in/a/0.jpg"], "in/b/<i>.jpg": files["in/a/2.jpg"]}
@@ -475,7 +475,7 @@ def smooth(seed: int) -> bytes:
 
 @pytest.mark.slow(0.9)
 @pytest.mark.parametrize("how", ["group", "drop"])
-def test_twins_stand_side_by_side(alike, tmp_path, how):
+def test_near_duplicates_stand_side_by_side(alike, tmp_path, how):
     out = tmp_path / "out"
     assert main(["prepare", "--input", str(alike), "--output", str(out), f"--duplicates={how}", "--splits=train=0.5,test=0.5", "--quiet"]) == 0
     page = Page(out / REPORT)
@@ -488,7 +488,7 @@ def test_twins_stand_side_by_side(alike, tmp_path, how):
 
 
 def test_leaks_are_shown(alike, tmp_path):
-    """The seed puts twins into different splits."""
+    """The seed puts near-duplicates into different splits."""
     out = tmp_path / "out"
     options = ["--duplicates=keep", "--splits=train=0.5,test=0.5", "--seed=1", "--quiet"]
     assert main(["prepare", "--input", str(alike), "--output", str(out), *options]) == 0
@@ -502,8 +502,8 @@ def test_leaks_are_shown(alike, tmp_path):
 def test_only_what_was_left_out_is_called_so(alike, tmp_path):
     out = tmp_path / "out"
     assert main(["prepare", "--input", str(alike), "--output", str(out), "--duplicates=keep", "--splits=train=1", "--quiet"]) == 0
-    twins = out / TWINS
-    twins.write_text(twins.read_text().replace("a/0 again.jpg", "a/gone.jpg"))
+    near_duplicates = out / NEAR_DUPLICATES
+    near_duplicates.write_text(near_duplicates.read_text().replace("a/0 again.jpg", "a/gone.jpg"))
     damage(out, LEAKS, lambda text: text.replace('"num_cut": 0', '"num_cut": 2').replace('"num_pairs_cut": 0', '"num_pairs_cut": 7'))
     assert main(["report", str(out)]) == 0
     page = Page(out / REPORT)

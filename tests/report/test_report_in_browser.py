@@ -27,7 +27,7 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory) -> pathlib.Path:
-    """All that can be on a page: classes whose names are markup, boxes, masks, dead letters, twins, several splits."""
+    """All that can be on a page: classes whose names are markup, boxes, masks, dead letters, near-duplicates, several splits."""
     folder = tmp_path_factory.mktemp("page")
     lines = []
     for index in range(60):
@@ -40,7 +40,7 @@ def page_path(tmp_path_factory) -> pathlib.Path:
         lines.append(json.dumps({"file_name": f"{index}.jpg", "mask": f"m/{index}.png", "objects": objects, "kind": name}))
     again = (folder / "in/0.jpg").read_bytes()
     write_files(folder / "in", {"60.jpg": b"none", "61.jpg": again[:-100], "62.jpg": again})
-    for index in (60, 61, 62):  # no image, one that is cut off, and a twin with another class
+    for index in (60, 61, 62):  # no image, one that is cut off, and a near-duplicate with another class
         row = {"file_name": f"{index}.jpg", "mask": "m/0.png", "objects": {"bbox": [], "categories": []}, "kind": "class 1"}
         lines.append(json.dumps(row))
     (folder / "in/rows.jsonl").write_text("\n".join(lines) + "\n")

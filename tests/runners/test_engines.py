@@ -149,11 +149,11 @@ def test_what_dataflow_needs_is_asked_for(folder, capsys):
 
 
 def test_light_processes_work_on_local_files_alone(monkeypatch):
-    monkeypatch.setattr(launch, "settle_source", lambda config: config)  # which would look into the stores
+    monkeypatch.setattr(launch, "resolve_source", lambda config: config)  # which would look into the stores
     monkeypatch.setattr(launch, "is_new", lambda path: True)
     engine = choose_engine(parse_pipeline_options([]))
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
-        job = launch.settle_job(PrepareConfig(source, output, "made"), engine)
+        job = launch.resolve_job(PrepareConfig(source, output, "made"), engine)
         assert bool(job.num_processes) == expected, (source, output)
         assert job.lists_in_threads == source.startswith("s3"), (source, output)
 

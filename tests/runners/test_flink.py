@@ -367,9 +367,9 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
 @needs_flink
 def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
     """And the next one, which settles splits by what is alike, loses its worker processes while they write shards, which changes nothing."""
-    twins = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
+    near_duplicates = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
     settled = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
-    prepare_here(twins, tmp_path / "local", *settled)
+    prepare_here(near_duplicates, tmp_path / "local", *settled)
     with held_run(cluster, start, "planned") as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
         orphan = latest_job(cluster)
         wait_until(lambda: counters(cluster, orphan).get("listed") == 342)  # of a stage that has ended, while another goes on
@@ -382,7 +382,7 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
         options = (*cluster.options, submits, *settled, "--restart", "--beam_plugin=held_stages")
-        other = start_prepare(twins, tmp_path / "out", *options)
+        other = start_prepare(near_duplicates, tmp_path / "out", *options)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
@@ -397,7 +397,7 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
     assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "CANCELED"
     assert failures(cluster), "the job was not hit"
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
-    assert (tmp_path / "out" / dataset_format.TWINS).read_text().count("\n") == 2
+    assert (tmp_path / "out" / dataset_format.NEAR_DUPLICATES).read_text().count("\n") == 2
     assert sorted(os.listdir(tmp_path)) == ["in", "local", "out"]
 
 

@@ -63,7 +63,7 @@ def test_settled_splits_are_those_of_the_local_runner(source, options, tmp_path)
     prepare_here(source, tmp_path / "here", *divided)
     finish(start_prepare(source, tmp_path / "there", *options, *divided))
     assert digest(tmp_path / "there") == digest(tmp_path / "here")
-    assert (tmp_path / "here" / "twins.jsonl").read_text().count("\n") == 2
+    assert (tmp_path / "here" / "near_duplicates.jsonl").read_text().count("\n") == 2
 
 
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.labeled_image import FilePart
-from beam_pipelines.errors import Refusal
+from beam_pipelines.elements.input_record import FilePart
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.shards.extras_encoder import ExtrasEncoder
@@ -130,7 +130,7 @@ def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_ha
     found = parsed(extras)
     assert (found["objects/label"], found["objects/is_crowd"], len(found["objects/bbox"])) == ([0, 2], [1, 3], 8)
     assert (extras.num_dropped_boxes, extras.num_clipped_boxes) == (1, 1)
-    with pytest.raises(Refusal, match="box 1 of 3"):
+    with pytest.raises(InvalidInput, match="box 1 of 3"):
         encode_values(tmp_path, schema, {"objects": objects})
 
 
@@ -147,9 +147,9 @@ def test_outlines_become_a_mask_of_the_objects_classes(tmp_path):
     "schema, value, error",
     [
         (Feature("mask", "mask"), FilePart("none.png"), OSError),
-        (Feature("mask", "mask"), FilePart("web.html"), Refusal),
-        (Feature("heat", "float", (2, 2)), FilePart("web.html"), Refusal),
-        (Feature("heat", "float", (2, 2)), FilePart("web.html", 3, 50), Refusal),
+        (Feature("mask", "mask"), FilePart("web.html"), InvalidInput),
+        (Feature("heat", "float", (2, 2)), FilePart("web.html"), InvalidInput),
+        (Feature("heat", "float", (2, 2)), FilePart("web.html", 3, 50), InvalidInput),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, schema, value, error):

@@ -14,7 +14,7 @@ import pytest
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES, PixelSums
 from beam_pipelines.errors import RunError
@@ -58,11 +58,11 @@ class Inputs:
         self.reader = InputReader(self.context, self.files, self.spool)
 
     def read(self, path: str, is_sampled: bool = False, **fields: Any) -> ReadImage | DeadLetter:
-        return self.reader.read(LabeledImage(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}), is_sampled)
+        return self.reader.read(InputRecord(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}), is_sampled)
 
     def see(self, path: str, **fields: Any) -> SeenImage | DeadLetter:
         """As it is hashed."""
-        return self.reader.see(LabeledImage(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}))
+        return self.reader.see(InputRecord(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}))
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_on_a_slow_medium_reads_are_under_way_side_by_side_and_come_in_order(tmp
     inputs = Inputs(tmp_path, files)
     slow = SlowFiles(num_alone=input_reader._NUM_WAITS)
     reader = InputReader(inputs.context, slow, inputs.spool)
-    images = [LabeledImage(path, path, "cat", None) for path in files]
+    images = [InputRecord(path, path, "cat", None) for path in files]
     assert [found.data for found in reader.read_all(images, [False] * len(files))] == list(files.values())
     assert len(slow.threads) > 2
 

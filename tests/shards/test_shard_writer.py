@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done
 from beam_pipelines.elements.quality import LabelSequence
@@ -49,12 +49,12 @@ def of_all_sizes(directory: pathlib.Path, **options: Any) -> tuple[PlannedInput,
             path, kind = f"cat/é {index}.jpg", index % 3
             if kind == 0:
                 files[path] = data
-                images.append(LabeledImage(key, path, label, None))
+                images.append(InputRecord(key, path, label, None))
             elif kind == 1:
-                images.append(LabeledImage(key, "packed", label, None, len(data), offset=len(packed)))
+                images.append(InputRecord(key, "packed", label, None, len(data), offset=len(packed)))
                 packed += data
             else:
-                images.append(LabeledImage(key, path, label, None, len(data), offset=spool.append(data), spool=spool.spool))
+                images.append(InputRecord(key, path, label, None, len(data), offset=spool.append(data), spool=spool.spool))
     return PlannedInput(directory, {**files, "packed": packed}, images, check="none", **options), contents
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, find_user_facing
 from beam_pipelines.runners import local
 from beam_pipelines.shuffle import collisions as keys
@@ -26,7 +26,7 @@ from made_references import make_config, make_references, plan_without_beam
 INPUTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xyz"), st.sampled_from(["test", "train"])), min_size=1, max_size=40)
 
 
-def find(inputs: list[LabeledImage], size: int, directory: pathlib.Path, block_references: int = 7, seed: int = 0) -> keys.Collisions:
+def find(inputs: list[InputRecord], size: int, directory: pathlib.Path, block_references: int = 7, seed: int = 0) -> keys.Collisions:
     """As GlobalShuffle does it, in runs of a size."""
     config = make_config(directory, seed=seed)
     batches = [make_references(inputs[start : start + size], config) for start in range(0, len(inputs), size)]
@@ -42,7 +42,7 @@ def find(inputs: list[LabeledImage], size: int, directory: pathlib.Path, block_r
 def test_all_keys_of_several_inputs_are_found_in_whatever_order_they_are_listed(
     tmp_path_factory, rows, size, block_references, seed, shuffler
 ):
-    inputs = [LabeledImage(key, path, "", split) for key, path, split in rows]
+    inputs = [InputRecord(key, path, "", split) for key, path, split in rows]
     expected = {key: count for key, count in Counter(key for key, _, _ in rows).items() if count > 1}
     collisions = find(inputs, size, tmp_path_factory.mktemp("first"), block_references, seed)
     assert (collisions.num, collisions.counts) == (len(expected), expected)
@@ -55,7 +55,7 @@ def test_all_keys_of_several_inputs_are_found_in_whatever_order_they_are_listed(
     assert (again.counts, again.inputs) == (collisions.counts, collisions.inputs)
 
 
-def message_of(inputs: list[LabeledImage], directory: pathlib.Path, **source: str | None) -> str:
+def message_of(inputs: list[InputRecord], directory: pathlib.Path, **source: str | None) -> str:
     collisions = find(inputs, 7, directory)
     config = make_config(directory, source=SourceConfig(**{"kind": "table", **source}))
     fractions = None if inputs[0].split else {"train": 1}
@@ -66,7 +66,7 @@ def message_of(inputs: list[LabeledImage], directory: pathlib.Path, **source: st
 
 @pytest.mark.slow
 def test_a_message_shows_the_first_of_them_and_counts_all(tmp_path):
-    inputs = [LabeledImage(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "ab"]
+    inputs = [InputRecord(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "ab"]
     random.Random(1).shuffle(inputs)
     message = message_of(inputs, tmp_path)
     assert message.startswith("--input=in: 500 keys are each of more than one input; expected each input once, or --key_column")
@@ -79,7 +79,7 @@ def test_a_message_shows_the_first_of_them_and_counts_all(tmp_path):
 
 
 def test_what_is_found_by_name_is_bounded_and_does_not_depend_on_the_order(tmp_path):
-    inputs = [LabeledImage(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "abc"]
+    inputs = [InputRecord(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "abc"]
     collisions = find(inputs, 70, tmp_path / "first", 100)
     assert (collisions.num, list(collisions.counts)) == (500, [f"k{index:04d}" for index in range(keys.NUM_SHOWN)])
     assert {len(named) for named in collisions.inputs.values()} == {2} and set(collisions.counts.values()) == {3}
@@ -87,14 +87,14 @@ def test_what_is_found_by_name_is_bounded_and_does_not_depend_on_the_order(tmp_p
 
 
 def test_a_key_that_thousands_of_inputs_have_is_one_of_them(tmp_path):
-    inputs = [LabeledImage("k", f"{index}.jpg", "", None) for index in range(5000)]
-    collisions = find([LabeledImage("other", "a", "", None), *inputs], 1500, tmp_path, 100)
+    inputs = [InputRecord("k", f"{index}.jpg", "", None) for index in range(5000)]
+    collisions = find([InputRecord("other", "a", "", None), *inputs], 1500, tmp_path, 100)
     assert (collisions.num, collisions.counts) == (1, {"k": 5000})
     assert [one.path for one in collisions.inputs["k"]] == ["0.jpg", "1.jpg"]
 
 
 def test_no_key_of_two_inputs_is_no_collision(tmp_path):
-    inputs = [LabeledImage(first + second, "a", "", None) for first, second in itertools.product("abcdefgh", repeat=2)]
+    inputs = [InputRecord(first + second, "a", "", None) for first, second in itertools.product("abcdefgh", repeat=2)]
     assert find(inputs, 9, tmp_path) == keys.Collisions()
 
 
@@ -113,7 +113,7 @@ def test_no_key_of_two_inputs_is_no_collision(tmp_path):
     ],
 )
 def test_a_message_says_what_would_do(inputs, source, parts, tmp_path):
-    message = message_of([LabeledImage(key, path, "", split) for key, path, split in inputs], tmp_path, **source)
+    message = message_of([InputRecord(key, path, "", split) for key, path, split in inputs], tmp_path, **source)
     assert all(part in message for part in parts), message
     assert "\n" not in message
 

@@ -15,7 +15,7 @@ from scipy import stats
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import shuffle_keys
 from beam_pipelines.elements.plan_files import read_planned_shard
-from beam_pipelines.elements.references import ROW, References, Texts
+from beam_pipelines.elements.references import ROW, References, BinaryColumn
 from beam_pipelines.elements.shuffle_keys import NUM_BUCKETS, KeyCounts, merge_counts
 from beam_pipelines.errors import UserError
 from beam_pipelines.shuffle import ranks
@@ -46,8 +46,8 @@ def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> Referen
     rows = np.zeros(len(keys), ROW)
     rows["order"] = [int.from_bytes(full_shuffle_key(seed, key)[:8], "big") >> shift for key in keys]
     rows["num_bytes"] = np.arange(len(keys))
-    nothing = Texts.of([b""] * len(keys))
-    return References(rows, ("train",), (), Texts.of(keys), Texts.of([b"path/" + key for key in keys]), *[nothing] * 5)
+    nothing = BinaryColumn.of([b""] * len(keys))
+    return References(rows, ("train",), (), BinaryColumn.of(keys), BinaryColumn.of([b"path/" + key for key in keys]), *[nothing] * 5)
 
 
 def cut(references: References, bounds: Sequence[int]) -> list[References]:

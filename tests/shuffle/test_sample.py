@@ -12,7 +12,7 @@ from scipy import stats
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import write_run
 from beam_pipelines.elements.references import References
@@ -43,7 +43,7 @@ def test_it_is_the_inputs_with_the_smallest_keys_whatever_the_runs(tmp_path_fact
     expected = sorted(keys, key=lambda key: shuffle_key(seed, key.encode()))
     random.shuffle(keys)
     config = make_config(tmp_path_factory.mktemp("run"), seed=seed)
-    images = [LabeledImage(key, key, "c", None) for key in keys]
+    images = [InputRecord(key, key, "c", None) for key in keys]
     batches = [make_references(images[start : start + size], config) for start in range(0, num, size)]
     listing = make_listing("c", num_inputs=num)
     found = [key.decode() for key in take(batches, listing, config).keys]
@@ -52,7 +52,7 @@ def test_it_is_the_inputs_with_the_smallest_keys_whatever_the_runs(tmp_path_fact
 
 def test_a_run_of_many_hands_on_few_references(tmp_path):
     config = make_config(tmp_path)
-    images = [LabeledImage(f"{index}", f"{index}", "c", None) for index in range(5000)]
+    images = [InputRecord(f"{index}", f"{index}", "c", None) for index in range(5000)]
     run = write_run([make_references(images, config)], config.spool_directory)
     for num_inputs, at_most in ((5000, MAX_SAMPLE), (5_000_000, 8), (10**9, 4)):
         (packed,) = smallest_of_run(run, make_listing("c", num_inputs=num_inputs), config)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
@@ -35,8 +35,8 @@ def label_of(key: str) -> int:
     return int(key.split("/")[0])
 
 
-def images(keys: Iterable[str], split: str | None = None) -> list[LabeledImage]:
-    return [LabeledImage(key, key, key.split("/")[0], split, 100) for key in keys]
+def images(keys: Iterable[str], split: str | None = None) -> list[InputRecord]:
+    return [InputRecord(key, key, key.split("/")[0], split, 100) for key in keys]
 
 
 def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
@@ -59,7 +59,7 @@ class _Collect(beam.DoFn):
         _Collect.elements.append(element)
 
 
-def global_shuffle(batches: list[list[LabeledImage]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
+def global_shuffle(batches: list[list[InputRecord]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
     """The plan that the local runner makes of runs; the sample, which has images to look at, has tests of its own."""
     references = [make_references(batch, config) for batch in batches]
     runs = [write_run([batch], config.spool_directory) for batch in references]

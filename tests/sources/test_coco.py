@@ -22,7 +22,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.images.class_masks import draw_regions
@@ -63,7 +63,7 @@ class Listed:
         self, path: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
         config = PrepareJob(os.fspath(path), "out", "made", source=SourceConfig("coco", **source), **options)
-        self.images: dict[str, LabeledImage] = {}
+        self.images: dict[str, InputRecord] = {}
         self.letters: dict[str, DeadLetter] = {}
         self.label_names: list[tuple[str, ...]] = []
         self.num_ignored = 0

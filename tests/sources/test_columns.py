@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.config.columns import Column, parse_column, parse_labels
-from beam_pipelines.elements.labeled_image import FilePart
-from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.elements.input_record import FilePart
+from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.cells import read_float, read_name, read_text, read_weight
 from beam_pipelines.sources.cells.class_cells import class_name, read_class
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
@@ -174,7 +174,7 @@ BAD_CELLS = [
 def test_a_cell_that_is_not_what_its_kind_expects_is_refused(
     tmp_path: pathlib.Path, column: str, cell: Any, reason: str, part: str
 ) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InvalidInput) as caught:
         read(tmp_path, column, {"x": cell})
     message = str(caught.value)
     assert caught.value.reason == reason
@@ -195,7 +195,7 @@ def test_a_cell_that_is_not_what_its_kind_expects_is_refused(
     ],
 )
 def test_what_is_no_class_is_told_which_kinds_would_read_it(tmp_path: pathlib.Path, cell: Any, expected: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InvalidInput) as caught:
         ColumnReader(parse_labels(["c"]), (), Root(str(tmp_path))).read({"c": cell})
     assert str(caught.value).endswith(expected)
     for words in expected.split(", "):  # and they do read it
@@ -213,7 +213,7 @@ def test_a_feature_may_have_another_name_than_its_column() -> None:
 
 
 def test_a_column_that_is_not_in_the_row_is_an_empty_cell(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(Refusal, match="column 'x' is empty"):
+    with pytest.raises(InvalidInput, match="column 'x' is empty"):
         read(tmp_path, "x", {"y": "cat"})
 
 
@@ -231,7 +231,7 @@ def test_a_multi_label_of_several_columns_has_their_names_as_classes(tmp_path: p
 
 @pytest.mark.parametrize("dog, cat", [(0, 0), (1, 1), ("", None)])
 def test_a_class_of_several_columns_needs_a_1_in_exactly_one_of_them(tmp_path: pathlib.Path, dog: Any, cat: Any) -> None:
-    with pytest.raises(Refusal, match="2 columns") as caught:
+    with pytest.raises(InvalidInput, match="2 columns") as caught:
         read(tmp_path, "dog,cat:class", {"dog": dog, "cat": cat})
     assert caught.value.reason == "bad_label"
 
@@ -248,7 +248,7 @@ def test_a_whole_float_among_label_names(tmp_path: pathlib.Path, label_names: tu
 
 @pytest.mark.parametrize("cell", ["yes", 2, -1, 0.5, "1.5", [1, 2], math.nan])
 def test_a_multi_label_of_several_columns_refuses_other_cells(tmp_path: pathlib.Path, cell: Any) -> None:
-    with pytest.raises(Refusal, match="column 'cat' has .*0, 1, false, true"):
+    with pytest.raises(InvalidInput, match="column 'cat' has .*0, 1, false, true"):
         read(tmp_path, "dog,cat:multi_label", {"dog": 1, "cat": cell})
 
 
@@ -256,7 +256,7 @@ def test_numbers_of_several_columns_have_the_given_order(tmp_path: pathlib.Path)
     assert read(tmp_path, "y,x:float", {"x": "1", "y": 2}) == (2.0, 1.0)
     assert read(tmp_path, "y,x:integer", {"x": "1", "y": 2.0}) == (2, 1)
     assert parse_column("--feature", "y,x:integer", "text").feature() == Feature("y_x", "integer", (2,))
-    with pytest.raises(Refusal, match="column 'x' has 'one'"):
+    with pytest.raises(InvalidInput, match="column 'x' has 'one'"):
         read(tmp_path, "y,x:float", {"x": "one", "y": 2})
 
 
@@ -313,7 +313,7 @@ def test_names_outside_the_given_ones_are_refused(tmp_path: pathlib.Path) -> Non
         "camera": "A",
     }
     for row in ({"species": "bird"}, {"species": "dog", "tags": "cat|bird"}, {"species": 2}):
-        with pytest.raises(Refusal, match="one of the 2 label names") as caught:
+        with pytest.raises(InvalidInput, match="one of the 2 label names") as caught:
             reader.read({"camera": "A", **row})
         assert caught.value.reason == "bad_label", row
 
@@ -324,7 +324,7 @@ def test_integers_mean_the_given_names_by_position_where_no_name_is_a_number(tmp
     reader = make_reader(tmp_path, ["species"], label_names=("9", "1", "none"))
     assert [reader.read({"species": cell})[0] for cell in (9, "1", "none")] == ["9", "1", "none"]
     for label_names in [("9", "1", "none"), {"cat", "dog"}]:
-        with pytest.raises(Refusal, match="has '0'"):
+        with pytest.raises(InvalidInput, match="has '0'"):
             make_reader(tmp_path, ["species"], label_names=label_names).read({"species": 0})
 
 
@@ -347,7 +347,7 @@ def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) 
     ):
         with pytest.raises(UserError, match=message):
             make_reader(tmp_path, labels, label_names=names)
-    with pytest.raises(Refusal, match="multi_hot.*--label_names"):  # of two classes, where nothing is repeated
+    with pytest.raises(InvalidInput, match="multi_hot.*--label_names"):  # of two classes, where nothing is repeated
         make_reader(tmp_path, ["x:multi_label"], label_names=("cat", "dog")).read({"x": [1, 0]})
     assert make_reader(tmp_path, ["x:multi_label"]).read({"x": [1, 0]}) == ("", {"label": ("0", "1")})
 
@@ -375,7 +375,7 @@ def test_the_separator_of_names_is_the_users(tmp_path, separator, cell, expected
 def test_a_class_name_is_clean_or_refused(text: str) -> None:
     try:
         name = class_name(text)
-    except Refusal:
+    except InvalidInput:
         return
     assert name == name.strip() and 0 < len(name) <= 256 and len(name.splitlines()) == 1
     assert name.encode().decode() == name == read_class(name)
@@ -388,21 +388,21 @@ def test_any_cell_is_read_or_refused(cell: Any) -> None:
     for kind in ("class", "multi_label", "float", "integer", "text", "mask"):
         try:
             ColumnReader((), (Column("x", ("x",), kind),), root).read({"x": cell})
-        except Refusal as error:
+        except InvalidInput as error:
             assert str(error).isprintable() and error.reason in ("bad_label", "bad_value", "outside")
 
 
 def test_a_weight_is_a_number_of_at_least_0() -> None:
     assert [read_weight(cell) for cell in ("0", 2, 0.5)] == [0.0, 2.0, 0.5]
     for cell in ("-1", -0.5, "nan", "", None):
-        with pytest.raises(Refusal):
+        with pytest.raises(InvalidInput):
             read_weight(cell)
 
 
 def test_a_name_is_text_on_one_line() -> None:
     assert [read_name("bad_key", cell) for cell in ("a b", 7, b"c", "e\u0301")] == ["a b", "7", "c", "\u00e9"]
     for cell in ("", None, "a\nb", "k" * 5000, "\udce9"):
-        with pytest.raises(Refusal):
+        with pytest.raises(InvalidInput):
             read_name("bad_key", cell)
 
 

@@ -90,7 +90,7 @@ def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, kind):
     in_store = listed(put(server, FOLDERS[kind]), kind)
     assert in_store == listed(write_files(tmp_path, FOLDERS[kind]), kind)
     assert (
-        sum("LabeledImage" in item for item in in_store[0]) >= 2
+        sum("InputRecord" in item for item in in_store[0]) >= 2
         and sum("DeadLetter" in item for item in in_store[0]) >= 2
     )
 

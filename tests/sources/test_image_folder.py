@@ -17,7 +17,7 @@ import forked_python
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.folders import file_listing
@@ -37,7 +37,7 @@ class Listed:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
         found, self.part = list_parts(self.source, self.source.parts())
         self.part.refuse_strays(self.source)
-        self.images = sorted(image for image in found if isinstance(image, LabeledImage))
+        self.images = sorted(image for image in found if isinstance(image, InputRecord))
         self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
         assert len(self.images) + len(self.dead_letters) == len(found)
 
@@ -73,9 +73,9 @@ def test_folders_are_classes(tmp_path):
     make_folder(tmp_path, ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"])
     listed = Listed(tmp_path)
     assert listed.images == [
-        LabeledImage("cat/1.jpg", "cat/1.jpg", "cat", None),
-        LabeledImage("cat/2.jpg", "cat/2.jpg", "cat", None),
-        LabeledImage("dog/1.jpg", "dog/1.jpg", "dog", None),
+        InputRecord("cat/1.jpg", "cat/1.jpg", "cat", None),
+        InputRecord("cat/2.jpg", "cat/2.jpg", "cat", None),
+        InputRecord("dog/1.jpg", "dog/1.jpg", "dog", None),
     ]
     assert listed.part.known_labels["label"] == {"cat", "dog"}
     assert listed.part.num_ignored == 0
@@ -107,8 +107,8 @@ def test_folders_named_like_splits_are_splits(tmp_path):
         root = make_folder(tmp_path / f"in {name}", [f"{name}/cat/1.jpg", f"{name}/animals/dog/1.jpg"])
         listed = Listed(root)
         assert listed.images == [
-            LabeledImage(f"{name}/animals/dog/1.jpg", f"{name}/animals/dog/1.jpg", "animals/dog", split),
-            LabeledImage(f"{name}/cat/1.jpg", f"{name}/cat/1.jpg", "cat", split),
+            InputRecord(f"{name}/animals/dog/1.jpg", f"{name}/animals/dog/1.jpg", "animals/dog", split),
+            InputRecord(f"{name}/cat/1.jpg", f"{name}/cat/1.jpg", "cat", split),
         ], name
         assert listed.part.known_labels["label"] == {"cat", "animals/dog"}, name
 
@@ -185,7 +185,7 @@ def test_splits_are_given_once(tmp_path):
 def test_keys_and_classes_are_in_nfc_and_paths_as_they_are(tmp_path):
     make_folder(tmp_path, [f"{NFD}/{NFD}.jpg"])
     listed = Listed(tmp_path)
-    assert listed.images == [LabeledImage(f"{NFC}/{NFC}.jpg", f"{NFD}/{NFD}.jpg", NFC, None)]
+    assert listed.images == [InputRecord(f"{NFC}/{NFC}.jpg", f"{NFD}/{NFD}.jpg", NFC, None)]
     assert listed.part.known_labels["label"] == {NFC}
     assert (tmp_path / listed.images[0].path).read_bytes() == b"not looked at"
 
@@ -197,7 +197,7 @@ def test_a_class_in_two_unicode_forms_is_one_class(tmp_path):
     assert listed.part.known_labels["label"] == {NFC}
 
 
-def test_unicode_twins_are_both_listed_with_one_key(tmp_path):
+def test_unicode_forms_are_both_listed_with_one_key(tmp_path):
     # Nobody holds all keys while listing; the shuffle refuses them.
     make_folder(tmp_path, [f"cat/{NFD}.jpg", f"cat/{NFC}.jpg"])
     images = Listed(tmp_path).images
@@ -259,7 +259,7 @@ def test_class_names_may_be_of_any_language(tmp_path):
 def test_links_and_devices_become_what_the_table_says(tmp_path):
     root = make_folder(tmp_path / "in", ["cat/1.jpg", "dog/1.jpg", "dog/big/1.jpg"])
     outside = make_folder(tmp_path / "outside", ["1.jpg", "more/1.jpg"])
-    twin = make_folder(tmp_path / "in and more", ["1.jpg"])  # its name begins with that of the input
+    near_duplicate = make_folder(tmp_path / "in and more", ["1.jpg"])  # its name begins with that of the input
     links = {
         "same_folder.jpg": "1.jpg",
         "other_class.jpg": "../dog/1.jpg",
@@ -269,7 +269,7 @@ def test_links_and_devices_become_what_the_table_says(tmp_path):
         "out.jpg": outside / "1.jpg",
         "out_relative.jpg": "../../outside/1.jpg",
         "out_by_link.jpg": "out.jpg",
-        "out_to_twin.jpg": twin / "1.jpg",
+        "out_to_near_duplicate.jpg": near_duplicate / "1.jpg",
         "folder.jpg": "../dog",
         "folder": "../dog/big",
         "folder_out": outside / "more",
@@ -292,7 +292,7 @@ def test_links_and_devices_become_what_the_table_says(tmp_path):
         "out.jpg": "outside the input folder",
         "out_relative.jpg": "outside the input folder",
         "out_by_link.jpg": "outside the input folder",
-        "out_to_twin.jpg": "outside the input folder",
+        "out_to_near_duplicate.jpg": "outside the input folder",
         "folder.jpg": "to a folder",
         "folder": "to a folder",
         "folder_out": "outside the input folder",
@@ -689,7 +689,7 @@ def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subp
 
 
 @pytest.mark.slow
-def test_unicode_twins_fail_the_run_by_both_paths(tmp_path):
+def test_unicode_forms_fail_the_run_by_both_paths(tmp_path):
     root = write_class_folders(tmp_path / "in", {"cat": 20, "dog": 20})
     write_files(root, {f"cat/{NFC}.jpg": jpeg(101), f"cat/{NFD}.jpg": jpeg(102)})
     found = run_prepare(root, tmp_path / "out")

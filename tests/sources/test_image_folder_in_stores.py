@@ -10,7 +10,7 @@ from test_list_images import list_on_runner, read_dead_letters, read_runs
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import StorageError, UserError
 from beam_pipelines.sources.folders import file_listing
 from beam_pipelines.sources.folders.file_listing import FileListing
@@ -39,7 +39,7 @@ def config(root: object, **options: object) -> PrepareJob:
 def listed(source: ImageFolder) -> tuple[list, set[str], int]:
     inputs, part = list_parts(source, source.parts())
     part.refuse_strays(source)
-    found = sorted((item._replace(num_bytes=0) if isinstance(item, LabeledImage) else item for item in inputs), key=str)
+    found = sorted((item._replace(num_bytes=0) if isinstance(item, InputRecord) else item for item in inputs), key=str)
     return found, part.known_labels["label"], part.num_ignored
 
 
@@ -79,7 +79,7 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     source = ImageFolder(config(root))
     found = list(source.list(*source.parts()))
     refused = [item for item in found if isinstance(item, DeadLetter)]
-    assert [item.key for item in found if isinstance(item, LabeledImage)] == ["rose/1.jpg"]
+    assert [item.key for item in found if isinstance(item, InputRecord)] == ["rose/1.jpg"]
     assert sorted(letter.path for letter in refused) == sorted(odd)
     assert {letter.reason for letter in refused} == {"odd_name"}
 
@@ -200,7 +200,7 @@ def test_odd_names_are_dead_letters_and_all_others_are_read(server):
     root = put(server, dict.fromkeys([*fine, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
     source = ImageFolder(config(root))
     found, _ = list_parts(source, source.parts())
-    assert sorted(one.path for one in found if isinstance(one, LabeledImage)) == sorted([*fine, "tulip/1.jpg"])
+    assert sorted(one.path for one in found if isinstance(one, InputRecord)) == sorted([*fine, "tulip/1.jpg"])
     letters = {one.path: one.reason for one in found if isinstance(one, DeadLetter)}
     assert letters == dict.fromkeys(ODD_NAMES, "odd_name")
     assert guess_source(root) == "image_folder"

@@ -10,7 +10,7 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
@@ -39,7 +39,7 @@ class MadeSource:
     def parts(self) -> list[str]:
         return [str(index) for index in range(len(self._parts))]
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         self.num_ignored += 1
         yield from self._parts[int(part)]
 
@@ -62,11 +62,11 @@ def listing_of(made: MadeSource, **options: Any) -> Listing:
     return make_listing(config, made, merged)
 
 
-def image(index: int, label: str = "", split: str | None = None, **fields: Any) -> LabeledImage:
-    return LabeledImage(f"{index}.jpg", f"{index}.jpg", label, split, num_bytes=10, **fields)
+def image(index: int, label: str = "", split: str | None = None, **fields: Any) -> InputRecord:
+    return InputRecord(f"{index}.jpg", f"{index}.jpg", label, split, num_bytes=10, **fields)
 
 
-def classes(*labels: str) -> list[LabeledImage]:
+def classes(*labels: str) -> list[InputRecord]:
     return [image(index, label) for index, label in enumerate(labels)]
 
 
@@ -184,7 +184,7 @@ def test_a_text_is_long_if_one_example_has_one_that_is(monkeypatch):
     """By its bytes, in whatever part."""
     features = (CLASS, *(Feature(name, "text") for name in ("fits", "long", "wide")))
     values = [{"fits": "a" * 1024, "long": "a", "wide": "ä" * 512}, {"fits": "", "long": "a" * 1025, "wide": ""}, {"fits": "", "long": "", "wide": "ä" * 513}]
-    listing = listing_of(MadeSource(*([LabeledImage(f"{i}", f"{i}", "a", None, values=one)] for i, one in enumerate(values)), features=features))
+    listing = listing_of(MadeSource(*([InputRecord(f"{i}", f"{i}", "a", None, values=one)] for i, one in enumerate(values)), features=features))
     assert {feature.name for feature in listing.schema if feature.is_long} == {"long", "wide"}
 
 

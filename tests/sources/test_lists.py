@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from beam_pipelines.config.columns import Column, parse_column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_text
@@ -66,7 +66,7 @@ def store(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
     job = PrepareJob(str(path), "out", "made", source=source)
     table, found = Table(job), ListedPart()
     listed = list(itertools.chain.from_iterable(list_part(table, path.name, found)))
-    assert all(isinstance(one, LabeledImage) for one in listed)
+    assert all(isinstance(one, InputRecord) for one in listed)
     listing = make_listing(job, table, found)
     with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
         reader = InputReader(WriteContext(job, listing), files_at(listing.root), spool)
@@ -126,17 +126,17 @@ def test_what_is_no_list_is_refused_with_what_was_found():
         ({"a": 1}, read_integer, None, "has {"),
     ]
     for cell, read, separator, message in cases:
-        with pytest.raises(Refusal, match="bad_value|") as caught:
+        with pytest.raises(InvalidInput, match="bad_value|") as caught:
             read_list(cell, read, None, separator)
         assert message in str(caught.value), cell
-    with pytest.raises(Refusal, match="2 numbers"):
+    with pytest.raises(InvalidInput, match="2 numbers"):
         read_list("1 2 3", read_integer, 2)
 
 
 def test_what_is_no_class_is_told_with_the_kinds_that_would_read_it():
     several = (["a", "b"], "c:multi_label reads several classes")
     for cell, kinds in ((0.5, "c:float reads a number"), several, ([0, 1], "c:multi_hot[2]"), (["a", 1], "")):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(InvalidInput) as caught:
             read_one_class("c", cell, ())
         assert kinds in str(caught.value) and bool(kinds) == ("reads" in str(caught.value)), cell
 

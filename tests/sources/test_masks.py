@@ -13,7 +13,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
+from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.annotated.masks import Masks
 from made_images import encode, jpeg, write_files
@@ -27,7 +27,7 @@ class Listed:
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
         config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("masks", **source), **options)
-        self.images: dict[str, LabeledImage] = {}
+        self.images: dict[str, InputRecord] = {}
         self.letters: dict[str, DeadLetter] = {}
         self.num_ignored = 0
         for part in Masks(config).parts():
@@ -81,7 +81,7 @@ def test_layouts(layout, tmp_path):
 
 def test_an_image_and_its_mask(tmp_path):
     listed = Listed(make_folder(tmp_path, ["images/a.jpg", "masks/a.png"]))
-    assert listed.images["images/a.jpg"] == LabeledImage(
+    assert listed.images["images/a.jpg"] == InputRecord(
         "images/a.jpg", "images/a.jpg", "", None, values={"mask": FilePart("masks/a.png")}
     )
 

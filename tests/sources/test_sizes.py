@@ -10,7 +10,7 @@ import pytest
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.sources.open_source import open_source
@@ -181,5 +181,5 @@ def test_each_image_has_its_own_size(proxied, kind):
     listed = [image for part in source.parts() for image in source.list(part)]
     assert len(listed) == 12
     for image in listed:
-        assert isinstance(image, LabeledImage)
+        assert isinstance(image, InputRecord)
         assert image.num_bytes == open_object_store(bucket).size(f"{source.root}/{image.path}")

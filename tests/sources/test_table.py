@@ -24,7 +24,7 @@ from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import WHOLE_FILE, FilePart, LabeledImage
+from beam_pipelines.elements.input_record import WHOLE_FILE, FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits
@@ -61,7 +61,7 @@ class Listed:
     def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, **options: Any) -> None:
         self.source = open_table(path, labels, **options)
         found = [one for part in self.source.parts() for one in self.source.list(part)]
-        self.all = [one for one in found if isinstance(one, LabeledImage)]
+        self.all = [one for one in found if isinstance(one, InputRecord)]
         self.images = {one.key: one for one in self.all}
         self.dead_letters = {one.path: one for one in found if isinstance(one, DeadLetter)}
         assert len(self.all) + len(self.dead_letters) == len(found)
@@ -128,15 +128,15 @@ def test_each_format_gives_the_same_references(tmp_path: pathlib.Path, name: str
     listed = Listed(path, features=["age:integer", "note"])
     assert not listed.dead_letters
     assert listed.all == [
-        LabeledImage("cat/1.jpg", "cat/1.jpg", "cat", None, values={"age": 3, "note": 'a "b", c\nd'}),
-        LabeledImage(
+        InputRecord("cat/1.jpg", "cat/1.jpg", "cat", None, values={"age": 3, "note": 'a "b", c\nd'}),
+        InputRecord(
             "dog/L\u00f6we.jpg",
             "dog/Lo\u0308we.jpg",
             "Löwe",
             None,
             values={"age": -4, "note": "<script>alert(1)</script>"},
         ),
-        LabeledImage("cat/2.jpg", "cat/2.jpg", "=1+1", None, values={"age": 5, "note": ""}),
+        InputRecord("cat/2.jpg", "cat/2.jpg", "=1+1", None, values={"age": 5, "note": ""}),
     ]
     source = listed.source
     assert (source.root, source.parts(), source.targets) == (os.path.realpath(tmp_path), [name], ("label",))
@@ -166,8 +166,8 @@ ROLES = "file_name,label,key,split,group,weight\n1.jpg,cat,k1,val,g1,0.5\n2.jpg,
 def test_key_split_group_and_weight_have_usual_names(tmp_path: pathlib.Path) -> None:
     listed = Listed(write_csv(tmp_path, ROLES))
     assert listed.all == [
-        LabeledImage("k1", "1.jpg", "cat", "validation", group="g1", values={"weight": 0.5}),
-        LabeledImage("k2", "2.jpg", "dog", "train", values={"weight": 2.0}),
+        InputRecord("k1", "1.jpg", "cat", "validation", group="g1", values={"weight": 0.5}),
+        InputRecord("k2", "2.jpg", "dog", "train", values={"weight": 2.0}),
     ]
     assert listed.source.features == (LABEL, Feature("weight", "float"))
     assert listed.source.targets == ("label",)
@@ -176,7 +176,7 @@ def test_key_split_group_and_weight_have_usual_names(tmp_path: pathlib.Path) -> 
 def test_key_split_group_and_weight_may_be_named_or_switched_off(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, ROLES)
     listed = Listed(path, split_column="", group="", weight_column="", key_column="label")
-    assert listed.all == [LabeledImage("cat", "1.jpg", "cat", None), LabeledImage("dog", "2.jpg", "dog", None)]
+    assert listed.all == [InputRecord("cat", "1.jpg", "cat", None), InputRecord("dog", "2.jpg", "dog", None)]
     assert listed.source.features == (LABEL,)
     listed = Listed(path, split_column="label", group="key", weight_column="weight")
     assert [(one.split, one.group, one.values) for one in listed.all] == [
@@ -514,7 +514,7 @@ def test_what_is_yielded_from_a_spool_can_be_read_at_once(tmp_path: pathlib.Path
     source = open_table(path, spool_directory=os.fspath(tmp_path / "spool"))
     first = next(iter(source.list("a.parquet")))
     reader = SpoolReader(os.fspath(tmp_path / "spool"))
-    assert isinstance(first, LabeledImage) and reader.read(first.spool, first.offset, first.num_bytes) == jpeg(0)
+    assert isinstance(first, InputRecord) and reader.read(first.spool, first.offset, first.num_bytes) == jpeg(0)
     reader.close()
 
 
@@ -913,8 +913,8 @@ def test_tables_in_an_object_store(server: StoreServer) -> None:
     listed = Listed(root, with_sizes=True)
     assert listed.source.root == root
     assert listed.all == [
-        LabeledImage("test/c.jpg", "test/c.jpg", "3", "test"),
-        LabeledImage("train/a.jpg", "train/a.jpg", "1", "train", len(jpeg())),
+        InputRecord("test/c.jpg", "test/c.jpg", "3", "test"),
+        InputRecord("train/a.jpg", "train/a.jpg", "1", "train", len(jpeg())),
     ]
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
         "test/part-1.parquet:1": "outside",

@@ -15,8 +15,8 @@ import tensorflow_datasets as tfds
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.columns import parse_column
-from beam_pipelines.errors import Refusal
-from beam_pipelines.sources.cells.array_cells import read_array_cell, read_tensor_cell, settle_array
+from beam_pipelines.errors import InvalidInput
+from beam_pipelines.sources.cells.array_cells import read_array_cell, read_tensor_cell, resolve_array
 from beam_pipelines.sources.folders.roots import Root
 from made_images import encode, write_files
 from made_records import example, write_records
@@ -469,9 +469,9 @@ def test_lists_of_numbers_that_are_no_such_array_are_refused(tmp_path):
         (lambda: read_array_cell(["a", "b"], (2,)), "has no list of "),
         (lambda: read_array_cell([[1], [2, 3]], (2, 2)), "has lists that differ in length"),
         (lambda: read_tensor_cell([1, 300], column, root), "has lists of int64 with a number that uint8 cannot"),
-        (lambda: settle_array(parse_column("--feature", "x:tensor", "text"), [[1.0]]), "lists of numbers"),
+        (lambda: resolve_array(parse_column("--feature", "x:tensor", "text"), [[1.0]]), "lists of numbers"),
     ]
     for make, message in cases:
-        with pytest.raises(Refusal, match=message):
+        with pytest.raises(InvalidInput, match=message):
             make()
     assert read_array_cell([1, 2, 3, 4], (2, 2)).tolist() == [[1, 2], [3, 4]]

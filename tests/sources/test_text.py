@@ -12,7 +12,7 @@ from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
+from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.tables.text import TextList
 from made_images import jpeg, write_files
@@ -37,7 +37,7 @@ class Listed:
         made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
         self.source = TextList(made, with_sizes=with_sizes)
         found = [one for part in self.source.parts() for one in self.source.list(part)]
-        self.images = {one.path: one for one in found if isinstance(one, LabeledImage)}
+        self.images = {one.path: one for one in found if isinstance(one, InputRecord)}
         self.dead_letters = {one.path: one for one in found if isinstance(one, DeadLetter)}
         assert len(self.images) + len(self.dead_letters) == len(found)
 
@@ -66,7 +66,7 @@ def test_a_line_is_a_path_and_a_label(tmp_path: pathlib.Path) -> None:
     assert not listed.dead_letters
     assert listed.source.root == os.path.realpath(tmp_path)
     assert (listed.source.features, listed.source.targets) == ((Feature("label", "class_label"),), ("label",))
-    assert listed.images["cat/1.jpg"] == LabeledImage("cat/1.jpg", "cat/1.jpg", "7", None)
+    assert listed.images["cat/1.jpg"] == InputRecord("cat/1.jpg", "cat/1.jpg", "7", None)
 
 
 FIELDS = [

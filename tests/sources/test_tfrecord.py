@@ -18,7 +18,7 @@ from beam_pipelines.config.columns import Column, parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
+from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.records.tfrecord import TfRecord, is_record_file
@@ -66,11 +66,11 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
     return TfRecord(config, spool_directory=spool)
 
 
-def list_all(source: TfRecord) -> list[LabeledImage | DeadLetter]:
+def list_all(source: TfRecord) -> list[InputRecord | DeadLetter]:
     return [listed for part in source.parts() for listed in source.list(part)]
 
 
-def bytes_of(source: TfRecord, listed: LabeledImage | FilePart) -> bytes:
+def bytes_of(source: TfRecord, listed: InputRecord | FilePart) -> bytes:
     return (pathlib.Path(source.root) / listed.path).read_bytes()[listed.offset :][: listed.num_bytes]
 
 
@@ -160,7 +160,7 @@ def test_boxes_without_classes_are_refused_at_once(tmp_path):
     with pytest.raises(UserError, match="layout detection needs image/object/class/text or image/object/class/label; its first 6"):
         open_source(tmp_path, layout="detection")
     for options in ({"layout": "image=image/encoded"}, {"layout": "detection", "labels": ["none"]}):
-        assert [type(one) for one in list_all(open_source(tmp_path, **options))] == [LabeledImage] * 6, options
+        assert [type(one) for one in list_all(open_source(tmp_path, **options))] == [InputRecord] * 6, options
 
 
 def test_what_records_without_a_known_layout_are_told(tmp_path):
@@ -194,7 +194,7 @@ def test_what_records_without_a_known_layout_are_told(tmp_path):
 def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
     write(tmp_path / "x.tfrecord", detected(2), detected(2, **changes))
     good, bad = list_all(open_source(tmp_path))
-    assert isinstance(good, LabeledImage) and isinstance(bad, DeadLetter) and bad.reason == reason, case
+    assert isinstance(good, InputRecord) and isinstance(bad, DeadLetter) and bad.reason == reason, case
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_mapping_names_features_of_any_layout(tmp_path):
     write(tmp_path / "x.tfrecord", record)
     source = open_source(tmp_path, layout="image=pixels,label=cls,height=h,width=w,key=file", features=["age:integer"])
     (listed,) = list_all(source)
-    assert listed == LabeledImage(
+    assert listed == InputRecord(
         "a/1.jpg", "x.tfrecord", "cat", None, 60, offset=listed.offset, raw=RAW, values={"age": 3}
     )
     assert bytes_of(source, listed) == PIXELS.tobytes()
@@ -332,7 +332,7 @@ def test_damage_is_told_with_its_file_and_offset(tmp_path):
     contents[2 * size] ^= 1  # a length
     path.write_bytes(contents[:-10])
     listed = list_all(open_source(tmp_path))
-    assert [one.label for one in listed if isinstance(one, LabeledImage)] == ["0"]
+    assert [one.label for one in listed if isinstance(one, InputRecord)] == ["0"]
     assert [one.path for one in listed if isinstance(one, DeadLetter)] == [
         f"x.tfrecord@{size}",
         f"x.tfrecord@{2 * size}",
@@ -776,7 +776,7 @@ def test_numbers_that_are_not_of_their_shape_are_a_dead_letter(tmp_path, layout,
     good = {"image": JPEG, "x": bytes(8), "h": 2, "w": 4}
     write(tmp_path / "x.tfrecord", example(**good), example(**{**good, **changes}))
     listed, letter = list_all(open_source(tmp_path, layout=layout))
-    assert isinstance(listed, LabeledImage) and (letter.stage, letter.reason) == ("list", "bad_record") and message in letter.message
+    assert isinstance(listed, InputRecord) and (letter.stage, letter.reason) == ("list", "bad_record") and message in letter.message
 
 
 def test_a_file_that_is_gone_once_it_is_listed_is_named(tmp_path):

@@ -12,8 +12,8 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotated import voc
 from beam_pipelines.sources.annotated.voc import Voc
@@ -41,7 +41,7 @@ class Listed:
     ) -> None:
         config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("voc", **source), **options)
         self.parts = Voc(config).parts()
-        self.images: dict[str, LabeledImage] = {}
+        self.images: dict[str, InputRecord] = {}
         self.letters: dict[str, DeadLetter] = {}
         self.num_ignored = 0
         for part in self.parts:
@@ -422,7 +422,7 @@ def test_deep_nesting_is_no_harm():
     depth = 100_000
     data = b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>"
     assert parse_annotation(data).objects.labels == ()
-    with pytest.raises(Refusal, match="not valid XML"):
+    with pytest.raises(InvalidInput, match="not valid XML"):
         parse_annotation(b"<annotation>" + b"<object>" * depth)
 
 

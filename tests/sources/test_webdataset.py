@@ -19,7 +19,7 @@ from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
+from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.records import tar_samples
 from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader
@@ -60,11 +60,11 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
     )
 
 
-def list_all(source: WebDataset) -> list[LabeledImage | DeadLetter]:
+def list_all(source: WebDataset) -> list[InputRecord | DeadLetter]:
     return [listed for part in source.parts() for listed in source.list(part)]
 
 
-def bytes_of(source: WebDataset, listed: LabeledImage | FilePart) -> bytes:
+def bytes_of(source: WebDataset, listed: InputRecord | FilePart) -> bytes:
     return (pathlib.Path(source.root) / listed.path).read_bytes()[listed.offset :][: listed.num_bytes]
 
 
@@ -121,7 +121,7 @@ def test_every_format_of_tar(tmp_path, tar_format):
     write(tmp_path / "x.tar", members, tar_format=tar_format)
     source = open_source(tmp_path, ["none"])
     listed = list_all(source)
-    assert [one.key for one in listed if isinstance(one, LabeledImage)] == ["é", long, "last"]
+    assert [one.key for one in listed if isinstance(one, InputRecord)] == ["é", long, "last"]
     assert [(one.path, one.reason) for one in listed if isinstance(one, DeadLetter)] == [("x.tar:x/ü", "no_image")]
     assert bytes_of(source, listed[1]) == JPEG
 
@@ -285,7 +285,7 @@ def test_a_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason)
     last = [("c.jpg", JPEG), ("c.cls", b"2"), ("c.json", b'{"n": 1}'), ("c.seg.png", b"m")]
     write(tmp_path / "x.tar", [*first, *members, *last], tar_format=tarfile.GNU_FORMAT)
     listed = list_all(open_source(tmp_path, **options))
-    assert [one.key for one in listed if isinstance(one, LabeledImage)] == ["a", "c"], case
+    assert [one.key for one in listed if isinstance(one, InputRecord)] == ["a", "c"], case
     (bad,) = [one for one in listed if isinstance(one, DeadLetter)]
     assert (bad.stage, bad.reason) == ("list", reason) and bad.path.startswith("x.tar:"), case
     assert len(bad.message.splitlines()) == len(bad.path.splitlines()) == 1
@@ -405,7 +405,7 @@ def test_a_file_that_is_cut_off_anywhere(tmp_path):
             assert length < sample_bytes and ("no readable sample" in str(error) or "no 'cls'" in str(error))
             continue
         whole = [str(index) for index in range(3) if length > (index + 1) * sample_bytes - 512]
-        assert [one.key for one in listed if isinstance(one, LabeledImage)] == whole, length
+        assert [one.key for one in listed if isinstance(one, InputRecord)] == whole, length
         assert listed[-1].path.startswith("x.tar@") and listed[-1].reason == "bad_tar", length
 
 

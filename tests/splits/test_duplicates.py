@@ -1,4 +1,4 @@
-"""`recordmill prepare --duplicates` and `recordmill leaks`, as a user types them: no twin in two splits, none twice, and nothing is lost."""
+"""`recordmill prepare --duplicates` and `recordmill leaks`, as a user types them: no near-duplicate in two splits, none twice, and nothing is lost."""
 
 import io
 import json
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow(3)
 SPLITS = "--splits=train=0.6,test=0.4"
 
 # Of each cluster all names; the first letter of a name is its class.
-TWINS = [
+NEAR_DUPLICATES = [
     {"ant/00.jpg", "ant/00_again.jpg"},  # the same bytes
     {"ant/01.jpg", "bee/01_small.png"},
     {"ant/02.jpg", "ant/02_mirror.jpg", "ant/02_poor.jpg"},
@@ -35,7 +35,7 @@ TWINS = [
 
 
 def write_images(folder: pathlib.Path) -> pathlib.Path:
-    """Class folders of 24 pictures, with twins of some of them, and one that is cut off."""
+    """Class folders of 24 pictures, with near-duplicates of some of them, and one that is cut off."""
     pictures = {f"{'ant' if seed < 12 else 'bee'}/{seed:02d}": Image.fromarray(noise(seed, 8, 8)).resize((96, 72), Image.Resampling.BICUBIC) for seed in range(24)}
     files = {f"{name}.jpg": to_jpeg(image) for name, image in pictures.items()}
     files["ant/00_again.jpg"] = files["ant/00.jpg"]
@@ -72,7 +72,7 @@ def rows_of(output: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def lines_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / dataset_format.TWINS).read_text().splitlines()]
+    return [json.loads(line) for line in (output / dataset_format.NEAR_DUPLICATES).read_text().splitlines()]
 
 
 def leaks_of(output: pathlib.Path) -> dict[str, Any]:
@@ -95,15 +95,15 @@ def plain(source, tmp_path_factory) -> pathlib.Path:
     return prepare(source, tmp_path_factory.mktemp("plain") / "out")
 
 
-def test_twins_come_into_one_group_and_one_split(grouped, capfd):
+def test_near_duplicates_come_into_one_group_and_one_split(grouped, capfd):
     clusters: dict[str, set[str]] = {}
     for line in lines_of(grouped):
         clusters.setdefault(line["cluster"], set()).add(line["key"])
-    assert sorted(clusters.values(), key=min) == sorted(TWINS, key=min) and [min(cluster) for cluster in clusters.values()] == list(clusters)
+    assert sorted(clusters.values(), key=min) == sorted(NEAR_DUPLICATES, key=min) and [min(cluster) for cluster in clusters.values()] == list(clusters)
     rows = rows_of(grouped)
     for name, cluster in clusters.items():
         assert len({rows[key]["split"] for key in cluster}) == 1 and {rows[key]["group"] for key in cluster} == {name}
-    assert sum(row["group"] is not None for row in rows.values()) == sum(map(len, TWINS))
+    assert sum(row["group"] is not None for row in rows.values()) == sum(map(len, NEAR_DUPLICATES))
     assert rows["ant/page.png"]["perceptual_hash"] is None and len(rows["ant/04.jpg"]["perceptual_hash"]) == 32
     leaks = leaks_of(grouped)
     assert leaks["found"]["num_pairs"] == 6 == leaks["now"]["num_pairs"] and leaks["now"]["num_pairs_apart"] == 0 < leaks["now"]["num_pairs_apart_at_random"]
@@ -134,10 +134,10 @@ def test_a_shard_and_a_catalog_are_made_again(grouped, source, tmp_path, capfd):
     code, told = main(["repair", str(copy)]), capfd.readouterr().err
     (source / key).write_bytes(image)
     assert code == 1 and f"{other.name}: {key}: " in told and "not a supported image" in told, told
-    twins = (copy / dataset_format.TWINS).read_bytes()
-    (copy / dataset_format.TWINS).write_bytes(twins.replace(b'"group"', b'"family"'))
+    near_duplicates = (copy / dataset_format.NEAR_DUPLICATES).read_bytes()
+    (copy / dataset_format.NEAR_DUPLICATES).write_bytes(near_duplicates.replace(b'"group"', b'"family"'))
     assert main(["repair", str(copy)]) == 1 and "says no groups any more ('group'); prepare the data set again" in capfd.readouterr().err
-    (copy / dataset_format.TWINS).unlink()
+    (copy / dataset_format.NEAR_DUPLICATES).unlink()
     assert main(["verify", str(copy), "--quick"]) == 1 and main(["repair", str(copy)]) == 1
 
 
@@ -148,7 +148,7 @@ def test_all_but_the_first_are_dropped_and_the_sums_agree(source, plain, tmp_pat
     assert "6 near-duplicate pairs, 9 images in 4 clusters: 5 dropped" in told.out and "leaks:        0 pairs (" in told.out
     assert "1 cluster of images that are alike has different labels" in told.err and "class shares of label: train " in told.out
     rows, dropped = rows_of(output), {line["key"] for line in lines_of(output) if line["dropped"]}
-    assert dropped == {key for cluster in TWINS for key in cluster - {min(cluster)}} and not dropped & set(rows)
+    assert dropped == {key for cluster in NEAR_DUPLICATES for key in cluster - {min(cluster)}} and not dropped & set(rows)
     manifest = dataset_format.read_manifest(output)
     assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped, len(rows)) == (32, 1, 5, 26)
     now, sizes = leaks_of(output)["now"], [num / 26 for num in leaks_of(output)["now"]["parts"].values()]
@@ -206,7 +206,7 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, plain,
     assert main(["leaks", str(damaged)]) == 1 and f"{gone} could not be read: No such file or directory" in capfd.readouterr().err
 
 
-def test_twins_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
+def test_near_duplicates_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
     given = tmp_path / "in"
     for name in ("ant", "bee"):
         for path in (source / name).iterdir():
@@ -237,7 +237,7 @@ def test_twins_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
     assert main([*grouped, "--group_pattern=(ant|bee)"]) == 2 and "split 'test' would come out empty" in capfd.readouterr().err
 
 
-def test_where_twins_are_dropped_what_was_placed_stays_and_its_new_twin_goes_whatever_their_keys(source, tmp_path):
+def test_where_near_duplicates_are_dropped_what_was_placed_stays_and_its_new_near_duplicate_goes_whatever_their_keys(source, tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     for folder in (old, new):
         shutil.copytree(source, folder)
@@ -256,11 +256,11 @@ def test_where_twins_are_dropped_what_was_placed_stays_and_its_new_twin_goes_wha
     assert few["ant/02_mirror.jpg"]["split"] == "train" and not {"ant/02.jpg", "ant/02_poor.jpg"} & set(few), "the first that was placed"
 
 
-def test_twins_that_were_placed_apart_are_refused_or_moved(source, plain, tmp_path, capfd):
+def test_near_duplicates_that_were_placed_apart_are_refused_or_moved(source, plain, tmp_path, capfd):
     first = rows_of(plain)
     call = ["prepare", "--input", str(source), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", SPLITS]
     call += [f"--splits_from={plain}", "--duplicates=group"]
-    apart = [cluster for cluster in TWINS if len({first[key]["split"] for key in cluster}) > 1]
+    apart = [cluster for cluster in NEAR_DUPLICATES if len({first[key]["split"] for key in cluster}) > 1]
     capfd.readouterr()
     assert main(call) == 2
     told = capfd.readouterr().err
@@ -284,7 +284,7 @@ def test_a_split_whose_images_were_all_moved_is_told_of_with_what_helps(source, 
     call = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert main([*call, "--duplicates=group", "--move_to=train"]) == 2
     told = capfd.readouterr().err
-    why = "all of its images have twins in other splits, or groups in which one has, and --move_to=train took them away"
+    why = "all of its images have near_duplicates in other splits, or groups in which one has, and --move_to=train took them away"
     assert f"split 'validation' would come out empty: {why}; expected --move_to=validation, or --duplicates=keep\n" in told
     assert told.count("\n") == 1
     for advised in (["--duplicates=group", "--move_to=validation"], ["--duplicates=keep", "--overwrite"]):
@@ -338,7 +338,7 @@ def test_shards_of_others_are_splits_by_their_names_without_the_number(tmp_path,
     ones, others = records_of(0, 1, 2, 3), records_of(0, 1, 5, 3)
     files = {
         "train-00000-of-00002": ones[:2],
-        "train-00001-of-00002": others[:2],  # twins of the first, in the same split
+        "train-00001-of-00002": others[:2],  # near-duplicates of the first, in the same split
         "train-00000-of-00003.tfrecord": records_of(9, first=20),  # of another set of shards
         "other.tfrecord-00000-of-00001": records_of(9, first=21),
         "single.tfrecord": ones[2:],
@@ -461,7 +461,7 @@ def test_an_edited_certificate_is_found(grouped, tmp_path, capfd):
     assert main(["verify", str(tmp_path / "out"), "--quick"]) == 0
 
 
-def test_groups_that_share_a_twin_are_one_and_only_the_same_bytes_are_if_so_asked(source, tmp_path):
+def test_groups_that_share_a_near_duplicate_are_one_and_only_the_same_bytes_are_if_so_asked(source, tmp_path):
     pattern = "--group_pattern=[0-9][0-9]|page|cut"  # ant/00 and bee/… are groups of their own by their numbers
     joined = prepare(source, tmp_path / "joined", "--duplicates=group", "--group_pattern=^[a-z]+/[0-9pc]")
     groups = {row["group"] for row in rows_of(joined).values()}
@@ -471,7 +471,7 @@ def test_groups_that_share_a_twin_are_one_and_only_the_same_bytes_are_if_so_aske
         path.unlink()
     assert main(["repair", str(joined)]) == 0 and digest(joined) == before
     exact = prepare(source, tmp_path / "exact", "--duplicates=group", "--exact_only", "--check=header", pattern)
-    assert {line["key"] for line in lines_of(exact)} == {*TWINS[0], *TWINS[3]}
+    assert {line["key"] for line in lines_of(exact)} == {*NEAR_DUPLICATES[0], *NEAR_DUPLICATES[3]}
     assert leaks_of(exact)["found"]["distance"] is None and rows_of(exact)["ant/04.jpg"]["perceptual_hash"] is None
 
 

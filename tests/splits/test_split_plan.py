@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.reference_runs import write_run
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.errors import RunError, UserError
@@ -24,7 +24,7 @@ from beam_pipelines.splits import run_facts
 from beam_pipelines.splits.assign_splits import Mark
 from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
-from beam_pipelines.splits.split_bounds import find_bound_candidates, place, settle_bounds
+from beam_pipelines.splits.split_bounds import find_bound_candidates, place, resolve_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
 from made_records import write_data_set
 from made_references import make_config, make_references
@@ -41,8 +41,8 @@ def folder() -> Iterator[pathlib.Path]:
         yield pathlib.Path(name)
 
 
-def settle(
-    images: Sequence[LabeledImage],
+def resolve(
+    images: Sequence[InputRecord],
     num_runs: int = 1,
     directory: pathlib.Path | None = None,
     features: Sequence[Feature] = LABEL,
@@ -57,7 +57,7 @@ def settle(
         marked, facts = zip(*(mark_run(run, config, earlier) for run in runs))
         plan = plan_splits(merge_facts(facts[::-1]), config)
         candidates = [find_bound_candidates(read_marked(run, config), plan) for run in marked]
-        bounds = settle_bounds(candidates[::-1], plan)
+        bounds = resolve_bounds(candidates[::-1], plan)
         found = {}
         for run in marked:
             references = place(read_marked(run, config), plan, bounds)
@@ -66,11 +66,11 @@ def settle(
     return found, plan
 
 
-def image(number: int, label: str, group: str = "", split: str | None = None) -> LabeledImage:
-    return LabeledImage(f"{number:05d}.jpg", f"{number:05d}.jpg", label, split, group=group)
+def image(number: int, label: str, group: str = "", split: str | None = None) -> InputRecord:
+    return InputRecord(f"{number:05d}.jpg", f"{number:05d}.jpg", label, split, group=group)
 
 
-def counts_by(found: dict[str, str], images: Sequence[LabeledImage], field: str = "label") -> dict[str, Counter]:
+def counts_by(found: dict[str, str], images: Sequence[InputRecord], field: str = "label") -> dict[str, Counter]:
     """Label, or group -> how many inputs each split has of it."""
     counts: dict[str, Counter] = defaultdict(Counter)
     for one in images:
@@ -85,7 +85,7 @@ LABELS = st.lists(st.sampled_from("aaaaabbc"), min_size=1, max_size=120)
 @given(LABELS, st.integers(1, 4), st.integers(0, 2**32))
 def test_each_class_and_each_split_has_its_share_whatever_the_listing(labels, num_runs, seed):
     images = [image(number, label) for number, label in enumerate(labels + list("abc") * 10)]
-    found, plan = settle(images, splits=SHARES, stratify=("label",))
+    found, plan = resolve(images, splits=SHARES, stratify=("label",))
     for label, counts in counts_by(found, images).items():
         for split, share in SHARES.items():
             assert abs(counts[split] - share * counts.total()) < 1, (label, split)
@@ -93,7 +93,7 @@ def test_each_class_and_each_split_has_its_share_whatever_the_listing(labels, nu
     assert all(abs(totals[split] - share * len(images)) < 1 for split, share in SHARES.items())
     assert dict(plan.division.num_inputs) == dict(totals) and plan.division.excess is None
     shuffled = random.Random(seed).sample(images, len(images))
-    assert settle(shuffled, num_runs, stratify=("label",), seed=seed)[0] == found, "nor does the seed of the shuffle"
+    assert resolve(shuffled, num_runs, stratify=("label",), seed=seed)[0] == found, "nor does the seed of the shuffle"
 
 
 GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_size=30, max_size=120)
@@ -105,7 +105,7 @@ GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_siz
 def test_no_group_straddles_and_the_same_inputs_give_the_same_splits(rows, num_runs, seed):
     images = [image(number, label, f"p{group}" if group else "") for number, (label, group) in enumerate(rows)]
     options = {"splits": {"train": Fraction(1, 2), "test": Fraction(1, 2)}, "stratify": ("label",)}
-    found, plan = settle(images, **options)
+    found, plan = resolve(images, **options)
     groups = counts_by(found, [one for one in images if one.group], "group")
     assert all(len(counts) == 1 for counts in groups.values())
     totals = Counter(found.values())
@@ -113,21 +113,21 @@ def test_no_group_straddles_and_the_same_inputs_give_the_same_splits(rows, num_r
     largest = max((counts.total() for counts in groups.values()), default=0)
     assert abs(totals["train"] - len(images) / 2) <= max(largest, 1)
     shuffled = random.Random(seed).sample(images, len(images))
-    assert settle(shuffled, num_runs, **options)[0] == found
+    assert resolve(shuffled, num_runs, **options)[0] == found
 
 
 @pytest.mark.parametrize("options", [{"stratify": ("label",)}, {}], ids=["by strata", "by the hash"])
 def test_what_was_placed_stays_and_only_what_is_new_is_placed(options, tmp_path):
     images = [image(number, "ab"[number % 3 == 0], f"p{number // 7}" if number % 2 else "") for number in range(300)]
     old, new = images[:150], images
-    found, _ = settle(old, stratify=("label",))
+    found, _ = resolve(old, stratify=("label",))
     with open(tmp_path / "old.csv", "w") as file:
         csv.writer(file).writerows([("key", "split", "note"), *((key, split, "") for key, split in found.items()), ("gone.jpg", "train", "")])
     options = {**options, "splits_from": str(tmp_path / "old.csv")}
-    grown, plan = settle(new, 3, **options)
+    grown, plan = resolve(new, 3, **options)
     assert {key: grown[key] for key in found} == found and plan.division.num_kept == len(found)
     assert all(len(counts) == 1 for counts in counts_by(grown, [one for one in new if one.group], "group").values())
-    assert settle(new[::-1], 2, **options)[0] == grown
+    assert resolve(new[::-1], 2, **options)[0] == grown
     if options.get("stratify"):
         totals = Counter(grown.values())
         assert all(abs(totals[split] - share * len(new)) <= 2 for split, share in SHARES.items()), "what is new makes up for what was there"
@@ -149,14 +149,14 @@ def test_splits_that_are_divided_and_those_that_stay():
     images = [image(number, "ab"[number % 2], split="test" if number % 5 == 0 else "train") for number in range(200)]
     shares = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
     for stratify in ((), ("label",)):
-        found, plan = settle(images, 2, splits=shares, stratify=stratify, source=SourceConfig("image_folder", divide=("train",)))
+        found, plan = resolve(images, 2, splits=shares, stratify=stratify, source=SourceConfig("image_folder", divide=("train",)))
         assert {key for key, split in found.items() if split == "test"} == {one.key for one in images if one.split == "test"}
         assert plan.names == ("train", "validation", "test")
     assert {label: dict(counts) for label, counts in counts_by(found, images).items()} == {
         label: {"train": 72, "validation": 8, "test": 20} for label in "ab"
     }
     # Without strata it is the hash of those that are divided.
-    found, _ = settle(images, splits=shares, source=SourceConfig("image_folder", divide=("train",)))
+    found, _ = resolve(images, splits=shares, source=SourceConfig("image_folder", divide=("train",)))
     names = ("train", "validation")
     places = SplitByGroup(shares)([one.key.encode() for one in images if one.split == "train"])
     assert [found[one.key] for one in images if one.split == "train"] == [names[split] for split in places]
@@ -167,7 +167,7 @@ def test_inputs_without_a_split_follow_their_group():
     images += [image(number, "ab"[number % 2]) for number in range(4, 60)]
     source = SourceConfig("table", divide=("rest",))
     for stratify in ((), ("label",)):
-        found, _ = settle(images, 3, splits={"train": Fraction(1, 2), "dev": Fraction(1, 2)}, stratify=stratify, source=source)
+        found, _ = resolve(images, 3, splits={"train": Fraction(1, 2), "dev": Fraction(1, 2)}, stratify=stratify, source=source)
         assert [found[one.key] for one in images[:4]] == ["test", "test", "train", "train"]
         assert set(found.values()) == {"train", "dev", "test"}
 
@@ -195,14 +195,14 @@ def test_inputs_without_a_split_follow_their_group():
 )
 def test_what_cannot_be_divided_so_is_refused(images, options, message):
     with pytest.raises(UserError, match=message):
-        settle(images, **options)
+        resolve(images, **options)
 
 
 def test_how_near_the_shares_came_and_what_stood_in_the_way_is_said():
     images = [image(number, "a", "large" if number < 40 else f"p{number // 3}") for number in range(100)]
-    found, plan = settle(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
+    found, plan = resolve(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
     assert plan.division.excess is None or plan.division.excess.group
-    found, plan = settle(images, splits={f"fold{fold}": Fraction(1, 5) for fold in range(5)}, stratify=("label",))
+    found, plan = resolve(images, splits={f"fold{fold}": Fraction(1, 5) for fold in range(5)}, stratify=("label",))
     excess = plan.division.excess
     assert (excess.stratum, excess.num_inputs, excess.target, excess.group, excess.num_group) == ("a", 40, 20, "large", 40)
     assert plan.division.to_json()["largest_excess"]["target"] == 20 and Counter(found.values())[excess.split] == 40
@@ -211,22 +211,22 @@ def test_how_near_the_shares_came_and_what_stood_in_the_way_is_said():
 def test_what_a_hash_of_the_groups_gave_is_said_with_the_group_that_is_too_large():
     options = {"splits": {"one": Fraction(1, 2), "two": Fraction(1, 2)}, "duplicates": "group"}
     images = [image(number, "a", "large" if number < 50 else "") for number in range(60)]
-    found, plan = settle(images, 3, **options)
+    found, plan = resolve(images, 3, **options)
     division = plan.division.with_inputs(Counter(found.values()))
     assert (division.excess.split, division.excess.group, division.excess.num_group) == (found[images[0].key], "large", 50)
     assert division.num_inputs == Counter(found.values()) and division.excess.target == 30 and division.to_json()["num_groups"] == 1
     given = [image(number, "a", f"p{number}", "one" if number % 2 else "two") for number in range(20)]
-    found, plan = settle(given, **options)
+    found, plan = resolve(given, **options)
     assert plan.division.with_inputs(Counter(found.values())) == plan.division, "nothing is placed"
     # Of many groups none stands in the way.
-    found, plan = settle([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
+    found, plan = resolve([image(number, "a", f"p{number // 2}") for number in range(2000)], **options)
     assert plan.division.with_inputs(Counter(found.values())).excess is None
 
 
 def test_equal_hashes_are_told_apart_by_their_keys(monkeypatch):
     images = [image(number, "a") for number in range(20)]
     monkeypatch.setattr(run_facts, "split_hashes", lambda texts: SplitByGroup.__call__.__globals__["split_hashes"]([b"one"] * len(texts)))
-    found, _ = settle(images, 3, splits={"train": Fraction(3, 4), "test": Fraction(1, 4)}, stratify=("label",))
+    found, _ = resolve(images, 3, splits={"train": Fraction(3, 4), "test": Fraction(1, 4)}, stratify=("label",))
     assert [found[key] for key in sorted(found)] == ["train"] * 15 + ["test"] * 5
 
 
@@ -235,11 +235,11 @@ def test_inputs_that_a_runner_lost_are_missed(tmp_path):
     run = write_run([make_references([image(number, "a") for number in range(100)], config, LABEL)], config.spool_directory)
     _, facts = mark_run(run, config)
     with pytest.raises(RunError, match="the runner lost or repeated some"):
-        settle_bounds([], plan_splits(facts, config))
+        resolve_bounds([], plan_splits(facts, config))
 
 
 def test_a_stratum_with_fewer_inputs_than_splits_is_warned_of():
-    _, plan = settle([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
+    _, plan = resolve([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
     (told,) = plan.division.warnings()
     assert re.fullmatch(r"label: 'rare' has 1 input, fewer than the 3 splits: nothing of it is in \w+, \w+", told), told
 
@@ -248,7 +248,7 @@ def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_
     images = [image(number, "a", group=f"p{number // 5}") for number in range(100)]
     images += [image(number, "rare", group=f"q{number % 2}") for number in range(100, 110)]
     images += [image(110, "rarer", group="p0")]
-    found, plan = settle(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
+    found, plan = resolve(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
     (told,) = plan.division.warnings()
     (lacking,) = {"train", "validation", "test"} - {found[one.key] for one in images[100:110]}
     assert told == f"label: 'rare' has 2 inputs or groups, fewer than the 3 splits: nothing of it is in {lacking}; 1 other stratum has too few as well"
@@ -263,7 +263,7 @@ def test_strata_may_be_of_several_classes_and_of_objects():
         objects = Objects(((0.0, 0.0, 1.0, 1.0),) * len(tags), tags, {}, None, True)
         images.append(image(number, "")._replace(values={"tags": tags, "objects": objects}))
     for feature in features:
-        found, _ = settle(images, stratify=(feature.name,), features=[feature])
+        found, _ = resolve(images, stratify=(feature.name,), features=[feature])
         counts = counts_by(found, [one._replace(label="".join(sorted(one.values["tags"]))) for one in images])
         assert {label: dict(some) for label, some in counts.items()} == {
             "a": {"train": 14, "validation": 4, "test": 2},
@@ -275,7 +275,7 @@ def test_more_splits_than_there_may_be_are_refused():
     images = [image(number, "a", split=f"s{number}" if number < 250 else "train") for number in range(260)]
     shares, divided = {f"fold{number}": Fraction(1, 10) for number in range(10)}, SourceConfig("image_folder", divide=("train",))
     with pytest.raises(UserError, match="there would be 260 splits; expected at most 256"):
-        settle(images, splits=shares, source=divided)
+        resolve(images, splits=shares, source=divided)
 
 
 def test_earlier_splits_of_a_data_set_without_catalogs_are_refused_in_one_line(tmp_path):

@@ -13,7 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import RunError, StorageError, UserError
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shards.input_reader import InputReader
@@ -34,7 +34,7 @@ def read(root: str, path: str, **options) -> object:
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
     context = WriteContext(PrepareJob(root, f"{root}/out", "made"), listing)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
-        return InputReader(context, files_at(root), spool).read(LabeledImage(path, path, "", None, **options), False)
+        return InputReader(context, files_at(root), spool).read(InputRecord(path, path, "", None, **options), False)
 
 
 @pytest.mark.parametrize("number", sorted(errno.errorcode))

@@ -19,7 +19,7 @@ import pytest
 from beam_pipelines.__main__ import main
 from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES
 from beam_pipelines.errors import StorageError, UserError
-from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.worker_processes import share
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.local_files import LocalFiles
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -45,7 +45,7 @@ from tf_input.dataset_format import (
     MANIFEST,
     REPORT,
     STATISTICS,
-    TWINS,
+    NEAR_DUPLICATES,
     Feature,
     Manifest,
 )
@@ -230,13 +230,13 @@ def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: py
 @pytest.mark.slow
 def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch) -> None:
     images = {f"ant/{index}.jpg": jpeg(index) for index in range(6)}
-    source = write_files(tmp_path / "in", {**images, "ant/cut.jpg": jpeg(9, 64, 64)[:-300], "ant/no.jpg": b"", "ant/twin.jpg": jpeg(0)})
+    source = write_files(tmp_path / "in", {**images, "ant/cut.jpg": jpeg(9, 64, 64)[:-300], "ant/no.jpg": b"", "ant/near_duplicate.jpg": jpeg(0)})
     out, typed = tmp_path / "out", ("--splits=train=1", "--max_bad_fraction=1", "--duplicates=drop")
     assert main(["prepare", "--input", str(source), "--output", str(out), *typed]) == 0
-    thumbnails, letters, twins = (out / name for name in (DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS))
+    thumbnails, letters, near_duplicates = (out / name for name in (DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, NEAR_DUPLICATES))
     read = LocalFiles.read
     with monkeypatch.context() as patch:  # files of millions of lines are longer than one that is read at once
-        patch.setattr(LocalFiles, "read", lambda self, path: read(self, path if not path.endswith((DEAD_LETTERS, TWINS)) else "too/long"))
+        patch.setattr(LocalFiles, "read", lambda self, path: read(self, path if not path.endswith((DEAD_LETTERS, NEAR_DUPLICATES)) else "too/long"))
         assert verify(capfd, out, "--quick")[0] == 0
     (line,) = thumbnails.read_text().splitlines()
     seen, first, second = json.loads(line), *letters.read_text().splitlines(keepends=True)
@@ -253,8 +253,8 @@ def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pat
         (letters, first + "[]\n", 2, "a list; expected an object"),
         (letters, first + second.replace('"reason"', '"raison"'), 2, "no reason such as is written"),
         (letters, first + "\xff\n", 2, "no JSON"),
-        (twins, twins.read_text().replace('"dropped": true', '"dropped": 1'), 2, "no dropped such as is written"),
-        (twins, twins.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "no group, own_group such as is written"),
+        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": 1'), 2, "no dropped such as is written"),
+        (near_duplicates, near_duplicates.read_text().replace('"dropped": true', '"dropped": true, "group": 5'), 2, "no group, own_group such as is written"),
     ]
     for path, text, number, reason in cases:
         whole = path.read_bytes()

@@ -77,13 +77,13 @@ def table(stages: list[Stage]) -> str:
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     """Yields endless input pipelines with an increasing number of stages, each with the name of its last stage."""
     from tf_input.epochs.position import Position
-    from tf_input.pipeline import ladder
+    from tf_input.pipeline import input_pipeline
 
     plain = dataclasses.replace(plan.config, augment=False)
     decoder = dataclasses.replace(plan.decoder, config=dataclasses.replace(plan.decoder.config, augment=False))
 
     def read(make_batch: Callable[..., Any]) -> "tf.data.Dataset":
-        return ladder.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False, num_passes=None)
+        return input_pipeline.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False, num_passes=None)
 
     if plan.held is None:
         yield "read", read(lambda records, seed, rows: records[0])
@@ -93,8 +93,8 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         yield "gather", read(lambda numbers, seed, rows: plan.look_up(numbers[0]))
         yield "resize", read(lambda numbers, seed, rows: decoder.outputs(plan.look_up(numbers[0]), rows=rows and rows[0]))
     if plan.config.augment:
-        yield "augment", ladder.read_batches(plan, plan.decode, Position(), prefetch=False, num_passes=None)
-    yield "batch", ladder.read_batches(plan, plan.decode, Position(), num_passes=None)
+        yield "augment", input_pipeline.read_batches(plan, plan.decode, Position(), prefetch=False, num_passes=None)
+    yield "batch", input_pipeline.read_batches(plan, plan.decode, Position(), num_passes=None)
 
 
 def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: threading.Event) -> Stage:

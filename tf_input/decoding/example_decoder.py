@@ -221,7 +221,7 @@ class ExampleDecoder:
         return feature.shape[-1] if feature is not None and feature.kind == "pixels" else self.stored_channels
 
     @property
-    def settled_options(self) -> dict[str, Any]:
+    def resolved_options(self) -> dict[str, Any]:
         """The options in a canonical form with defaults filled in, so that equal batches have equal options."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
         images = [one for one in map(self.features.get, self.asked_for) if one.kind in IMAGE_KINDS]

@@ -161,7 +161,7 @@ def identify(
     dataset[f"the number of examples in {split}"] = manifest.num_examples(split)
     if fold is not None:
         dataset["fold"] = fold
-    return json.loads(json.dumps({"manifest": digest, "dataset": dataset, "split": split, **options}, default=_plain))
+    return json.loads(json.dumps({"manifest": digest, "dataset": dataset, "split": split, **options}, default=_comparable))
 
 
 def identify_mix(
@@ -186,10 +186,10 @@ def identify_mix(
         is_same = option not in ("manifest", "split") and all(value == first for value in values.values())
         found[option] = first if is_same else values
     of_mix = {name: getattr(config, name) for name in ("seed", "drop_remainder", "class_weight", "map_example", "map_batch")}
-    return json.loads(json.dumps({**found, **of_mix}, default=_plain))
+    return json.loads(json.dumps({**found, **of_mix}, default=_comparable))
 
 
-def _plain(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """Converts NumPy numbers to Python numbers, and functions to their names, so that options can be saved and
     compared.
 

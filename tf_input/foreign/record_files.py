@@ -20,7 +20,7 @@ from tf_input.foreign.parsed_records import ParsedRecords
 from tf_input.foreign.record_layouts import RecordLayout, find_record_layout
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 from tf_input.read_config import SELECTING, ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.storage.paths import is_url, join
@@ -204,8 +204,8 @@ class RecordFiles:
         decode_batch = self._make_decoder(split, config := make_config(config, options))
         tell_undivided(f"TFRecords, {split}")
         self._crops.tell(split, decode_batch, config, lambda: _first_records(self.paths[split], self.compression)[1])
-        buffer = ladder.shuffle_buffer(1, self._record_bytes)
-        data = ladder.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
+        buffer = input_pipeline.shuffle_buffer(1, self._record_bytes)
+        data = input_pipeline.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
         if (num_examples := self.num_examples(split)) is not None:
             data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, num_examples)))
         return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
@@ -213,7 +213,7 @@ class RecordFiles:
     @named_options(ReadConfig, without=_INDEXED)
     def example_spec(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """Returns the shapes and dtypes of the batches that `batches` returns. No record is read."""
-        return ladder.example_spec(self._make_decoder(split, config := make_config(config, options)).decode, config)
+        return input_pipeline.example_spec(self._make_decoder(split, config := make_config(config, options)).decode, config)
 
     def _check_split(self, split: str) -> None:
         if not isinstance(split, str) or split not in self.splits:

@@ -7,7 +7,7 @@ import numpy as np
 from tf_input.dataset_format import OBJECTS
 from tf_input.overview import Table, printable
 from tf_input.selection.catalog import Catalog
-from tf_input.selection.columns import TextLists, Texts
+from tf_input.selection.columns import TextLists, BinaryColumn
 from tf_input.selection.expressions import evaluate
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
 
 
 def _taken(column: Any, numbers: np.ndarray) -> list[Any]:
-    values = column.to_numpy() if isinstance(column, (Texts, TextLists)) else column
+    values = column.to_numpy() if isinstance(column, (BinaryColumn, TextLists)) else column
     return [None if value != value else value for value in values[numbers].tolist()]
 
 
@@ -77,7 +77,7 @@ def example_table(dataset: "PreparedDataset", example: Mapping[str, Any]) -> Tab
 
 def example_json(example: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the features of an example as plain values. Large arrays are described by dtype and shape."""
-    return {name: _plain(value) for name, value in _flat(example)}
+    return {name: _printable_value(value) for name, value in _flat(example)}
 
 
 def _flat(example: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -92,11 +92,11 @@ def _value(value: Any, dataset: "PreparedDataset", name: str) -> str:
     feature = dataset.features.get(name)
     if feature is not None and feature.label_names and isinstance(value, int) and 0 <= value < len(feature.label_names):
         return f"{value} ({printable(feature.label_names[value])})"
-    found = _plain(value)
+    found = _printable_value(value)
     return printable(found if isinstance(found, str) else str(found))
 
 
-def _plain(value: Any) -> Any:
+def _printable_value(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     if value.size > _MAX_VALUES:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_input.dataset_format import KEY, LABEL, MAX_CATALOG_TEXT_BYTES, Feature, ShardInfo, catalog_features
 from tf_input.options import meant
-from tf_input.selection.columns import Column, TextLists, Texts
+from tf_input.selection.columns import Column, TextLists, BinaryColumn
 from tf_input.storage.packages import import_package
 from tf_input.storage.paths import join
 from tf_input.storage.store import Store
@@ -66,7 +66,7 @@ class Catalog(Mapping[str, Column]):
             return self._read[name]
         names = self._with_names[name].label_names if name in self._with_names else None
         if name == LABEL and self._has_labels:
-            self._read[name] = Texts(self.labels(LABEL), names, names)
+            self._read[name] = BinaryColumn(self.labels(LABEL), names, names)
         elif name in self._names:
             self._read[name] = _to_column([*self._each(functools.partial(_read_column, name=name))], names)
         elif name in self._features and self._features[name].is_long:
@@ -338,4 +338,4 @@ def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
     unified = whole.dictionary_encode().unify_dictionaries()
     codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in unified.chunks]
     values = unified.chunk(0).dictionary.to_pylist() if unified.num_chunks else []
-    return Texts(np.concatenate([np.zeros(0, np.int64), *codes]), values, names)
+    return BinaryColumn(np.concatenate([np.zeros(0, np.int64), *codes]), values, names)

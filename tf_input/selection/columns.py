@@ -7,7 +7,7 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
-class Texts:
+class BinaryColumn:
     """A column with at most one string per example.
 
     Attributes:
@@ -24,9 +24,9 @@ class Texts:
         """Returns the result of a function for the string of each example, [n]. Missing strings give `missing`."""
         return np.array([*map(function, self.values), missing])[self.codes]
 
-    def map(self, function: Callable[[str], str]) -> "Texts":
+    def map(self, function: Callable[[str], str]) -> "BinaryColumn":
         """Returns a column with each string replaced by the result of a function."""
-        return Texts(self.codes, [*map(function, self.values)])
+        return BinaryColumn(self.codes, [*map(function, self.values)])
 
     def to_numpy(self) -> np.ndarray:
         """Returns str or None as an object array [n]."""
@@ -45,7 +45,7 @@ class TextLists:
     """
 
     lengths: np.ndarray
-    texts: Texts
+    texts: BinaryColumn
 
     def have(self, text: str) -> np.ndarray:
         """Returns whether each example's list contains a string, bool [n]."""
@@ -60,4 +60,4 @@ class TextLists:
         return found
 
 
-Column = np.ndarray | Texts | TextLists
+Column = np.ndarray | BinaryColumn | TextLists

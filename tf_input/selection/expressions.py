@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, NoReturn
 import numpy as np
 
 from tf_input.options import meant
-from tf_input.selection.columns import Column, TextLists, Texts
+from tf_input.selection.columns import Column, TextLists, BinaryColumn
 
 _ALLOWED = (
     "columns, numbers and strings with ==, !=, <, <=, >, >=, in, not in, is None, and, or, not, + - * / // %, "
@@ -73,7 +73,7 @@ class _Evaluator:
             case ast.Constant(value=None):
                 return None
             case ast.Constant(value=str(text)):
-                return Texts(np.zeros((), np.int64), [text])
+                return BinaryColumn(np.zeros((), np.int64), [text])
             case ast.Constant(value=bool() | int() | float() as number):
                 return np.asarray(number if abs(number) < 2**63 else float(number))
             case ast.Name(id=name):
@@ -131,7 +131,7 @@ class _Evaluator:
             return ~found if isinstance(op, (ast.NotEq, ast.IsNot)) else found
         if is_none or _kind(left) != _kind(right) or isinstance(left, TextLists) or not is_equality and _is_truth(left):
             shown = f"{_show(left_node)} is {_kind(left)}, and {_show(right_node)} {_kind(right)}"
-            named = next((one.names[0] for one in (left, right) if isinstance(one, Texts) and one.names), None)
+            named = next((one.names[0] for one in (left, right) if isinstance(one, BinaryColumn) and one.names), None)
             is_list = isinstance(left, TextLists) or isinstance(right, TextLists)
             more = (
                 "; to test for one of several, write `'cat' in label`"
@@ -140,7 +140,7 @@ class _Evaluator:
             )
             self._fail(f"{shown}: they can't be compared{more}")
         compare = _COMPARISONS[type(op)]
-        if not isinstance(left, Texts):
+        if not isinstance(left, BinaryColumn):
             return np.asarray(compare(_as_stored(left, right), _as_stored(right, left)))
         if is_equality:
             self._check_names(left_node, left, right)
@@ -160,20 +160,20 @@ class _Evaluator:
         if isinstance(right_node, (ast.Tuple, ast.List, ast.Set)):
             return self._is_one_of(left_node, left, right_node)
         right = self.value(right_node)
-        if not isinstance(right, (Texts, TextLists)) or not isinstance(left, Texts) or left.codes.ndim:
+        if not isinstance(right, (BinaryColumn, TextLists)) or not isinstance(left, BinaryColumn) or left.codes.ndim:
             self._fail(
                 f"{_show(left_node)!r} in {_show(right_node)!r}: write a column in a tuple of values, or a string in "
                 "a list column"
             )
         (text,) = left.values
-        if isinstance(right, Texts):
+        if isinstance(right, BinaryColumn):
             return right.look_up(lambda one: text in one, False)
         self._check_names(right_node, right.texts, left)
         return right.have(text)
 
     def _is_one_of(self, left_node: ast.expr, left: Any, right_node: ast.expr) -> np.ndarray:
         wanted = self._constants(right_node)
-        expected = str if isinstance(left, Texts) else (bool, np.bool_) if _is_truth(left) else (int, float)
+        expected = str if isinstance(left, BinaryColumn) else (bool, np.bool_) if _is_truth(left) else (int, float)
         if left is None or isinstance(left, TextLists):
             self._fail(
                 f"{_show(left_node)} is {_kind(left)}; `in` with a tuple needs a column of single values. "
@@ -182,11 +182,11 @@ class _Evaluator:
         for one in wanted:
             if one is not None and (not isinstance(one, expected) or isinstance(one, bool) and expected == (int, float)):
                 self._fail(f"{_show(left_node)} is {_kind(left)}, and can't be compared with {one!r}")
-        if not isinstance(left, Texts):
+        if not isinstance(left, BinaryColumn):
             numbers = np.array([one for one in wanted if one is not None])
             found = np.isin(left, numbers.astype(np.float32) if left.dtype == np.float32 else numbers)
             return found | _is_missing(left) if None in wanted else found
-        self._check_names(left_node, left, Texts(np.zeros((), np.int64), [one for one in wanted if one is not None]))
+        self._check_names(left_node, left, BinaryColumn(np.zeros((), np.int64), [one for one in wanted if one is not None]))
         values = {*wanted}
         return left.look_up(lambda one: one in values, None in wanted)
 
@@ -202,7 +202,7 @@ class _Evaluator:
             found.append(-value if sign < 0 else value)
         return found
 
-    def _check_names(self, node: ast.expr, column: Texts, constants: Texts) -> None:
+    def _check_names(self, node: ast.expr, column: BinaryColumn, constants: BinaryColumn) -> None:
         """Rejects unknown class names. Without this check, a misspelled class name would silently match no example."""
         if column.names is None or constants.codes.ndim:
             return
@@ -220,8 +220,8 @@ class _Evaluator:
             return found.lengths
         return self._text_of(node).look_up(len, np.nan)
 
-    def _text_of(self, node: ast.expr) -> Texts:
-        if not isinstance(found := self.value(node), Texts):
+    def _text_of(self, node: ast.expr) -> BinaryColumn:
+        if not isinstance(found := self.value(node), BinaryColumn):
             self._fail(f"{_show(node)} is {_kind(found)}, not a string")
         return found
 
@@ -253,7 +253,7 @@ def _as_stored(value: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _is_missing(value: Any) -> np.ndarray:
     if value is None:
         return np.asarray(True)
-    if isinstance(value, Texts):
+    if isinstance(value, BinaryColumn):
         return np.asarray(value.codes < 0)
     return np.zeros(len(value.lengths), bool) if isinstance(value, TextLists) else np.asarray(value != value)
 
@@ -261,7 +261,7 @@ def _is_missing(value: Any) -> np.ndarray:
 def _kind(value: Any) -> str:
     if value is None:
         return "None"
-    if isinstance(value, Texts):
+    if isinstance(value, BinaryColumn):
         return "a string"
     if isinstance(value, TextLists):
         return "a list of strings"

@@ -24,7 +24,7 @@ from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
 from tf_input.mixture import Mixture
 from tf_input.options import named_options
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.decode_errors import DecodeErrors, find_number
 from tf_input.pipeline.inputs import Batch
 from tf_input.pipeline.packing import pack, take_apart
@@ -115,7 +115,7 @@ class Sequence(keras.utils.PyDataset):
         how |= {"use_multiprocessing": use_multiprocessing, **options}
         self._remake = functools.partial(type(self), dataset, split, given, **how)
         reader = dataset.split_reader(split)
-        config = reader.settle(config)
+        config = reader.resolve(config)
         self.reading = Reading(dataset, split, config)
         self._read = _Ahead(dataset, split, config, workers, use_multiprocessing, max_queue_size)
         plan = self._read.plan
@@ -231,7 +231,7 @@ def _input_spec(part: Plan) -> Any:
     size = part.static_size
     if part.held is None:
         return tf.TensorSpec([size], tf.string)
-    return ladder.nothing(tf.TensorSpec([size], tf.int64)).map(tf.autograph.experimental.do_not_convert(part.look_up)).element_spec
+    return input_pipeline.nothing(tf.TensorSpec([size], tf.int64)).map(tf.autograph.experimental.do_not_convert(part.look_up)).element_spec
 
 
 def _make_decode(

@@ -39,8 +39,8 @@ from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco_annotations import ImageObjects
 from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
@@ -158,7 +158,7 @@ class Coco:
             )
         return found
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one file.
 
         Raises:
@@ -205,7 +205,7 @@ class Coco:
             for file_name in first:
                 try:
                     path = read_path(join(folder, file_name), self._root)
-                except Refusal:
+                except InvalidInput:
                     continue
                 forms = {path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD"))}
                 if any(files_at(self.root).exists(f"{self.root}/{one}") for one in sorted(forms)):
@@ -220,23 +220,23 @@ class Coco:
 
     def _list_image(
         self, image: CocoImage, objects: ImageObjects, folder: str, split: str | None
-    ) -> LabeledImage | DeadLetter | None:
+    ) -> InputRecord | DeadLetter | None:
         """Returns the reference or dead letter of an image, or None if the image is ignored."""
         try:
             path = self._path(image, folder)
             if matches(path, self._config.ignore):
                 return None
             values = self._values(image, objects) if self.features else None
-        except Refusal as error:
-            return image.refuse(Refusal(error.reason, f"entry {image.position} of 'images' {error}"))
-        return LabeledImage(nfc(path), path, "", split, values=values)
+        except InvalidInput as error:
+            return image.refuse(InvalidInput(error.reason, f"entry {image.position} of 'images' {error}"))
+        return InputRecord(nfc(path), path, "", split, values=values)
 
     def _values(self, image: CocoImage, objects: ImageObjects) -> dict[str, Any]:
         labels = tuple([known(label, self._config.source.names_of(_LABEL)) for label in objects.labels])
         values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size)}
         if self._config.source.has_masks:
             if image.size is None:
-                raise Refusal("bad_mask", "has no height and width, which --masks needs")
+                raise InvalidInput("bad_mask", "has no height and width, which --masks needs")
             order = sorted(range(len(labels)), key=lambda index: (-objects.areas[index], index))
             regions = tuple(objects.outlines[index] for index in order)
             values[MASK] = Regions(tuple(labels[index] for index in order), regions, image.size)
@@ -245,7 +245,7 @@ class Coco:
     def _path(self, image: CocoImage, folder: str) -> str:
         """Returns the path of an image, relative to the root.
 
-        Raises Refusal if the image is a link, or outside the root.
+        Raises InvalidInput if the image is a link, or outside the root.
         """
         is_link = is_remote(image.file_name)
         if is_link and not image.file_name.startswith(f"{self.root}/"):
@@ -256,14 +256,14 @@ class Coco:
                 else "Pass the images' folder as --image_root"
             )
             found = f"has the link {printable(image.file_name[:200])}, which is not below {printable(self.root)}"
-            raise Refusal("outside", f"{found}. {advice}")
+            raise InvalidInput("outside", f"{found}. {advice}")
         is_whole = is_link or image.file_name.startswith("/")
         return read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
 
     def _paths(self, file: CocoFile, folder: str) -> Iterator[str]:
         """Yields the image paths of a file. Skips images with invalid paths."""
         for image in file.images():
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(InvalidInput):
                 yield self._path(image, folder)
 
 

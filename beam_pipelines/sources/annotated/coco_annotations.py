@@ -13,7 +13,7 @@ from typing import Any, Container, Iterator, Mapping, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 
 _NUMBERS = 5  # a box and an area
 _MAX_RELATIVE = 1.000001  # with the rounding errors of x + width
@@ -57,7 +57,7 @@ class Annotations:
         self._images: dict[int | str, int] = {}  # id -> index in order of first use
         self._first_positions = array.array("q")  # position of the first annotation, by image index
         self._categories: dict[int | str, int] = {}  # id -> index in order of first use
-        self._bad: dict[int, Refusal] = {}  # by image index
+        self._bad: dict[int, InvalidInput] = {}  # by image index
         # Columns:
         self._image = array.array("q")
         self._category = array.array("q")
@@ -70,11 +70,11 @@ class Annotations:
         """Adds an entry of `annotations`. An invalid entry rejects its image.
 
         Raises:
-            Refusal: The entry has no valid image id.
+            InvalidInput: The entry has no valid image id.
         """
         image_id = read_id(entry.get("image_id"))
         if image_id is None:
-            raise Refusal(
+            raise InvalidInput(
                 "bad_annotation", f"'image_id' is {shown(entry.get('image_id'))}; it must be an integer or a text"
             )
         index = self._images.setdefault(image_id, len(self._images))
@@ -82,8 +82,8 @@ class Annotations:
             self._first_positions.append(position)
         try:
             category_id, numbers, is_crowd, outline = self._check(entry)
-        except Refusal as error:
-            self._bad.setdefault(index, Refusal(error.reason, f"annotation {position}: {error}"))
+        except InvalidInput as error:
+            self._bad.setdefault(index, InvalidInput(error.reason, f"annotation {position}: {error}"))
             return
         self._image.append(index)
         self._category.append(self._categories.setdefault(category_id, len(self._categories)))
@@ -95,26 +95,26 @@ class Annotations:
     def _check(self, entry: Mapping[str, Any]) -> tuple[int | str, tuple[float, ...], int, bytes]:
         box, is_crowd, category_id = entry.get("bbox"), _value(entry, "iscrowd", 0), read_id(entry.get("category_id"))
         if category_id is None:
-            raise Refusal(
+            raise InvalidInput(
                 "bad_label", f"'category_id' is {shown(entry.get('category_id'))}; it must be an integer or a text"
             )
         if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
-            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; it must be [x, y, width, height]")
+            raise InvalidInput("bad_annotation", f"'bbox' is {shown(box)}; it must be [x, y, width, height]")
         if is_crowd not in (0, 1):
-            raise Refusal("bad_annotation", f"'iscrowd' is {shown(is_crowd)}; it must be 0 or 1")
+            raise InvalidInput("bad_annotation", f"'iscrowd' is {shown(is_crowd)}; it must be 0 or 1")
         x, y, width, height = map(float, box)
         sides = (y, x, y + height, x + width)
         if not all(map(math.isfinite, sides)):
-            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; its numbers must be finite")
+            raise InvalidInput("bad_annotation", f"'bbox' is {shown(box)}; its numbers must be finite")
         if not self._has_outlines:
             return category_id, (*sides, 0.0), int(is_crowd), b""
         outline, area = entry.get("segmentation"), _value(entry, "area", width * height)
         if not isinstance(outline, (list, dict)) or not outline:
-            raise Refusal("bad_mask", f"'segmentation' is {shown(outline)}; it must be polygons or run lengths")
+            raise InvalidInput("bad_mask", f"'segmentation' is {shown(outline)}; it must be polygons or run lengths")
         if isinstance(outline, list) and all(map(is_number, outline)):  # a single polygon without its enclosing list
             outline = [outline]
         if not is_number(area):
-            raise Refusal("bad_annotation", f"'area' is {shown(area)}; it must be a number")
+            raise InvalidInput("bad_annotation", f"'area' is {shown(area)}; it must be a number")
         return category_id, (*sides, float(area)), int(is_crowd), json.dumps(outline, separators=(",", ":")).encode()
 
     def group(self) -> None:
@@ -137,7 +137,7 @@ class Annotations:
         """Returns the objects of one image.
 
         Raises:
-            Refusal: An annotation of the image is invalid.
+            InvalidInput: An annotation of the image is invalid.
         """
         index = self._images.get(image_id)
         if index is None:
@@ -157,19 +157,19 @@ class Annotations:
     def _label(self, row: int, category_names: Mapping[int | str, str]) -> str:
         category_id = self._category_ids[self._category[row]]
         if category_id not in category_names:
-            raise Refusal("bad_label", f"category {shown(category_id)} is not in 'categories'")
+            raise InvalidInput("bad_label", f"category {shown(category_id)} is not in 'categories'")
         return category_names[category_id]
 
     def _outline(self, row: int) -> Any:
         start = self._outline_ends[row - 1] if row else 0
         return json.loads(self._outlines[start : self._outline_ends[row]])
 
-    def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, Refusal]]:
+    def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, InvalidInput]]:
         """Yields (position of the first annotation, error) for each annotated image that is not in `image_ids`."""
         for image_id, index in self._images.items():
             if image_id not in image_ids:
                 message = f"'image_id' is {shown(image_id)}, which is not the id of any entry in 'images'"
-                yield self._first_positions[index], Refusal("no_image", message)
+                yield self._first_positions[index], InvalidInput("no_image", message)
 
 
 def read_id(value: Any) -> int | str | None:

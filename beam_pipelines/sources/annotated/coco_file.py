@@ -4,7 +4,7 @@ import unicodedata
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.annotated.coco_annotations import Annotations, ImageObjects, read_id, shown
 from beam_pipelines.sources.annotated.json_sections import read_sections
 from beam_pipelines.sources.cells.class_cells import class_name
@@ -31,7 +31,7 @@ class CocoImage(NamedTuple):
     file_name: str
     size: tuple[int, int] | None
 
-    def refuse(self, refusal: Refusal) -> DeadLetter:
+    def refuse(self, refusal: InvalidInput) -> DeadLetter:
         """Returns the dead letter of a rejected image."""
         return DeadLetter.of(printable(self.file_name[:_SHOWN_CHARACTERS]), refusal)
 
@@ -124,7 +124,7 @@ class CocoFile:
                 continue
             try:
                 yield image, self._annotations.of(image_id, self._categories)
-            except Refusal as error:
+            except InvalidInput as error:
                 yield image.refuse(error)
 
     def _read(self, path: str) -> None:
@@ -138,29 +138,29 @@ class CocoFile:
             for section, position, entry in read_sections(self._name, file, fields, {"annotations": self.left_out}):
                 try:
                     add[section](position, entry or {})
-                except Refusal as error:
+                except InvalidInput as error:
                     self._refuse(section, position, error)
         self._annotations.group()
         for position, error in self._annotations.of_unknown_images(self._images):
             self._refuse("annotations", position, error)
 
-    def _refuse(self, section: str, position: int, error: Refusal) -> None:
+    def _refuse(self, section: str, position: int, error: InvalidInput) -> None:
         self.dead_letters.append(DeadLetter.of(f"{self._name}#/{section}/{position}", error))
 
     def _add_image(self, position: int, entry: Mapping[str, Any]) -> None:
         image_id, file_name = read_id(entry.get("id")), entry.get("file_name")
         if image_id is None:
-            raise Refusal("bad_image_entry", f"'id' is {shown(entry.get('id'))}; it must be an integer or a text")
+            raise InvalidInput("bad_image_entry", f"'id' is {shown(entry.get('id'))}; it must be an integer or a text")
         first = self._images.get(image_id)
         is_known = image_id in self._images
         self._images[image_id] = None
         if is_known:  # annotations with a repeated id cannot be assigned to an image
-            error = Refusal("duplicate", f"another image also has the id {shown(image_id)}")
+            error = InvalidInput("duplicate", f"another image also has the id {shown(image_id)}")
             if first:
                 self._refuse("images", first.position, error)
             raise error
         if not isinstance(file_name, str) or not file_name:
-            raise Refusal("bad_image_entry", f"'file_name' is {shown(file_name)}; it must be the name of an image")
+            raise InvalidInput("bad_image_entry", f"'file_name' is {shown(file_name)}; it must be the name of an image")
         self._images[image_id] = CocoImage(position, file_name, _read_size(entry))
         links = (entry.get(field) for field in _LINK_FIELDS if self.link is None)
         self.link = next((link for link in links if isinstance(link, str) and is_remote(link)), self.link)
@@ -172,7 +172,7 @@ class CocoFile:
             raise UserError(f"{self._name}: category {position} has {found}. Give it a valid id and a name.")
         try:
             name = class_name(name)
-        except Refusal as error:
+        except InvalidInput as error:
             raise UserError(f"{self._name}: the name of category {position} {error}.") from None
         if category_id in self._categories:
             raise UserError(
@@ -190,5 +190,5 @@ def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     for side in (height, width):
         if not isinstance(side, int) or isinstance(side, bool) or side < 0:
             found = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
-            raise Refusal("bad_image_entry", f"'height' and 'width' are {found}; they must be numbers of pixels")
+            raise InvalidInput("bad_image_entry", f"'height' and 'width' are {found}; they must be numbers of pixels")
     return (height, width) if height and width else None

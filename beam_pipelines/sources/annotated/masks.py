@@ -20,7 +20,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
+from beam_pipelines.elements.input_record import FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_sets
@@ -129,7 +129,7 @@ class Masks:
                     f"{known.advice}"
                 )
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one pair of folders.
 
         Raises:
@@ -150,7 +150,7 @@ class Masks:
 
     def _list_images(
         self, pair: _Pair, sets: ImageSets | None, masks: Mapping[str, Sequence[str]]
-    ) -> Iterator[LabeledImage | DeadLetter]:
+    ) -> Iterator[InputRecord | DeadLetter]:
         used: set[str] = set()
         listed: set[str] = set()
         for found in self._walk(pair.images, sets):
@@ -185,7 +185,7 @@ class Masks:
 
     def _make_image(
         self, found: FoundFile, masks: Sequence[str], split: str | None, pair: _Pair
-    ) -> LabeledImage | DeadLetter:
+    ) -> InputRecord | DeadLetter:
         if not masks:
             message = (
                 f"no mask in {printable(pair.masks)} has the same name"
@@ -197,7 +197,7 @@ class Masks:
             names = ", ".join(map(printable, sorted(masks)[:3]))
             return DeadLetter(found.path, "list", "ambiguous", f"several masks have the same name: {names}")
         values = {MASK: FilePart(masks[0])} if self._has_masks else None
-        return LabeledImage(nfc(found.path), found.path, "", split, found.num_bytes, values=values)
+        return InputRecord(nfc(found.path), found.path, "", split, found.num_bytes, values=values)
 
 
 def _stem(path: str, folder: str) -> str:

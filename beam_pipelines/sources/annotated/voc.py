@@ -27,8 +27,8 @@ from typing import Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.sources.annotated.voc_annotation import VocAnnotation, parse_annotation
 from beam_pipelines.sources.annotated.voc_folders import Matched, Pair, VocFolders, find_groups, match_files, stem
@@ -101,7 +101,7 @@ class Voc:
             )
         return parts
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one part."""
         content = json.loads(part)
         if isinstance(content, list):
@@ -114,7 +114,7 @@ class Voc:
             yield from matched.dead_letters
             yield from self._list_rest(matched)
 
-    def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[LabeledImage | DeadLetter]:
+    def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of pairs in which the annotation and the image have the same name.
 
         If an annotation states another image, and that image exists, the annotation is ambiguous and becomes a dead
@@ -125,7 +125,7 @@ class Voc:
             try:
                 annotation = self._parse(data)
                 read.append((pair, annotation, self._stated_other(annotation, pair)))
-            except Refusal as error:
+            except InvalidInput as error:
                 read.append(DeadLetter.of(pair.annotation, error))
         there = find_sizes(self.root, [one[2] for one in read if not isinstance(one, DeadLetter) and one[2]])
         for one in read:
@@ -139,7 +139,7 @@ class Voc:
             else:
                 yield self._make_image(annotation, pair)
 
-    def _list_rest(self, matched: Matched) -> Iterator[LabeledImage | DeadLetter]:
+    def _list_rest(self, matched: Matched) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of unpaired annotations and of images without an annotation."""
         group = matched.group
         images = {path: (num_bytes, split) for path, num_bytes, split in matched.images}
@@ -154,7 +154,7 @@ class Voc:
                 num_bytes, own_split = images[image]
                 annotated.add(image)
                 yield self._make_image(annotation, Pair(path, image, num_bytes, split or own_split))
-            except Refusal as error:
+            except InvalidInput as error:
                 yield DeadLetter.of(path, error)
         for path in images:
             if path not in annotated:
@@ -176,9 +176,9 @@ class Voc:
             if len(found) == 1:
                 return found[0]
             names = ", ".join(map(printable, found[:3]))
-            raise Refusal("ambiguous", f"several images have the same name: {names}; <filename> names none of them")
+            raise InvalidInput("ambiguous", f"several images have the same name: {names}; <filename> names none of them")
         name = printable(annotation.file_name[:200])
-        raise Refusal("missing", f"no image has the same name, or the name in <filename>, {name!r}")
+        raise InvalidInput("missing", f"no image has the same name, or the name in <filename>, {name!r}")
 
     def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
         """Returns the image path that an annotation states, or None if the stated name matches the paired image."""
@@ -194,18 +194,18 @@ class Voc:
         try:
             return nfc(self._root.relative(posixpath.join(folder, annotation.file_name.replace("\\", "/").lstrip("/"))))
         except OutsideError as error:
-            raise Refusal("outside", f"its <filename> is invalid: {error}") from None
+            raise InvalidInput("outside", f"its <filename> is invalid: {error}") from None
 
-    def _make_image(self, annotation: VocAnnotation, pair: Pair) -> LabeledImage:
+    def _make_image(self, annotation: VocAnnotation, pair: Pair) -> InputRecord:
         num_bytes = pair.num_bytes
         if self._with_sizes and not num_bytes and not is_remote(self.root):  # the listing of a store has the size
             num_bytes = size_on_disk(f"{self.root}/{pair.image}") or 0
         if self._has_boxes:
             self.left_out.add(annotation.others)
         values = {OBJECTS: annotation.objects} if self._has_boxes else None
-        return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
+        return InputRecord(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
-    def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | Refusal]:
+    def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
         """Yields the contents of XML files, in order. In a store, many requests run in parallel."""
         if is_remote(self.root):
             return read_ahead(
@@ -213,17 +213,17 @@ class Voc:
             )
         return map(self._read, paths)
 
-    def _read(self, path: str) -> bytes | Refusal:
+    def _read(self, path: str) -> bytes | InvalidInput:
         try:
             return self._files.read_range(f"{self.root}/{path}", 0, MAX_XML_BYTES + 1)
         except OSError as error:
-            return Refusal("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}")
+            return InvalidInput("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}")
 
-    def _parse(self, data: bytes | Refusal) -> VocAnnotation:
-        if isinstance(data, Refusal):
+    def _parse(self, data: bytes | InvalidInput) -> VocAnnotation:
+        if isinstance(data, InvalidInput):
             raise data
         if len(data) > MAX_XML_BYTES:
-            raise Refusal("bad_xml", f"more than {MAX_XML_BYTES} bytes, too large for the annotation of one image")
+            raise InvalidInput("bad_xml", f"more than {MAX_XML_BYTES} bytes, too large for the annotation of one image")
         return parse_annotation(data, self._config.source.names_of(OBJECT_LABEL))
 
 

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import ParseError
 from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
 
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells.class_cells import class_name, known
 
@@ -45,11 +45,11 @@ def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnot
         label_names: The class names that are allowed; empty allows all names.
 
     Raises:
-        Refusal: The file is not an annotation, an object is incomplete, or a field that is read occurs twice.
+        InvalidInput: The file is not an annotation, an object is incomplete, or a field that is read occurs twice.
     """
     root = _parse(data)
     if str(root.tag).lower() != "annotation":
-        raise Refusal("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; it must be <annotation>")
+        raise InvalidInput("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; it must be <annotation>")
     found = [
         _read_object(element, f"object {number}", label_names)
         for number, element in enumerate(root.findall("object"), 1)
@@ -65,21 +65,21 @@ def _parse(data: bytes) -> Any:
     try:
         return ElementTree.fromstring(data, forbid_dtd=True, forbid_entities=True, forbid_external=True)
     except DefusedXmlException as error:
-        raise Refusal(
+        raise InvalidInput(
             "bad_xml", f"it has a DTD or an entity ({type(error).__name__}), which are not allowed"
         ) from None
     except (ParseError, ValueError, LookupError) as error:  # the last two: invalid encodings
-        raise Refusal("bad_xml", f"not valid XML: {printable(str(error)[:200])}") from None
+        raise InvalidInput("bad_xml", f"not valid XML: {printable(str(error)[:200])}") from None
 
 
 def _only(parent: Any, tag: str, name: str) -> Any:
     """Returns the child element with a tag; None if there is no such element.
 
-    Raises Refusal if several child elements have the tag, because a tool may have merged two objects.
+    Raises InvalidInput if several child elements have the tag, because a tool may have merged two objects.
     """
     found = parent.findall(tag)
     if len(found) > 1:
-        raise Refusal("bad_xml", f"{name} has {len(found)} fields <{tag}>; it must have one")
+        raise InvalidInput("bad_xml", f"{name} has {len(found)} fields <{tag}>; it must have one")
     return found[0] if found else None
 
 
@@ -92,13 +92,13 @@ def _text(parent: Any, tag: str, name: str) -> str:
 def _read_object(element: Any, name: str, label_names: Collection[str]) -> tuple[tuple[float, ...], str, int, int]:
     box = _only(element, "bndbox", name)
     if box is None:
-        raise Refusal("bad_xml", f"{name} has no <bndbox>")
+        raise InvalidInput("bad_xml", f"{name} has no <bndbox>")
     sides = tuple(_read_number(box, side, name) for side in _SIDES)
     text = _text(element, "name", name)
     try:
         label = known(class_name(text), label_names)
-    except Refusal as error:
-        raise Refusal("bad_label", f"<name> of {name} {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput("bad_label", f"<name> of {name} {error}") from None
     return sides, label, _read_flag(element, "difficult", name), _read_flag(element, "truncated", name)
 
 
@@ -106,7 +106,7 @@ def _read_number(parent: Any, tag: str, name: str) -> float:
     text = _text(parent, tag, name)
     value = float(text) if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; it must be a finite number")
+        raise InvalidInput("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; it must be a finite number")
     return value
 
 
@@ -114,7 +114,7 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
     text = _text(element, tag, name)
     flag = _FLAGS.get(text.lower())
     if flag is None:
-        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; it must be 0 or 1")
+        raise InvalidInput("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; it must be 0 or 1")
     return flag
 
 
@@ -126,5 +126,5 @@ def _read_size(element: Any) -> tuple[int, int] | None:
         _read_number(element, tag, "<size>") if _text(element, tag, "<size>") else 0.0 for tag in ("height", "width")
     )
     if height < 0 or width < 0 or height % 1 or width % 1:
-        raise Refusal("bad_xml", f"<size> is {width:g} x {height:g}; it must be numbers of pixels")
+        raise InvalidInput("bad_xml", f"<size> is {width:g} x {height:g}; it must be numbers of pixels")
     return (int(height), int(width)) if height and width else None

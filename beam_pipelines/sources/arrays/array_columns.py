@@ -23,7 +23,7 @@ from typing import Any, Callable, Collection, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
 from beam_pipelines.images.raw_image import RawImage, layout_of
@@ -131,11 +131,11 @@ class ArrayColumns:
                 f"{_describe(first)} in {first.records.stream.name}. Convert them to the same type and shape."
             )
 
-    def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
+    def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
         """Returns the image with the labels and values of a row.
 
         Raises:
-            Refusal: The row has an invalid label, value, key, split, group or weight.
+            InvalidInput: The row has an invalid label, value, key, split, group or weight.
         """
         for column, names in self._flags.items():
             flags = row[column] if isinstance(row[column], list) else [row[column]]

@@ -25,7 +25,7 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays import cifar
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
@@ -103,7 +103,7 @@ class Arrays:
                 parts += [f"{container}:{position}:{start}:{stop}" for start, stop in bounds]
         return parts
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the images of one part while reading them.
 
         Raises:

@@ -6,8 +6,8 @@ import re
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, LabeledImage
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, InputRecord
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
@@ -42,7 +42,7 @@ class ImageSet(NamedTuple):
 
 def list_images(
     root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spools: Mapping[Stream, int]
-) -> Iterator[LabeledImage | DeadLetter]:
+) -> Iterator[InputRecord | DeadLetter]:
     """Yields the images at some indexes while reading their columns. Memory does not grow with the number of images.
 
     Args:
@@ -58,7 +58,7 @@ def list_images(
     fields = {name: _open_column(images, columns, name) for name in columns.names}
     parts = {name: _open_column(images, columns, name) for name in columns.part_names}
     records, raw = images.images.records, images.raw
-    image = LabeledImage("", records.stream.path, "", images.split, offset=NO_IMAGE)
+    image = InputRecord("", records.stream.path, "", images.split, offset=NO_IMAGE)
     if raw is not None:
         image = image._replace(num_bytes=raw.num_bytes, raw=raw, spool=spools.get(records.stream, 0))
     for row, index in zip(
@@ -68,7 +68,7 @@ def list_images(
         row |= {part: _point(field, index, spools) for part, field in parts.items()}
         try:
             yield columns.read(row, image._replace(key=nfc(name), offset=NO_IMAGE if raw is None else _offset(images.images, index)))
-        except Refusal as error:
+        except InvalidInput as error:
             yield DeadLetter.of(printable(name), error)
 
 

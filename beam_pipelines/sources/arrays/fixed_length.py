@@ -30,7 +30,7 @@ import numpy as np
 
 from beam_pipelines.config.prepare_config import COLUMN_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, raw_layout
 from beam_pipelines.sources.arrays.array_images import (
@@ -113,7 +113,7 @@ class FixedLength:
                 parts += [f"{position}:{start}:{stop}" for start, stop in ranges(num, self._dtype.itemsize)]
         return parts
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the images of one part while reading them.
 
         Raises:

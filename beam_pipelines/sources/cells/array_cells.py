@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.elements.labeled_image import FilePart
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.elements.input_record import FilePart
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
 from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
 from beam_pipelines.sources.cells.cells import read_path
@@ -28,19 +28,19 @@ def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """Reads a cell of nested lists into a float32 array of the given shape.
 
     Raises:
-        Refusal: The cell does not contain an array of that shape.
+        InvalidInput: The cell does not contain an array of that shape.
     """
     try:
         return read_nested(cell, shape)
-    except Refusal as error:
-        raise Refusal(error.reason, f"has {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, f"has {error}") from None
 
 
 def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | bytes | FilePart:
     """Returns a tensor from nested lists, the bytes of a tensor, or the file that a cell names, for `ExtrasEncoder`.
 
     Raises:
-        Refusal: The lists have another dtype or shape, or the cell is not a valid path.
+        InvalidInput: The lists have another dtype or shape, or the cell is not a valid path.
     """
     if isinstance(cell, bytes):
         return cell
@@ -48,11 +48,11 @@ def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | byte
         return FilePart(read_path(cell, root))
     try:
         return tensor_of_list(cell, column.feature())
-    except Refusal as error:
-        raise Refusal(error.reason, f"has {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, f"has {error}") from None
 
 
-def settle_array(column: Column, start: bytes | list) -> Column:
+def resolve_array(column: Column, start: bytes | list) -> Column:
     """Returns the column after adding the shape and the dtype of the first array or tensor, if the column lacks them.
 
     Args:
@@ -60,12 +60,12 @@ def settle_array(column: Column, start: bytes | list) -> Column:
         start: The first bytes of the first file, or nested lists of numbers.
 
     Raises:
-        Refusal: The data is not an array or tensor.
+        InvalidInput: The data is not an array or tensor.
     """
     if column.kind == "array":
         return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
     if holds_array(start):
-        raise Refusal("bad_tensor", "lists of numbers, which do not state their type")
+        raise InvalidInput("bad_tensor", "lists of numbers, which do not state their type")
     header = read_tensor_header(start)
     return dataclasses.replace(column, shape=column.shape or header.shape, dtype=column.dtype or header.dtype.name)
 
@@ -84,15 +84,15 @@ def probe(column: Column, cell: Any, root: Root) -> Column:
     found = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
     try:
         if found:
-            return settle_array(column, cell)
+            return resolve_array(column, cell)
         name = read_path(cell, root)
         path = f"{root.path}/{name}"
         found = f"names {printable(path)}: "
-        return settle_array(column, read_start(root.path, name, _HEADER_BYTES))
+        return resolve_array(column, read_start(root.path, name, _HEADER_BYTES))
     except OSError as error:
         describe_fact(error, path)  # raises RunError for errors that are not about the file itself
         problem = error.strerror or str(error)
-    except Refusal as error:
+    except InvalidInput as error:
         problem = str(error)
     name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
     raise UserError(

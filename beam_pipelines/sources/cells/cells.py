@@ -14,19 +14,19 @@ from typing import Any, Callable
 import numpy as np
 
 from beam_pipelines.config.label_lists import is_bracketed, parse_list, split_names
-from beam_pipelines.elements.labeled_image import FilePart
-from beam_pipelines.errors import CONTROL, Refusal, printable
+from beam_pipelines.elements.input_record import FilePart
+from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.storage.files import is_remote
 
 
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of `convert`. If `convert` raises a Refusal, adds the name of the column to its message."""
+    """Returns the result of `convert`. If `convert` raises a InvalidInput, adds the name of the column to its message."""
     try:
         return convert(*arguments)
-    except Refusal as error:
-        raise Refusal(error.reason, f"column {printable(name)!r} {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, f"column {printable(name)!r} {error}") from None
 
 
 _MAX_NAME_CHARACTERS = 4096
@@ -39,7 +39,7 @@ def read_float(cell: Any) -> float:
     """Reads a finite number that fits into 32 bits. A boolean is 0 or 1.
 
     Raises:
-        Refusal: The cell does not contain such a number.
+        InvalidInput: The cell does not contain such a number.
     """
     cell = plain(cell, "bad_value")
     expected = "a finite number that fits into 32 bits"
@@ -66,7 +66,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
         separator: The separator in text without brackets; None means blanks or commas, for numbers.
 
     Raises:
-        Refusal: A value is invalid, or the number of values is wrong.
+        InvalidInput: A value is invalid, or the number of values is wrong.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
     if isinstance(cell, str):
@@ -99,7 +99,7 @@ def read_weight(cell: Any) -> float:
     """Reads the weight of an example.
 
     Raises:
-        Refusal: The cell is not a finite number of at least 0.
+        InvalidInput: The cell is not a finite number of at least 0.
     """
     weight = read_float(cell)
     if weight < 0:
@@ -113,7 +113,7 @@ def read_integer(cell: Any) -> int:
     A fraction of zero is valid, because pandas writes 2.0 in a column with missing cells.
 
     Raises:
-        Refusal: `bad_value`: the cell does not contain such a number.
+        InvalidInput: `bad_value`: the cell does not contain such a number.
     """
     value = cell = plain(cell, "bad_value")
     if isinstance(cell, str) and len(cell) <= 40 and (digits := re.fullmatch(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*", cell)):
@@ -124,7 +124,7 @@ def read_integer(cell: Any) -> int:
 
 
 def read_flag(cell: Any) -> bool:
-    """Reads 0 or 1, or false or true. An empty cell is false. Raises Refusal `bad_label` for any other value."""
+    """Reads 0 or 1, or false or true. An empty cell is false. Raises InvalidInput `bad_label` for any other value."""
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
@@ -138,7 +138,7 @@ def read_text(cell: Any) -> str:
     """Returns a cell as text: a str unchanged, an empty cell as "", JSON values as JSON, and other types with `str`.
 
     Raises:
-        Refusal: The text is not valid UTF-8.
+        InvalidInput: The text is not valid UTF-8.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
@@ -153,7 +153,7 @@ def read_name(reason: str, cell: Any) -> str:
     """Reads a key or the name of a group, in NFC. A number becomes its digits.
 
     Raises:
-        Refusal: With the given reason: the name is empty, too long, or has control characters.
+        InvalidInput: With the given reason: the name is empty, too long, or has control characters.
     """
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
@@ -165,18 +165,18 @@ def read_path(cell: Any, root: Root) -> str:
     """Reads the path of a file below the root, and returns it relative to the root.
 
     Raises:
-        Refusal: The cell is not a path, or leads outside the root.
+        InvalidInput: The cell is not a path, or leads outside the root.
     """
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
     if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
         raise bad_cell("bad_value", cell, f"a path in UTF-8, of at most {_MAX_NAME_CHARACTERS} characters")
     if "://" in cell and is_remote(cell) and not cell.startswith(f"{root.path}/"):
-        raise Refusal("outside", f"has {shown(cell)}, which is not a path below {root.path}")
+        raise InvalidInput("outside", f"has {shown(cell)}, which is not a path below {root.path}")
     try:
         return root.relative(cell)
     except OutsideError as error:
-        raise Refusal("outside", f"has an invalid path: {error}") from None
+        raise InvalidInput("outside", f"has an invalid path: {error}") from None
 
 
 def read_image_path(cell: Any, root: Root, suffix: str) -> str:
@@ -188,7 +188,7 @@ def read_image_path(cell: Any, root: Root, suffix: str) -> str:
         suffix: A suffix to append to paths that do not end with it.
 
     Raises:
-        Refusal: As in `read_path`.
+        InvalidInput: As in `read_path`.
     """
     path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
     if suffix:
@@ -225,9 +225,9 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
     return cell
 
 
-def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
-    """Returns the Refusal for an invalid cell, with its value and the expected value."""
-    return Refusal(reason, f"{'is empty' if is_empty(cell) else f'has {shown(cell)}'}; it must be {expected}")
+def bad_cell(reason: str, cell: Any, expected: str) -> InvalidInput:
+    """Returns the InvalidInput for an invalid cell, with its value and the expected value."""
+    return InvalidInput(reason, f"{'is empty' if is_empty(cell) else f'has {shown(cell)}'}; it must be {expected}")
 
 
 def is_empty(cell: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Collection, Mapping, Sequence
 import numpy as np
 
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR, is_bracketed, is_one_flag_each, parse_list, split_names
-from beam_pipelines.errors import CONTROL, Refusal, printable
+from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.sources.cells.cells import bad_cell, plain, read_flag, shown
 from beam_pipelines.sources.folders.file_listing import is_utf8
 
@@ -24,7 +24,7 @@ def class_name(text: str) -> str:
     """Returns a class name in NFC, without leading and trailing blanks.
 
     Raises:
-        Refusal: The name is empty, too long, a negative number, not UTF-8, or has control characters.
+        InvalidInput: The name is empty, too long, a negative number, not UTF-8, or has control characters.
     """
     name = unicodedata.normalize("NFC", text.strip())
     if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
@@ -38,7 +38,7 @@ def read_class(cell: Any) -> str:
     """Returns the class name in a cell. A number without a fraction is named by its digits, and a boolean is 0 or 1.
 
     Raises:
-        Refusal: The cell does not contain a class name.
+        InvalidInput: The cell does not contain a class name.
     """
     if type(cell) is str:  # fast path for the most common type
         return class_name(cell)
@@ -57,7 +57,7 @@ def known(name: str, label_names: Collection[str]) -> str:
     index.
 
     Raises:
-        Refusal: The name is not one of the label names.
+        InvalidInput: The name is not one of the label names.
     """
     if label_names and name in label_names:
         return name
@@ -68,20 +68,20 @@ def known(name: str, label_names: Collection[str]) -> str:
     if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
         if len(name) < 20 and int(name) < len(label_names):
             return label_names[int(name)]
-    raise Refusal("bad_label", f"has {shown(name)}, which is not one of the {len(label_names)} label names")
+    raise InvalidInput("bad_label", f"has {shown(name)}, which is not one of the {len(label_names)} label names")
 
 
 def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
     """Replaces the integers in a cell, which are class indexes, by class names.
 
     Raises:
-        Refusal: An integer is not a valid index.
+        InvalidInput: An integer is not a valid index.
     """
     if isinstance(cell, (list, tuple)):
         return [name_integers(column, one, names) for one in cell]
     if isinstance(cell, int) and not isinstance(cell, bool):
         if not 0 <= cell < len(names):
-            raise Refusal("bad_label", f"column {printable(column)!r} has {cell}; it must be 0 to {len(names) - 1}")
+            raise InvalidInput("bad_label", f"column {printable(column)!r} has {cell}; it must be 0 to {len(names) - 1}")
         return names[cell]
     return cell
 
@@ -90,13 +90,13 @@ def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
     """Returns the class name in a cell of a column.
 
     Raises:
-        Refusal: The cell does not contain an allowed class. The message suggests kinds that can read the cell.
+        InvalidInput: The cell does not contain an allowed class. The message suggests kinds that can read the cell.
     """
     try:
         return known(read_class(cell), label_names)
-    except Refusal as error:
+    except InvalidInput as error:
         kinds = _fitting_kinds(column, cell)
-        raise Refusal(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
+        raise InvalidInput(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
 
 
 def _fitting_kinds(column: str, cell: Any) -> str:
@@ -128,7 +128,7 @@ def read_classes(
         are_numbers: Whether 0 and 1 are known to be class indexes, instead of one flag per class.
 
     Raises:
-        Refusal: A name is invalid, or the list seems to have a 0 or 1 for each class.
+        InvalidInput: A name is invalid, or the list seems to have a 0 or 1 for each class.
     """
     cells = _items(cell, separator)
     if is_one_flag_each(cells, 0 if are_numbers else len(label_names)):
@@ -143,7 +143,7 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
     """Returns the classes for which a list, or a text of numbers, has a 1.
 
     Raises:
-        Refusal: The cell does not have a 0 or 1 for each class.
+        InvalidInput: The cell does not have a 0 or 1 for each class.
     """
     value = plain(cell, "bad_label", keeps_lists=True)
     # NumPy separates numbers by blanks, and writes 1. for 1.0.
@@ -157,12 +157,12 @@ def read_only_flag(flags: Mapping[str, bool]) -> str:
     """Returns the name of the only column that has a 1.
 
     Raises:
-        Refusal: No column has a 1, or several have.
+        InvalidInput: No column has a 1, or several have.
     """
     names = [name for name, flag in flags.items() if flag]
     if len(names) != 1:
         found = f"{len(names)} of the {len(flags)} columns {shown(list(flags))} have a 1 ({shown(names)})"
-        raise Refusal("bad_label", f"{found}; exactly one must have it. For several, use the kind multi_label")
+        raise InvalidInput("bad_label", f"{found}; exactly one must have it. For several, use the kind multi_label")
     return names[0]
 
 

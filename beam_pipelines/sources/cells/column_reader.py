@@ -5,8 +5,8 @@ from typing import Any, Callable, Collection, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
-from beam_pipelines.elements.labeled_image import FilePart
-from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.elements.input_record import FilePart
+from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.array_cells import holds_array, probe, read_array_cell, read_tensor_cell
 from beam_pipelines.sources.cells.cells import (
     in_column,
@@ -77,7 +77,7 @@ class ColumnReader:
         The types of values are listed in `source`. An embedded image or mask is returned as bytes.
 
         Raises:
-            Refusal: A cell is invalid for the kind of its column.
+            InvalidInput: A cell is invalid for the kind of its column.
         """
         label = self._read_label(row) if self._read_label else ""
         return label, {name: read(row) for name, read in self._readers} if self._readers else None
@@ -102,7 +102,7 @@ def _make_reader(
 def _check_class_column(name: str, kind: str, label_names: Collection[str]) -> None:
     try:
         known(class_name(name), label_names)
-    except Refusal as error:
+    except InvalidInput as error:
         raise UserError(f"--label={name}:{kind}: the column's name is used as a class name, but {error}.") from None
 
 

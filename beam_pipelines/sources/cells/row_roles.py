@@ -5,7 +5,7 @@ from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, plain, read_name, read_weight
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import WEIGHT, Feature
@@ -44,11 +44,11 @@ class RowRoles(NamedTuple):
         """The features of the columns that have a role."""
         return (Feature(WEIGHT, "float"),) if self.weight else ()
 
-    def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
+    def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
         """Returns the image with the key, split, group and weight of a row.
 
         Raises:
-            Refusal: A cell is invalid for its role.
+            InvalidInput: A cell is invalid for its role.
         """
         if self.weight:
             image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})

@@ -3,7 +3,7 @@
 from typing import Any, Collection, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.cells.box_forms import NUMBERS, BoxForms, box_sides
 from beam_pipelines.sources.cells.cells import read_flag, shown
@@ -53,17 +53,17 @@ class ObjectsColumn:
         """Reads `{"bbox": [[x, y, width, height], …], "category": […]}`, or a list with a box and category each.
 
         Raises:
-            Refusal: The cell does not have this form, a class is not allowed, or a flag is set that is not a feature.
+            InvalidInput: The cell does not have this form, a class is not allowed, or a flag is set that is not a feature.
         """
         if cell is None:
             cell = []
         several = isinstance(cell, list) and all(isinstance(one, dict) for one in cell)
         if not several and not isinstance(cell, dict):
-            raise Refusal("bad_objects", f"has {shown(cell)}; it must be {self._expected}")
+            raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}")
         for name in self._others:
             values = [_field(one, (name,)) for one in cell] if several else cell.get(name)
             if any(values) if isinstance(values, list) else values:
-                raise Refusal(
+                raise InvalidInput(
                     "bad_objects",
                     f"has {name}, which none of the first objects has, so it is not a feature (add it to the first "
                     "objects)",
@@ -78,7 +78,7 @@ class ObjectsColumn:
             isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)
         ):
             told = f", and the same number of each of {', '.join(self._flags)}" if self._flags else ""
-            raise Refusal("bad_objects", f"has {shown(cell)}; it must be {self._expected}{told}")
+            raise InvalidInput("bad_objects", f"has {shown(cell)}; it must be {self._expected}{told}")
         if self.class_names:
             categories = name_integers(OBJECTS, categories, self.class_names)
         labels = tuple([known(read_class(one), self._allowed) for one in categories])
@@ -91,7 +91,7 @@ class ObjectsColumn:
     def _read_box(self, box: Any) -> tuple[float, float, float, float]:
         is_box = isinstance(box, list) and len(box) == 4 and all(type(number) in (int, float) for number in box)
         if not is_box or not all(-1e9 < number < 1e9 for number in box):  # also rejects NaN
-            raise Refusal("bad_objects", f"has a box {shown(box)}; it must be {NUMBERS[self._format]}")
+            raise InvalidInput("bad_objects", f"has a box {shown(box)}; it must be {NUMBERS[self._format]}")
         box = tuple(map(float, box))
         self.boxes.add(box)
         return box_sides(box, self._format)

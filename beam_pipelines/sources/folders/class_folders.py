@@ -21,7 +21,7 @@ from typing import Collection, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.sources.folders.file_listing import FileListing, join
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -297,7 +297,7 @@ def _has_few_values(path: str) -> bool:
     """Returns whether an image has so few pixel values that it can be a mask."""
     try:
         return len(np.unique(read_mask(files_at(path).read(path)))) <= _MAX_VALUES
-    except (Refusal, OSError):
+    except (InvalidInput, OSError):
         return False
 
 

@@ -27,7 +27,7 @@ from typing import Iterable, Iterator
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.sources.folders.class_folders import (
     Reading,
@@ -146,7 +146,7 @@ class ImageFolder:
         """Returns the class names, including the classes whose images are all dead letters."""
         return {LABEL: self.strays.labels} if self.has_labels else {}
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of a part, in the order of the file system.
 
         Problems with the layout are collected in `strays`, and reported for all parts together.
@@ -180,7 +180,7 @@ class ImageFolder:
                         continue
                     path, num_bytes = file
                     if strays.is_image(path):
-                        yield LabeledImage(nfc(path), path, label, split, num_bytes)
+                        yield InputRecord(nfc(path), path, label, split, num_bytes)
             except UserError as error:
                 strays.add_refusal(folder, str(error))
                 continue

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error, size_on_disk
@@ -47,8 +47,8 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
 
 
 def add_sizes(
-    listed: Iterable[LabeledImage | DeadLetter], root: str, others: Sequence[str] = ()
-) -> Iterator[LabeledImage | DeadLetter]:
+    listed: Iterable[InputRecord | DeadLetter], root: str, others: Sequence[str] = ()
+) -> Iterator[InputRecord | DeadLetter]:
     """Yields the listed inputs with the size of each file. A missing file keeps the size 0 and fails when it is read.
 
     Args:
@@ -58,13 +58,13 @@ def add_sizes(
     """
     listed = iter(listed)
     while batch := list(itertools.islice(listed, _BATCH)):
-        images = [one for one in batch if isinstance(one, LabeledImage)]
+        images = [one for one in batch if isinstance(one, InputRecord)]
         sizes = find_sizes(root, (path for one in images for path in (one.path, *(one.values[name].path for name in others))))
         for one in batch:
             yield one if isinstance(one, DeadLetter) else _with_sizes(one, sizes, others)
 
 
-def _with_sizes(image: LabeledImage, sizes: Mapping[str, int], others: Sequence[str]) -> LabeledImage:
+def _with_sizes(image: InputRecord, sizes: Mapping[str, int], others: Sequence[str]) -> InputRecord:
     image = image._replace(num_bytes=sizes.get(image.path, 0))
     if not others:
         return image

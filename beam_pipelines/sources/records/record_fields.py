@@ -7,8 +7,8 @@ from typing import Any, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.elements.labeled_image import ArrayPart, FilePart
-from beam_pipelines.errors import CONTROL, Refusal, UserError, printable
+from beam_pipelines.elements.input_record import ArrayPart, FilePart
+from beam_pipelines.errors import CONTROL, InvalidInput, UserError, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.cells.class_cells import known, read_class
@@ -103,7 +103,7 @@ class ObjectsReader:
         """Returns the objects of one record.
 
         Raises:
-            Refusal: A class or a box is invalid.
+            InvalidInput: A class or a box is invalid.
             BadExampleError: The features have different numbers of values.
         """
         sides = [example.values(name) for name in self._boxes]
@@ -121,7 +121,7 @@ class ObjectsReader:
             if len(values) != num_objects:
                 raise BadExampleError(f"{len(values)} values for {num_objects} objects in feature {name!r}")
         if not all(isinstance(value, float) and math.isfinite(value) for side in sides for value in side):
-            raise Refusal("bad_box", f"feature {self._boxes[0]!r} has a box with a number that is not finite")
+            raise InvalidInput("bad_box", f"feature {self._boxes[0]!r} has a box with a number that is not finite")
         if not all(type(value) is int for values in flags.values() for value in values):
             raise BadExampleError("some flags are not integers")
         return Objects(tuple(zip(*sides)), tuple(map(self._read_label, labels)), flags, is_relative=True)
@@ -130,7 +130,7 @@ class ObjectsReader:
         names = self.class_names
         if names and type(value) is int:
             if not 0 <= value < len(names):
-                raise Refusal("bad_label", f"feature {self._label!r} has {value}; it must be 0 to {len(names) - 1}")
+                raise InvalidInput("bad_label", f"feature {self._label!r} has {value}; it must be 0 to {len(names) - 1}")
             return names[value]
         return known(read_class(value), self._label_names)
 
@@ -144,21 +144,21 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list:
         is_list: Whether to return a list for a single value too.
 
     Raises:
-        Refusal: Several values are bytes, and one of them is not text.
+        InvalidInput: Several values are bytes, and one of them is not text.
     """
     if len(values) == 1 and not is_list:
         return values[0]
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in values] or None
     except UnicodeDecodeError:
-        raise Refusal("bad_value", f"feature {name!r} is not valid UTF-8") from None
+        raise InvalidInput("bad_value", f"feature {name!r} is not valid UTF-8") from None
 
 
 def read_key(example: ExampleReader, name: str) -> str:
     """Returns the key that a feature contains.
 
     Raises:
-        Refusal: The feature is not a single line of text.
+        InvalidInput: The feature is not a single line of text.
     """
     values = example.values(name)
     text = values[0] if len(values) == 1 else b""
@@ -167,7 +167,7 @@ def read_key(example: ExampleReader, name: str) -> str:
     except UnicodeDecodeError:
         key = ""
     if not key or CONTROL.search(key):
-        raise Refusal("bad_key", f"feature {name!r} has {str(text)[:80]!r}; it must be text on one line")
+        raise InvalidInput("bad_key", f"feature {name!r} has {str(text)[:80]!r}; it must be text on one line")
     return key
 
 
@@ -175,13 +175,13 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
     """Returns the `.npy` file in a bytes feature.
 
     Raises:
-        Refusal: The feature does not have exactly one value, or has numbers.
+        InvalidInput: The feature does not have exactly one value, or has numbers.
     """
     values = example.values(name)
     if has_numbers(example, name):
-        raise Refusal("bad_array", f"{len(values)} numbers, whose shape is not stated")
+        raise InvalidInput("bad_array", f"{len(values)} numbers, whose shape is not stated")
     if len(values) != 1:
-        raise Refusal("bad_array", f"{len(values)} values; it must be one .npy file")
+        raise InvalidInput("bad_array", f"{len(values)} values; it must be one .npy file")
     return values[0]
 
 
@@ -229,7 +229,7 @@ def has_numbers(example: ExampleReader, name: str) -> bool:
     return name in example.features and example.features[name].kind in ("float", "int64")
 
 
-def settle_shapes(
+def resolve_shapes(
     columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Column, ...]:
     """Returns the columns after adding the shapes from the dataset's metadata.

@@ -5,10 +5,10 @@ from typing import Any, Callable, Collection, Iterable, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
-from beam_pipelines.elements.labeled_image import ArrayPart, FilePart, LabeledImage
-from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
+from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
+from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.images.tensor_values import tensor_of_list
-from beam_pipelines.sources.cells.array_cells import describe_settled, holds_array, read_array_cell, settle_array
+from beam_pipelines.sources.cells.array_cells import describe_settled, holds_array, read_array_cell, resolve_array
 from beam_pipelines.sources.cells.cells import in_column, shown
 from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader
@@ -90,11 +90,11 @@ class FieldReader:
             if len(column.names) == 1 and column.names[0] in self._class_names
         } | {column.name: column.positions(config.names_of(column.name)) for column in labels if column.kind == "multi_hot"}
 
-    def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
+    def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
         """Returns the image with the label, values and roles of its fields.
 
         Raises:
-            Refusal: A field is invalid.
+            InvalidInput: A field is invalid.
         """
         row = fill_row(row, self._defaults)
         for name, names in self._class_names.items():
@@ -161,8 +161,8 @@ def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Co
     if column.is_settled:
         return column
     try:
-        return settle_array(column, open_array(column.names[0]))
-    except Refusal as error:
+        return resolve_array(column, open_array(column.names[0]))
+    except InvalidInput as error:
         name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
         hint = f"State the shape: {describe_settled(column)}."
         raise UserError(f"The first {name!r} is not {kind}: {error}. {hint}") from None
@@ -176,11 +176,11 @@ def _read_part(row: Mapping[str, Any], column: Column) -> Any:
     name, kind = column.names[0], column.kind
     cell = row.get(name)
     if cell is None:
-        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} is empty; it must have one {kind}")
+        raise InvalidInput(f"bad_{kind}", f"column {printable(name)!r} is empty; it must have one {kind}")
     if kind == "array" and holds_array(cell):
         return in_column(name, read_array_cell, cell, column.shape)
     if kind == "tensor" and holds_array(cell):
         return in_column(name, tensor_of_list, cell, column.feature())
     if not isinstance(cell, (FilePart, ArrayPart)):
-        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; it must have one {kind}")
+        raise InvalidInput(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; it must have one {kind}")
     return cell

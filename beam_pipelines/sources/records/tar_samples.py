@@ -4,7 +4,7 @@ import re
 from typing import Any, Collection, Iterator
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.errors import CONTROL, Refusal, printable
+from beam_pipelines.errors import CONTROL, InvalidInput, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.folders.file_listing import is_utf8, matches
@@ -46,34 +46,34 @@ class TarSample:
         """Returns the fields of the sample's JSON; empty if no JSON was read.
 
         Raises:
-            Refusal: The JSON is not a valid object.
+            InvalidInput: The JSON is not a valid object.
         """
         if "json" not in self.texts:
             return {}
         try:
             fields = read_json(self.texts["json"])
         except (ValueError, RecursionError) as error:
-            raise Refusal("bad_json", f"its JSON cannot be read: {error!r:.200}") from None
+            raise InvalidInput("bad_json", f"its JSON cannot be read: {error!r:.200}") from None
         if not isinstance(fields, dict):
-            raise Refusal("bad_json", "its JSON is not an object")
+            raise InvalidInput("bad_json", "its JSON is not an object")
         return fields
 
     def text(self, extension: str) -> str:
         """Returns the text of a member that was read, without leading and trailing line ends.
 
         Raises:
-            Refusal: The member is not UTF-8.
+            InvalidInput: The member is not UTF-8.
         """
         try:
             return self.texts[extension].decode().strip("\r\n")
         except UnicodeDecodeError:
-            raise Refusal("bad_value", f".{extension} is not valid UTF-8") from None
+            raise InvalidInput("bad_value", f".{extension} is not valid UTF-8") from None
 
     def is_readable(self) -> bool:
         """Returns whether the sample is accepted and its JSON is valid."""
         try:
             self.fields()
-        except Refusal:
+        except InvalidInput:
             return False
         return self.refusal is None
 

@@ -28,8 +28,8 @@ from typing import BinaryIO, Collection, Iterator, Mapping, TypeVar
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, FilePart, LabeledImage
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.elements.input_record import NO_IMAGE, ArrayPart, FilePart, InputRecord
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -45,7 +45,7 @@ from beam_pipelines.sources.records.record_fields import (
     read_cell,
     read_key,
     read_part,
-    settle_shapes,
+    resolve_shapes,
 )
 from beam_pipelines.sources.records.record_layouts import Layout, choose_fields, find_layout, replace_image
 from beam_pipelines.sources.records.row_reader import FieldReader, search_names, wanted_names
@@ -58,7 +58,7 @@ from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRec
 from tf_input.dataset_format import OBJECTS, Feature
 
 _NAME = re.compile(r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL)
-_Part = TypeVar("_Part", FilePart, ArrayPart, LabeledImage)
+_Part = TypeVar("_Part", FilePart, ArrayPart, InputRecord)
 _OPTIONS = (
     *"has_images image_column key_column split_column group weight_column".split(),
     *"labels features label_names label_separator bad_boxes drawn_on layout defaults".split(),
@@ -103,7 +103,7 @@ class TfRecord:
         if objects:
             self._objects = ObjectsReader(layout.objects, layout.class_names, config.source.names_of(OBJECT_LABEL))
         columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
-        columns = [settle_shapes(some, example, layout.shapes) for some in columns]
+        columns = [resolve_shapes(some, example, layout.shapes) for some in columns]
         wanted = wanted_names(config.source, *columns[0], *columns[1])
         found, num_searched = search_names((one.features for one in self._first_examples()), wanted)
         source = dataclasses.replace(config.source, defaults={**layout.defaults, **config.source.defaults})
@@ -205,7 +205,7 @@ class TfRecord:
         """Returns the names of the files, each of which is a part."""
         return [*self._names]
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one file."""
         if self._containers:
             self.num_ignored, dead_letters = self._containers.beside(part)
@@ -226,7 +226,7 @@ class TfRecord:
 
     def _list_record(
         self, part: str, path: str, index: int, record: Record | BadRecord, spool: SpoolWriter | ObjectSpoolWriter | None
-    ) -> LabeledImage | DeadLetter:
+    ) -> InputRecord | DeadLetter:
         if isinstance(record, BadRecord):
             return DeadLetter(path, "list", "bad_record", record.message)
         try:
@@ -236,15 +236,15 @@ class TfRecord:
             self.left_out.add(example.features.keys() - self._used)
         except BadExampleError as error:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
-        except Refusal as error:
+        except InvalidInput as error:
             return DeadLetter.of(path, error)
         return image if spool is None else _spool(image, record, spool)
 
-    def _read_fields(self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan | None) -> LabeledImage:
+    def _read_fields(self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan | None) -> InputRecord:
         start = record.offset + HEADER_BYTES
         row = {name: read_cell(name, example.values(name), name in self._rows.list_names) for name in self._rows.value_names}
         row |= {name: read_part(part, start, example, name, self._layout) for name in self._rows.part_names}
-        image = LabeledImage(
+        image = InputRecord(
             key=read_key(example, self._key) if self._key else nfc(f"{part}#{index:08d}"),
             path=part,
             label="",
@@ -259,7 +259,7 @@ class TfRecord:
         return image
 
 
-def _spool(image: LabeledImage, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
+def _spool(image: InputRecord, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
     """Copies the data of an image into the spool, and returns the image with its new offsets."""
     start = record.offset + HEADER_BYTES
 

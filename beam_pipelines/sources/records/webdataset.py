@@ -32,8 +32,8 @@ from typing import Any, Callable, Collection, Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
-from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
+from beam_pipelines.errors import InvalidInput, UserError, printable
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array
 from beam_pipelines.sources.cells.cells import in_column
@@ -178,12 +178,12 @@ class WebDataset:
         if member is None:
             if holds_array(field := sample.fields().get(extension)):
                 return field
-            raise Refusal("bad_array", "there is none")
+            raise InvalidInput("bad_array", "there is none")
         try:
             with self._open(name) as (tar, _):
                 return tar.read(member._replace(num_bytes=min(member.num_bytes, _HEADER_BYTES)))
         except BadTarError as error:
-            raise Refusal("bad_array", str(error)) from None
+            raise InvalidInput("bad_array", str(error)) from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
         """Returns an empty dict: tar files have no class names."""
@@ -193,7 +193,7 @@ class WebDataset:
         """Returns the names of the tar files, each of which is a part."""
         return [*self._containers.names]
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of one file."""
         self.num_ignored, dead_letters = self._containers.beside(part)
         yield from dead_letters
@@ -223,12 +223,12 @@ class WebDataset:
         except NoTarError as error:
             raise UserError(f"{printable(path)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
-    def _list_sample(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> LabeledImage | DeadLetter:
+    def _list_sample(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> InputRecord | DeadLetter:
         try:
             if sample.refusal:
-                raise Refusal(*sample.refusal)
+                raise InvalidInput(*sample.refusal)
             key = nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key)
-            image = LabeledImage(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
+            image = InputRecord(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
             if self.has_images:
                 extension = self._image_of(sample)
                 place = _find_member(part, sample, extension, spool)
@@ -241,21 +241,21 @@ class WebDataset:
                 found = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
                 image = image._replace(values={**(image.values or {}), OBJECTS: found})
             return image
-        except Refusal as error:
+        except InvalidInput as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
     def _image_of(self, sample: TarSample) -> str:
         """Returns the extension of a sample's image.
 
-        Raises Refusal if the sample has no image or several possible images.
+        Raises InvalidInput if the sample has no image or several possible images.
         """
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
             missing = f"no image ({', '.join(self._images)}) in it, only"
-            raise Refusal("no_image", f"{missing} {describe_names(sample.members)}; use --image none to do without")
+            raise InvalidInput("no_image", f"{missing} {describe_names(sample.members)}; use --image none to do without")
         if self._beside_arrays is not None and (others := sample.members.keys() - self._beside_arrays):
             advice = f"name the image with --image_column, such as --image_column={_ARRAY}"
-            raise Refusal("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, unlike other samples; {advice}")
+            raise InvalidInput("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, unlike other samples; {advice}")
         return extension
 
     def _make_row(self, part: str, sample: TarSample, spool: SpoolWriter | ObjectSpoolWriter | None) -> dict[str, Any]:
@@ -270,10 +270,10 @@ class WebDataset:
 
 
 def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
-    """Returns the position of a member's data in the file or its spool. Raises Refusal if the data is too large."""
+    """Returns the position of a member's data in the file or its spool. Raises InvalidInput if the data is too large."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
-        raise Refusal("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
+        raise InvalidInput("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")
     if spool is None:
         return FilePart(part, member.offset, member.num_bytes)
     return FilePart(part, sample.spooled[extension], member.num_bytes, spool.spool)

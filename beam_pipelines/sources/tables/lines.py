@@ -7,7 +7,7 @@ import zlib
 from typing import BinaryIO, ContextManager, Iterator
 
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -88,14 +88,14 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
         raise listing_error(error, path, told) from error
 
 
-def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | Refusal]]:
+def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int, str | InvalidInput]]:
     """Yields `full_lines` of a file. Raises UserError as in `open_lines`."""
     with open_lines(path, name, config) as lines:
         yield from full_lines(lines)
 
 
-def full_lines(lines: Lines) -> Iterator[tuple[int, str | Refusal]]:
-    """Yields (line number, line) of non-blank lines. A line that is too long or not UTF-8 is a Refusal."""
+def full_lines(lines: Lines) -> Iterator[tuple[int, str | InvalidInput]]:
+    """Yields (line number, line) of non-blank lines. A line that is too long or not UTF-8 is a InvalidInput."""
     while True:
         lines.is_row_start = True
         try:
@@ -103,10 +103,10 @@ def full_lines(lines: Lines) -> Iterator[tuple[int, str | Refusal]]:
         except StopIteration:
             return
         except LongLineError as error:
-            yield lines.row_start, Refusal("bad_row", str(error))
+            yield lines.row_start, InvalidInput("bad_row", str(error))
             continue
         if not is_utf8(line):
-            yield lines.row_start, Refusal("not_utf8", "the line is not valid UTF-8")
+            yield lines.row_start, InvalidInput("not_utf8", "the line is not valid UTF-8")
         elif not line.isspace():
             yield lines.row_start, line
 

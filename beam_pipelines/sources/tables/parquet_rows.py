@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.sources.tables.parquet_sizes import MAX_LIST_BYTES, RowSizes
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -90,8 +90,8 @@ def _without_lists(feature: Any) -> Any:
     return feature
 
 
-def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Refusal]:
-    """Yields the rows of a file. A row that is too large, or whose text is not UTF-8, is a Refusal."""
+def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
+    """Yields the rows of a file. A row that is too large, or whose text is not UTF-8, is a InvalidInput."""
     fields = [parquet.schema_arrow.field(name) for name in columns]
     most = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
     lists = [field.name for field in fields if is_list(field.type)]
@@ -106,7 +106,7 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str])
             yield from _read_in_pieces(exact, lists)
 
 
-def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | Refusal]:
+def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
     """Halves a batch until each piece is small enough for Python objects, or has only one row."""
     if batch.nbytes > _READ_BYTES and batch.num_rows > 1:
         middle = batch.num_rows // 2
@@ -118,8 +118,8 @@ def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping
         yield from _read(batch)
 
 
-def _too_large(list_bytes: int) -> Refusal:
-    return Refusal("too_large", f"the lists in the row have {list_bytes:,} bytes; the limit is {MAX_LIST_BYTES:,}")
+def _too_large(list_bytes: int) -> InvalidInput:
+    return InvalidInput("too_large", f"the lists in the row have {list_bytes:,} bytes; the limit is {MAX_LIST_BYTES:,}")
 
 
 def _exact(column: pa.Array) -> pa.Array:
@@ -129,12 +129,12 @@ def _exact(column: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(column.cast(pa.string()), r"(?:\.0{9}|0{3})(Z|[+-][0-9]{4})?$", r"\1")
 
 
-def _read(batch: pa.RecordBatch) -> list[Mapping[str, Any] | Refusal]:
+def _read(batch: pa.RecordBatch) -> list[Mapping[str, Any] | InvalidInput]:
     try:
         return batch.to_pylist()
     except UnicodeDecodeError:
         if batch.num_rows == 1:
-            return [Refusal("not_utf8", "a text in the row is not valid UTF-8")]
+            return [InvalidInput("not_utf8", "a text in the row is not valid UTF-8")]
         return [row for index in range(batch.num_rows) for row in _read(batch.slice(index, 1))]
     except (ValueError, OverflowError) as error:  # nanoseconds in lists, years beyond Python's limit
         raise pa.ArrowInvalid(f"a value does not fit any Python type ({error}). Convert the column to text") from error

@@ -4,8 +4,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
+from beam_pipelines.errors import InvalidInput, printable
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.tables.table_files import TableFile, find_table_files, open_root
@@ -51,19 +51,19 @@ class RowFiles:
 
         Args:
             file: The file with the rows.
-            rows: Row numbers and rows. An invalid row is a Refusal.
-            read: A function from row number and row to the input. Raises Refusal for an invalid row.
+            rows: Row numbers and rows. An invalid row is a InvalidInput.
+            read: A function from row number and row to the input. Raises InvalidInput for an invalid row.
         """
         ignore = self._config.ignore
         for number, row in rows:
             try:
-                if isinstance(row, Refusal):
+                if isinstance(row, InvalidInput):
                     raise row
                 image = read(number, row)
-            except Refusal as error:
+            except InvalidInput as error:
                 yield DeadLetter.of(f"{printable(file.name)}:{number}", error)
                 continue
-            if ignore and isinstance(image, LabeledImage) and image.offset != NO_IMAGE and matches(image.path, ignore):
+            if ignore and isinstance(image, InputRecord) and image.offset != NO_IMAGE and matches(image.path, ignore):
                 self.num_ignored += 1
             else:
                 yield image

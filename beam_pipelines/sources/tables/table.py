@@ -26,7 +26,7 @@ from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
+from beam_pipelines.elements.input_record import NO_IMAGE, FilePart, InputRecord
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
@@ -57,7 +57,7 @@ _SPOOL_IMAGES = 16_384
 # Extensions of CSV files that are requested by name or pattern. In a folder, such files are not tables.
 _TEXT_ENDINGS = (".txt", ".text", ".dat", ".data")
 
-Listed = LabeledImage | DeadLetter
+Listed = InputRecord | DeadLetter
 
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group", "weight_column"),
@@ -67,7 +67,7 @@ _OPTIONS = (
 
 
 class _Embedded(NamedTuple):
-    image: LabeledImage
+    image: InputRecord
     data: Mapping[str, bytes]  # of `image`, and of other images, by name
 
 
@@ -226,11 +226,11 @@ class _RowImages:
         self._suffix, self._defaults = source.image_suffix, source.defaults
         self._others = others
 
-    def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
+    def read(self, number: int, row: Mapping[str, Any]) -> InputRecord | _Embedded:
         """Converts a row to an image.
 
         Raises:
-            Refusal: A cell is invalid for its column.
+            InvalidInput: A cell is invalid for its column.
         """
         row = fill_row(row, self._defaults)
         named = {name: name_integers(name, row.get(name), names) for name, names in self._positions.items()}
@@ -242,15 +242,15 @@ class _RowImages:
         data = embedded_bytes(cell)
         if self._columns.image is None:
             key = nfc(f"{self._file.name}:{number}")
-            image = LabeledImage(key, self._file.name, label, self._file.split, offset=NO_IMAGE, values=values)
+            image = InputRecord(key, self._file.name, label, self._file.split, offset=NO_IMAGE, values=values)
         elif data is None:
             path = in_column(self._columns.image, read_image_path, cell, self._root, self._suffix)
-            image = LabeledImage(nfc(path), path, label, self._file.split, values=values)
+            image = InputRecord(nfc(path), path, label, self._file.split, values=values)
         else:
             embedded[IMAGE] = data
             key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
             raw = npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
-            image = LabeledImage(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
+            image = InputRecord(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
         image = self._columns.roles.read(row, image)
         if self._objects:
             found = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
@@ -286,7 +286,7 @@ def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Itera
         yield from spooled
 
 
-def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
+def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> InputRecord:
     image = embedded.image
     for name, data in embedded.data.items():
         place = {"spool": writer.spool, "offset": writer.append(data)}

@@ -15,7 +15,7 @@ import itertools
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
+from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.json_text import read_json
 from beam_pipelines.sources.cells.left_out import LeftOut
 from beam_pipelines.sources.folders.file_listing import is_utf8
@@ -36,7 +36,7 @@ FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", 
 
 
 # The row number (in Parquet from 1; otherwise the number of its first line), and the cells by column name.
-Row = tuple[int, Mapping[str, Any] | Refusal]
+Row = tuple[int, Mapping[str, Any] | InvalidInput]
 
 
 class TableHead(NamedTuple):
@@ -71,7 +71,7 @@ def read_head(file: TableFile, config: SourceConfig) -> TableHead:
     with open_lines(file.path, file.name, config) as lines:
         if file.format == "csv":
             return _csv_head(file, lines, config)
-        first = [row for _, row in itertools.islice(_json_rows(lines), _NUM_HEAD_ROWS) if not isinstance(row, Refusal)]
+        first = [row for _, row in itertools.islice(_json_rows(lines), _NUM_HEAD_ROWS) if not isinstance(row, InvalidInput)]
     cells = [(name, cell) for row in first for name, cell in row.items()]
     return TableHead(
         columns=tuple(dict.fromkeys(name for name, _ in cells)),
@@ -120,7 +120,7 @@ _NUM_HEAD_ROWS = 100
 def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ...]) -> Mapping[str, Any]:
     """Returns the first valid row; an empty row if there is none."""
     with contextlib.closing(read_rows(file, config, columns)) as rows:
-        return next((row for _, row in rows if not isinstance(row, Refusal)), {})
+        return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
 
 
 def read_rows(
@@ -186,18 +186,18 @@ def _csv_rows(
                     f"{printable(file.name)}:{lines.row_start}: invalid CSV from this line to line {lines.number}: "
                     f"{error}. A quote is probably not closed: correct the row."
                 ) from None
-            yield lines.row_start, Refusal("bad_row", f"invalid CSV: {error}")
+            yield lines.row_start, InvalidInput("bad_row", f"invalid CSV: {error}")
             continue
         if len(row) == num_cells:
             text = "".join(row)
             if "\0" in text or not is_utf8(text):
-                yield lines.row_start, Refusal("not_utf8", "the row has a NUL byte, or bytes that are not UTF-8")
+                yield lines.row_start, InvalidInput("not_utf8", "the row has a NUL byte, or bytes that are not UTF-8")
             else:
                 yield lines.row_start, {name: row[position] for name, position in positions}
         elif row:
             yield (
                 lines.row_start,
-                Refusal("bad_row", f"the row has {len(row)} cells, but {names} has {num_cells}"),
+                InvalidInput("bad_row", f"the row has {len(row)} cells, but {names} has {num_cells}"),
             )
 
 
@@ -266,10 +266,10 @@ def _checked_json_rows(
     missing = set(columns or ())
     found: dict[str, None] = {}  # a dict, to keep their order
     for number, row in _json_rows(lines):
-        if missing and not isinstance(row, Refusal):
+        if missing and not isinstance(row, InvalidInput):
             missing.difference_update(row)
             found.update(dict.fromkeys(row) if missing else ())
-        if left_out is not None and not isinstance(row, Refusal):
+        if left_out is not None and not isinstance(row, InvalidInput):
             left_out.add(row.keys() - needed)
         yield number, row
     if found:
@@ -277,17 +277,17 @@ def _checked_json_rows(
 
 
 def _json_rows(lines: Lines) -> Iterator[Row]:
-    return ((number, line if isinstance(line, Refusal) else _parse_object(line)) for number, line in full_lines(lines))
+    return ((number, line if isinstance(line, InvalidInput) else _parse_object(line)) for number, line in full_lines(lines))
 
 
-def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
+def _parse_object(line: str) -> Mapping[str, Any] | InvalidInput:
     try:
         row = read_json(line)
     except RecursionError:
-        return Refusal("bad_row", "the JSON is nested too deeply")
+        return InvalidInput("bad_row", "the JSON is nested too deeply")
     except ValueError as error:  # also raised for a number with too many digits
-        return Refusal("bad_row", f"not valid JSON: {error}")
-    return row if isinstance(row, dict) else Refusal("bad_row", f"JSON of type {type(row).__name__}, not an object")
+        return InvalidInput("bad_row", f"not valid JSON: {error}")
+    return row if isinstance(row, dict) else InvalidInput("bad_row", f"JSON of type {type(row).__name__}, not an object")
 
 
 def _check_columns(

@@ -25,8 +25,8 @@ from typing import Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.elements.input_record import InputRecord
+from beam_pipelines.errors import InvalidInput, UserError
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -74,7 +74,7 @@ class TextList(RowFiles):
         self.features = reader.features
         self.targets = reader.targets
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields the images of one file of lines, with their sizes if requested."""
         file = self._files[part]
         root = self._root_of(file)
@@ -89,16 +89,16 @@ class TextList(RowFiles):
     def _first_row(self, file: TableFile) -> Mapping[str, str]:
         with contextlib.closing(read_lines(file.path, file.name, self._config.source)) as lines:
             for _, line in lines:
-                with contextlib.suppress(Refusal):  # becomes a dead letter during listing
+                with contextlib.suppress(InvalidInput):  # becomes a dead letter during listing
                     if isinstance(line, str):
                         return self._fields.split(line)
         return {}
 
-    def _read(self, file: TableFile, root: Root, reader: ColumnReader, number: int, line: str) -> LabeledImage:
+    def _read(self, file: TableFile, root: Root, reader: ColumnReader, number: int, line: str) -> InputRecord:
         row = self._fields.split(line)
         path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
         label, values = reader.read(row)
-        return LabeledImage(nfc(path), path, label, file.split, values=values)
+        return InputRecord(nfc(path), path, label, file.split, values=values)
 
 
 class _Fields:
@@ -123,16 +123,16 @@ class _Fields:
         self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
     def split(self, line: str) -> Mapping[str, str]:
-        """Returns the cells of a line. Raises Refusal for a NUL byte, or for too many or too few fields."""
+        """Returns the cells of a line. Raises InvalidInput for a NUL byte, or for too many or too few fields."""
         if "\0" in line:
-            raise Refusal("bad_row", "the line has a NUL byte")
+            raise InvalidInput("bad_row", "the line has a NUL byte")
         if "\t" in line:
             fields = [field.strip() for field in line.split("\t")]
         else:  # the path may contain blanks if the number of fields is known
             fields = line.split() if self._takes_rest else line.strip().rsplit(None, self._num_fields - 1)
         if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
             names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])
-            raise Refusal(
+            raise InvalidInput(
                 "bad_row",
                 f"the line has {len(fields)} fields instead of {self._num_fields}: {names} (separate the fields by "
                 "tabs if they contain blanks)",

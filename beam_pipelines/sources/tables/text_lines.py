@@ -20,7 +20,7 @@ from typing import Iterator
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
+from beam_pipelines.elements.input_record import NO_IMAGE, InputRecord
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.column_reader import ColumnReader
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -81,13 +81,13 @@ class TextLines(RowFiles):
         self.features = self._reader.features
         self.targets = self._reader.targets
 
-    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+    def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
         """Yields an example for each line of one file."""
         file = self._files[part]
         read = functools.partial(self._read, file, _ENDING.sub("", os.path.basename(file.name)))
         return self._read_rows(file, read_lines(file.path, file.name, self._config.source), read)
 
-    def _read(self, file: TableFile, name: str, number: int, line: str) -> LabeledImage:
+    def _read(self, file: TableFile, name: str, number: int, line: str) -> InputRecord:
         label, values = self._reader.read({_TEXT: line.rstrip("\r\n"), _FILE: name})
         group = nfc(file.name) if self._is_grouped else ""
-        return LabeledImage(nfc(f"{file.name}:{number}"), file.name, label, file.split, offset=NO_IMAGE, group=group, values=values)
+        return InputRecord(nfc(f"{file.name}:{number}"), file.name, label, file.split, offset=NO_IMAGE, group=group, values=values)

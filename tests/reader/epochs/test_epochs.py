@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tf_input
 from tf_input.epochs.position import Position
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.inputs import RecordInputs
 
 SIZE = (12, 16)
@@ -349,7 +349,7 @@ def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
     plan = mixed.split_reader("validation").plan(tf_input.ReadConfig(1_000_000, SIZE))
     asked, read = [], plan.reader.read_runs
     plan.reader.read_runs = lambda parts, arena: asked.extend(parts) or read(parts, arena)
-    ((images, labels),) = ladder.read_batches(plan, plan.decode, Position())
+    ((images, labels),) = input_pipeline.read_batches(plan, plan.decode, Position())
     runs = plan.reader.runs
     assert sorted(asked) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17
 

@@ -529,7 +529,7 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
         "tags": features.Sequence(features.ClassLabel(num_classes=3)),
         "zipped": features.Tensor(shape=(2,), dtype=np.uint8, encoding="zlib"),
         "objects": features.Sequence({"bbox": features.BBoxFeature(), "label": features.ClassLabel(names=["x", "y"])}),
-        "segmentation_mask": features.LabeledImage(labels=3, shape=(None, None, 1)),
+        "segmentation_mask": features.InputRecord(labels=3, shape=(None, None, 1)),
         "trimap": features.Image(shape=(None, None, 1), use_colormap=True),
         "depth": features.Image(shape=(None, None, 1), dtype=np.uint16),
         "flow": features.Image(shape=(None, None, 1), dtype=np.float32),

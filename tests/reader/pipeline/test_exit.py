@@ -16,7 +16,7 @@ PROGRAMS = """
 import gc, os, sys, tf_input
 import tensorflow as tf
 from tf_input.epochs.position import Position
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 
 programs = []
 for has_strategy in (False, False, True):
@@ -32,7 +32,7 @@ if has_strategy:
 data = tf_input.open(sys.argv[1])
 train = data.split_reader("train")
 plan = train.plan(train.settle(tf_input.ReadConfig(batch_size=1000, memory_budget=0, seed=0)))
-batches = ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat()
+batches = input_pipeline.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat()
 if has_strategy:
     batches = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).experimental_distribute_dataset(batches)
 held = iter(batches)

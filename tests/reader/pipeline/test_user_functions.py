@@ -14,7 +14,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
 from prepared import picture, prepare_images
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 from tf_input.pipeline.user_functions import allow_state, apply_functions
 from tf_input.read_config import ReadConfig
 
@@ -241,7 +241,7 @@ def test_hosts_draw_the_same_for_examples_and_each_its_own_for_batches(flowers):
 @pytest.mark.parametrize("grown, most", [(1, 1 + 4 + 2), (8, 1 + 1 + 2)])
 def test_what_functions_make_ahead_is_bounded_by_the_buffer(flowers, monkeypatch, grown, most):
     """As many batches as four cores make at a time, two more, and the one that was taken; or fewer where functions make them larger."""
-    monkeypatch.setattr(ladder, "num_cores", lambda: 4)
+    monkeypatch.setattr(input_pipeline, "num_cores", lambda: 4)
     batch_bytes, calls = 4 * SIZE * SIZE * 3, []
 
     def count(x, y):

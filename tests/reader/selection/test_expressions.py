@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tf_input.selection.columns import TextLists, Texts
+from tf_input.selection.columns import TextLists, BinaryColumn
 from tf_input.selection.expressions import evaluate
 
 ROWS = [
@@ -17,9 +17,9 @@ ROWS = [
 CLASSES = ["cat", "dog", "eel", "fox"]
 
 
-def texts(values: list[str | None], names: list[str] | None = None) -> Texts:
+def texts(values: list[str | None], names: list[str] | None = None) -> BinaryColumn:
     known = sorted({value for value in values if value is not None})
-    return Texts(np.array([-1 if value is None else known.index(value) for value in values], np.int64), known, names)
+    return BinaryColumn(np.array([-1 if value is None else known.index(value) for value in values], np.int64), known, names)
 
 
 COLUMNS = {name: texts([row[name] for row in ROWS]) for name in ("path", "group", "reencoded")} | {

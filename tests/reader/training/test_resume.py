@@ -19,7 +19,7 @@ from forked_python import ForkedPython
 from prepared import mixed_images, prepare_images
 from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, LoggedModel, make_model, train
 from tf_input.epochs.position import Position
-from tf_input.pipeline import ladder
+from tf_input.pipeline import input_pipeline
 
 pytestmark = pytest.mark.usefixtures("no_seed_stays")
 
@@ -623,5 +623,5 @@ def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
     asked = []
     read = plan.reader.read
     plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)
-    (batch,) = ladder.read_batches(plan, plan.decode, Position(0, config.start_step))
+    (batch,) = input_pipeline.read_batches(plan, plan.decode, Position(0, config.start_step))
     assert len(set(asked)) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE

@@ -23,7 +23,7 @@ _CHILD = """
 import sys
 first_of_site = next((i for i, path in enumerate(sys.path) if path.endswith("-packages")), len(sys.path))
 sys.path.insert(first_of_site, sys.argv[1])
-from beam_pipelines.parallel.light_process import run_child
+from beam_pipelines.parallel.worker_process import run_child
 run_child(sys.argv[2:])
 """
 
@@ -43,7 +43,7 @@ _ENVIRONMENT = {
 _PRELOADED = ("beam_pipelines.sources.part_listing", "beam_pipelines.shards.shard_writer")
 
 
-class LightProcess:
+class WorkerProcess:
     """The parent's side of a worker process. Only one thread may use it."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images import look_alikes
 from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges, look_distance
 from beam_pipelines.images.near_hashes import MIRROR, hash_distance, search_parts
-from beam_pipelines.splits.twin_clusters import cluster_candidates, find_alike
+from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_alike
 
 
 def make_rows(values: list[int], contents: list[int] | None = None, has_look: bool = True) -> np.ndarray:
@@ -103,7 +103,7 @@ def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: i
     labels = components(looks.num, edges)[looks.of_images]
     largest = np.bincount(labels[:num]).max()
     assert largest > 0.9 * num, "they are connected, by those that stand for them"
-    assert (labels[num : num + 300] == labels[num + 300 :]).all() and len(np.unique(labels[num:])) == 300, "and no others miss their twins"
+    assert (labels[num : num + 300] == labels[num + 300 :]).all() and len(np.unique(labels[num:])) == 300, "and no others miss their near_duplicates"
     order = np.random.default_rng(2).permutation(len(rows))
     assert (find_looks(rows[order]).hashes == looks.hashes).all(), "what is found follows from the hashes, which are in order"
     clusters, num_pairs, num_cut, cut = clusters_of(rows)

@@ -15,8 +15,8 @@ import pytest
 import beam_pipelines
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.parallel import light_process, light_processes
-from beam_pipelines.parallel.light_processes import LightProcesses, TaskWindow, share, shared
+from beam_pipelines.parallel import worker_process, worker_processes
+from beam_pipelines.parallel.worker_processes import WorkerProcesses, TaskWindow, share, shared
 from beam_pipelines.shards.measure import look_at
 from beam_pipelines.shards.shard_writer import ShardPart, write_part
 from made_images import jpeg, write_files
@@ -75,12 +75,12 @@ def tasks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[A
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[int], LightProcesses]]:
+def start() -> Iterator[Callable[[int], WorkerProcesses]]:
     """Starts pools, and closes them after the test."""
-    pools: list[LightProcesses] = []
+    pools: list[WorkerProcesses] = []
 
-    def start(num_processes: int) -> LightProcesses:
-        pools.append(LightProcesses(num_processes))
+    def start(num_processes: int) -> WorkerProcesses:
+        pools.append(WorkerProcesses(num_processes))
         return pools[-1]
 
     yield start
@@ -89,14 +89,14 @@ def start() -> Iterator[Callable[[int], LightProcesses]]:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[LightProcesses]:
+def pool() -> Iterator[WorkerProcesses]:
     """Two processes that no test harms."""
-    pool = LightProcesses(2)
+    pool = WorkerProcesses(2)
     yield pool
     pool.close()
 
 
-def ask(pool: LightProcesses, function: Callable[..., Any], *args: Any) -> Any:
+def ask(pool: WorkerProcesses, function: Callable[..., Any], *args: Any) -> Any:
     return pool.submit(function, *args).result(TIMEOUT)
 
 
@@ -220,7 +220,7 @@ def test_children_that_cannot_start_are_one_clear_error_and_no_loop(start, monke
     log = tmp_path / "starts"
     (tmp_path / "python").write_text(f"#!/bin/sh\necho >> {log}\nexit 7\n")
     (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(light_process.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(worker_process.sys, "executable", str(tmp_path / "python"))
     pool = start(1)
     for _ in range(30):
         assert str(error_of(pool.submit(eval, "1"))) == "a light process ended (exit code 7) as it started, 3 times in a row"
@@ -237,19 +237,19 @@ def test_closing_fails_what_is_at_work_and_what_waits(start):
 
 
 def test_only_pools_that_are_at_work_are_ended(monkeypatch):
-    monkeypatch.setattr(light_processes, "_pools", {})
-    idle, at_work = (light_processes.light_processes(number) for number in (1, 2))
+    monkeypatch.setattr(worker_processes, "_pools", {})
+    idle, at_work = (worker_processes.worker_processes(number) for number in (1, 2))
     try:
         assert ask(idle, eval, "1") == 1
         deadline = time.monotonic() + TIMEOUT
         while not idle.is_idle():  # the answer comes a moment before it is noted
             assert time.monotonic() < deadline
         future = at_work.submit(time.sleep, 3600)
-        light_processes.end_running_tasks()
+        worker_processes.end_running_tasks()
         assert isinstance(error_of(future), RunError) and ask(idle, eval, "1") == 1
-        assert light_processes.light_processes(1) is idle and light_processes.light_processes(2) is not at_work
+        assert worker_processes.worker_processes(1) is idle and worker_processes.worker_processes(2) is not at_work
     finally:
-        light_processes.close_light_processes()
+        worker_processes.close_light_processes()
 
 
 def test_a_closed_pool_leaves_no_file_open(start):
@@ -314,14 +314,14 @@ def test_a_child_ignores_the_terminals_interrupt(start):
 DIED = "a light process ended (exit code 3) while it was at work"
 
 CALL_ONE = b"""
-from beam_pipelines.parallel.light_processes import light_processes
-print(light_processes(2).submit(eval, "6 * 7").result())
+from beam_pipelines.parallel.worker_processes import worker_processes
+print(worker_processes(2).submit(eval, "6 * 7").result())
 """
 
 PARENT = """
 import sys, time
-from beam_pipelines.parallel.light_processes import light_processes
-pool = light_processes(2)
+from beam_pipelines.parallel.worker_processes import worker_processes
+pool = worker_processes(2)
 tasks = [pool.submit(eval, "__import__('time').sleep(0.1)") for _ in range(4)]
 for task in tasks:
     task.result()
@@ -361,8 +361,8 @@ def test_children_end_when_their_parent_is_killed(state, signal_name):
 def test_children_end_with_a_parent_that_forgets_them_and_say_nothing():
     scripts = [
         ("idle", CALL_ONE, "42\n"),
-        ("at work", CALL_ONE + b"import time; light_processes(2).submit(time.sleep, 3600); time.sleep(0.2)", "42\n"),
-        ("dead", CALL_ONE + b"import os; print(light_processes(2).submit(os._exit, 3).exception())", f"42\n{DIED}\n"),
+        ("at work", CALL_ONE + b"import time; worker_processes(2).submit(time.sleep, 3600); time.sleep(0.2)", "42\n"),
+        ("dead", CALL_ONE + b"import os; print(worker_processes(2).submit(os._exit, 3).exception())", f"42\n{DIED}\n"),
     ]
     for case, script, printed in scripts:
         command = [sys.executable, "-c", script.decode()]
@@ -372,16 +372,16 @@ def test_children_end_with_a_parent_that_forgets_them_and_say_nothing():
 
 def test_there_is_one_pool_of_a_size_and_a_new_one_after_it_was_closed():
     try:
-        first = light_processes.light_processes(1)
-        assert light_processes.light_processes(1) is first
+        first = worker_processes.worker_processes(1)
+        assert worker_processes.worker_processes(1) is first
         assert ask(first, eval, "1 + 1") == 2
-        light_processes.close_light_processes()
+        worker_processes.close_light_processes()
         assert all(child.has_ended() for child in first._children)
-        again = light_processes.light_processes(1)
+        again = worker_processes.worker_processes(1)
         assert again is not first
         assert ask(again, eval, "1 + 1") == 2
     finally:
-        light_processes.close_light_processes()
+        worker_processes.close_light_processes()
 
 
 # TaskWindow
@@ -404,7 +404,7 @@ class ManualPool:
 @pytest.fixture
 def manual_pool(monkeypatch: pytest.MonkeyPatch) -> ManualPool:
     manual = ManualPool()
-    monkeypatch.setattr(light_processes, "light_processes", lambda num_processes: manual)
+    monkeypatch.setattr(worker_processes, "worker_processes", lambda num_processes: manual)
     return manual
 
 
@@ -446,7 +446,7 @@ def test_a_window_waits_where_too_many_tasks_are_in_flight(manual_pool):
 
 
 def test_tasks_that_hold_much_memory_wait_for_one_another(manual_pool):
-    window, half = TaskWindow(4), light_processes.MAX_HELD_BYTES // 2
+    window, half = TaskWindow(4), worker_processes.MAX_HELD_BYTES // 2
     for index, held_bytes in enumerate([half, half, 0]):
         assert list(window.run(str, index, held_bytes=held_bytes)) == []
     for large, first in enumerate(([0, 1, 2], [3]), 3):  # each is larger than all that there may be, and runs alone
@@ -479,7 +479,7 @@ def test_a_window_over_real_processes_keeps_the_order():
             results += window.run(eval, f"({index}, __import__('time').sleep({index % 3} / 1000))")
         results += window.drain()
     finally:
-        light_processes.close_light_processes()
+        worker_processes.close_light_processes()
     assert [index for index, _ in results] == list(range(30))
 
 

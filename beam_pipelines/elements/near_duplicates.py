@@ -9,13 +9,13 @@ from beam_pipelines.errors import printable
 
 
 @dataclasses.dataclass(frozen=True)
-class Twins:
+class NearDuplicates:
     """Near-duplicates of a run. Connected near-duplicates form a cluster.
 
     Attributes:
         how: The treatment of the images, one of `DUPLICATES`.
         distance: The maximum number of differing bits between hashes of near-duplicates. None means equal bytes.
-        lines: JSON lines for each image, as in `twins.jsonl`, in the spool.
+        lines: JSON lines for each image, as in `near_duplicates.jsonl`, in the spool.
         looks: The perceptual hashes that are similar to another hash, uint64 [num_looks, HASH_WORDS], in the spool.
         edges: The pairs of these hashes that are similar, int64 [num_edges, 2], in the spool.
         counts_all_pairs: Whether all pairs are counted. If too many images are similar, each is compared with one

@@ -22,16 +22,16 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import Run, SpoolStretch, read_references, read_stretch, write_run
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
-from beam_pipelines.elements.texts import Texts
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.binary_column import BinaryColumn
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import DataError, UserError
 from beam_pipelines.images.look_alikes import HASH_ROW, Edges, find_edges, find_looks, join_edges
 from beam_pipelines.images.near_hashes import SearchPart, search_parts
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.earlier_splits import find_earlier_splits
-from beam_pipelines.splits.settle_twins import Changes, SettledTwins, apply_changes, key_ranks
-from beam_pipelines.splits.twin_clusters import cluster_candidates, find_alike
+from beam_pipelines.splits.resolve_near_duplicates import Changes, SettledNearDuplicates, apply_changes, key_ranks
+from beam_pipelines.splits.near_duplicate_clusters import cluster_candidates, find_alike
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
 
@@ -67,7 +67,7 @@ class ChangedRun(NamedTuple):
 
 
 @dataclasses.dataclass
-class FindTwins(beam.PTransform):
+class FindNearDuplicates(beam.PTransform):
     """Finds near-duplicates in `HashedRun`s and returns `Listed` with the remaining references.
 
     Attributes:
@@ -93,9 +93,9 @@ class FindTwins(beam.PTransform):
         settled = (
             root
             | "AfterTheSearch" >> beam.Impulse()
-            | "SettleTwins"
-            >> beam.FlatMap(settle_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
-                "twins", "renames", "moved", main="runs"
+            | "SettleNearDuplicates"
+            >> beam.FlatMap(resolve_found, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
+                "near_duplicates", "renames", "moved", main="runs"
             )
         )
         changed = (
@@ -105,7 +105,7 @@ class FindTwins(beam.PTransform):
             | "SpreadChanges" >> beam.GroupByKey()
             | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(settled.renames), config).with_outputs("counts", main="runs")
         )
-        listing = self.listed.listing | "TakeTwins" >> beam.Map(take_twins, AsSingleton(settled.twins))
+        listing = self.listed.listing | "TakeNearDuplicates" >> beam.Map(take_near_duplicates, AsSingleton(settled.near_duplicates))
         dead_letters = (self.listed.dead_letters, self.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
         return Listed(changed.runs, changed.counts, listing, dead_letters, settled.moved)
 
@@ -117,7 +117,7 @@ def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
 
 def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -> WrittenLooks:
     """Writes the distinct image hashes to the spool."""
-    stopwatch = Stopwatch("twins")
+    stopwatch = Stopwatch("near_duplicates")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         looks = find_looks(_read_rows(list(runs), spool))
     data = looks.hashes.tobytes()
@@ -136,7 +136,7 @@ def cut_search(looks: WrittenLooks) -> Iterator[tuple[tuple[int, int], tuple[Sea
 def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLooks]]], config: PrepareJob) -> WrittenEdges:
     """Runs one search task and writes the pairs that it finds to the spool."""
     _, ((part, looks),) = element
-    stopwatch = Stopwatch("twins")
+    stopwatch = Stopwatch("near_duplicates")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         hashes = np.frombuffer(read_stretch(looks.stretch, spool), np.uint64).reshape(-1, HASH_WORDS)
     edges = find_edges(hashes, config.duplicate_distance, part)
@@ -146,18 +146,18 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLoo
     return WrittenEdges(stretch, edges.are_all)
 
 
-def settle_found(
+def resolve_found(
     unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob
 ) -> Iterator[Any]:
     """Decides what happens to each near-duplicate.
 
-    Yields a `ChangedRun` for each run, and tagged outputs: the `Twins`, the renamed groups, and the moved groups.
+    Yields a `ChangedRun` for each run, and tagged outputs: the `NearDuplicates`, the renamed groups, and the moved groups.
 
     Raises:
         UserError: No image is readable, or near-duplicates already belong to different splits.
         DataError: Too many images are unreadable.
     """
-    stopwatch = Stopwatch("twins")
+    stopwatch = Stopwatch("near_duplicates")
     # Sorted only to compute image indices. The result does not depend on the order of the runs.
     runs = sorted(runs, key=lambda run: run.run.spool)
     dead_letters = DeadLetterCount()
@@ -175,7 +175,7 @@ def settle_found(
             [_read_some(run.run, places[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])]
         )
     clusters = cluster_candidates(looks, joined, config.duplicate_distance, places, key_ranks(candidates.keys), rows["content"][places])
-    settled = SettledTwins(candidates, clusters, config, listing, find_earlier_splits(config.splits_from, candidates.keys))
+    settled = SettledNearDuplicates(candidates, clusters, config, listing, find_earlier_splits(config.splits_from, candidates.keys))
     members = places[settled.members]
     for run, start, stop in zip(runs, starts.tolist(), starts[1:].tolist()):
         if start < stop:
@@ -186,7 +186,7 @@ def settle_found(
     with own_spool(config.spool_directory) as writer:
         data = looks.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
         of_near = [SpoolStretch(writer.spool, writer.append(one), len(one)) for one in data]
-    yield TaggedOutput("twins", (settled.describe(*of_near, are_all), dead_letters))
+    yield TaggedOutput("near_duplicates", (settled.describe(*of_near, are_all), dead_letters))
     count_in_beam(stopwatch.lap())
 
 
@@ -207,13 +207,13 @@ def _read_some(run: Run, places: np.ndarray, spool: SpoolReader) -> References:
     return read_references(run.smallest(run.num_references), spool).take(places)
 
 
-def _changes_of(settled: SettledTwins, members: np.ndarray, start: int, stop: int) -> Changes:
+def _changes_of(settled: SettledNearDuplicates, members: np.ndarray, start: int, stop: int) -> Changes:
     """Returns the changes for the run that contains the images from `start` to `stop`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[settled.is_dropped[mine]]
     grouped = mine if settled.groups else mine[:0]
-    return Changes(members[dropped] - start, members[grouped] - start, Texts.of([settled.groups[place] for place in grouped.tolist()]))
+    return Changes(members[dropped] - start, members[grouped] - start, BinaryColumn.of([settled.groups[place] for place in grouped.tolist()]))
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
@@ -232,10 +232,10 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, byt
     yield TaggedOutput("counts", counts.pack())
 
 
-def take_twins(listing: Listing, found: tuple[Twins, DeadLetterCount]) -> Listing:
+def take_near_duplicates(listing: Listing, found: tuple[NearDuplicates, DeadLetterCount]) -> Listing:
     """Returns the listing with the near-duplicates and the dead letters of the hashing stage."""
-    twins, refused = found
+    near_duplicates, refused = found
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
     dead_letters.merge(refused)
-    return dataclasses.replace(listing, dead_letters=dead_letters, twins=twins)
+    return dataclasses.replace(listing, dead_letters=dead_letters, near_duplicates=near_duplicates)

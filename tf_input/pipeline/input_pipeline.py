@@ -89,17 +89,17 @@ def read_batches(
     name = source_name(share.hosts)
     at_once = config.read_buffer >> 8  # 1 MiB by default
     data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held), name=name)
-    data = data.flat_map(_plain(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
+    data = data.flat_map(_without_autograph(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
     data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * count))
     num_calls = _num_calls(config.read_buffer, share.local_size * plan.batch_decoder.num_output_bytes)
     # Prefetching is done by additional parallel calls, because a `prefetch` would cost as much per batch as reading
     # twenty tiny records.
     num_ahead = _NUM_AHEAD * prefetch
-    batches = data.map(_plain(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
+    batches = data.map(_without_autograph(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
     # The output size of user functions is known only here, and may be larger.
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if config.has_functions and num_fewer < num_calls:
-        batches = data.map(_plain(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
+        batches = data.map(_without_autograph(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
     data = _count_passes(batches, position, share, count, num_passes)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # it would exceed the memory bound of `read_buffer`
@@ -151,22 +151,22 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
         """Returns a dataset with one number per batch, which updates the position as a side effect."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
-        counts = counts.map(_plain(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
+        counts = counts.map(_without_autograph(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))
 
     def all_numbers(_: tf.Tensor) -> tf.data.Dataset:
         first = tf.numpy_function(begin, [], tf.int64)
         if num_passes == 1:
             return numbers(first, 0)
-        return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(_plain(functools.partial(numbers, first)))
+        return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(_without_autograph(functools.partial(numbers, first)))
 
-    beside = tf.data.Dataset.range(1, name=name).flat_map(_plain(all_numbers))
+    beside = tf.data.Dataset.range(1, name=name).flat_map(_without_autograph(all_numbers))
     beside = beside.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
     # `synchronous=True`, because TensorFlow otherwise lets stateless functions read ahead.
     if not counting:  # a single batch counts when it is delivered
-        return tf.data.Dataset.zip((data, beside)).map(_plain(lambda batch, _: batch), synchronous=True)
+        return tf.data.Dataset.zip((data, beside)).map(_without_autograph(lambda batch, _: batch), synchronous=True)
     # The number comes first. Otherwise, a later `prefetch` would count the second batch in time or not, by chance.
-    return tf.data.Dataset.zip((beside, data)).map(_plain(lambda _, batch: batch), synchronous=True)
+    return tf.data.Dataset.zip((beside, data)).map(_without_autograph(lambda _, batch: batch), synchronous=True)
 
 
 def _is_look_of_keras() -> bool:
@@ -246,7 +246,7 @@ def read_records(
 
     # AUTOTUNE sets the number of reading threads, which does not affect the order.
     data = data.interleave(
-        _plain(read),
+        _without_autograph(read),
         cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
         block_length=_BLOCK_LENGTH,
         num_parallel_calls=tf.data.AUTOTUNE,
@@ -288,10 +288,10 @@ def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: Rea
         outputs = decode_batch(batch, seed if config.augment else None)
         return apply_functions(outputs, seed, tf.range(tf.size(batch, tf.int64)), config)
 
-    data = data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
+    data = data.map(_without_autograph(decode), num_parallel_calls=num_cores(), deterministic=True)
     return data if config.map_example is None else allow_state(data)
 
 
-def _plain(function: Callable) -> Callable:
+def _without_autograph(function: Callable) -> Callable:
     """Disables AutoGraph for a function without tensors in conditions, because the conversion is slow."""
     return tf.autograph.experimental.do_not_convert(function)

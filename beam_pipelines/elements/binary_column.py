@@ -24,7 +24,7 @@ def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
     return b"".join(found)
 
 
-class Texts:
+class BinaryColumn:
     """Byte strings in one blob, with their lengths.
 
     Attributes:
@@ -42,7 +42,7 @@ class Texts:
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 
     @classmethod
-    def of(cls, texts: Sequence[bytes]) -> "Texts":
+    def of(cls, texts: Sequence[bytes]) -> "BinaryColumn":
         """Creates a column of texts."""
         return cls(np.fromiter(map(len, texts), np.uint32, len(texts)), b"".join(texts))
 
@@ -66,26 +66,26 @@ class Texts:
         buffers = [None, pyarrow.py_buffer(self._offsets), pyarrow.py_buffer(self.blob)]
         return pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers)
 
-    def take(self, indices: np.ndarray) -> "Texts":
+    def take(self, indices: np.ndarray) -> "BinaryColumn":
         """Returns the texts at the given indices, in the given order."""
         if not self.blob:
-            return Texts(self.lengths[indices], b"")
+            return BinaryColumn(self.lengths[indices], b"")
         taken = self.to_arrow().take(indices)
-        return Texts(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
+        return BinaryColumn(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
 
-    def slice(self, start: int, stop: int) -> "Texts":
+    def slice(self, start: int, stop: int) -> "BinaryColumn":
         """Returns the texts from `start` to `stop`."""
         if not self.blob:
-            return Texts(self.lengths[start:stop], b"")
+            return BinaryColumn(self.lengths[start:stop], b"")
         begin, end = self._offsets[[start, min(stop, len(self))]].tolist()
-        return Texts(self.lengths[start:stop], self.blob[begin:end])
+        return BinaryColumn(self.lengths[start:stop], self.blob[begin:end])
 
     @classmethod
-    def concatenate(cls, parts: Sequence["Texts"]) -> "Texts":
+    def concatenate(cls, parts: Sequence["BinaryColumn"]) -> "BinaryColumn":
         """Joins several columns."""
         return cls(np.concatenate([part.lengths for part in parts]), b"".join([part.blob for part in parts]))
 
 
-def no_texts(num: int) -> Texts:
+def no_texts(num: int) -> BinaryColumn:
     """Returns a column of `num` empty texts."""
-    return Texts(np.zeros(num, np.uint32), b"")
+    return BinaryColumn(np.zeros(num, np.uint32), b"")

@@ -29,7 +29,7 @@ RESUME = "Rerun with --resume to continue."
 _RESTART = "Rerun with --restart to start over."
 
 
-class OnLeft(enum.Enum):
+class ResumePolicy(enum.Enum):
     """The policy for the output of an interrupted run."""
 
     REFUSE = "the command fails, if it is worth keeping"
@@ -37,7 +37,7 @@ class OnLeft(enum.Enum):
     RESTART = "it is removed"
 
 
-class LeftRun(NamedTuple):
+class ResumableRun(NamedTuple):
     """A run that a command resumes.
 
     Attributes:
@@ -49,7 +49,7 @@ class LeftRun(NamedTuple):
     plan: Plan | None
 
 
-def of_left_run(config: OutputPaths) -> OutputPaths:
+def of_resumable_run(config: OutputPaths) -> OutputPaths:
     """Returns the configuration with the run id of the interrupted run, or with an empty run id if there is none."""
     lease = read_lease(config.scratch_directory)
     return dataclasses.replace(config, run_id=lease.run_id if lease else "")
@@ -97,20 +97,20 @@ def describe_left(config: OutputPaths) -> str:
     return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are complete. {RESUME}"
 
 
-def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
+def check_left(config: OutputPaths, resume_policy: ResumePolicy, whose: str) -> None:
     """Raises UserError if an interrupted run has resumable work and the policy is `REFUSE`.
 
     Args:
         config: The paths of the run.
-        on_left: The policy.
+        resume_policy: The policy.
         whose: The option and path of the output, with which the message begins.
 
     Raises:
         UserError: There is resumable work of an earlier run.
     """
-    if on_left is not OnLeft.REFUSE:
+    if resume_policy is not ResumePolicy.REFUSE:
         return
-    config = of_left_run(config)
+    config = of_resumable_run(config)
     if not config.can_resume and is_planned(config):
         shown = printable(config.scratch_directory)
         raise UserError(f"{whose}: an interrupted run of `recordmill prepare` left files in {shown}. Choose another path, or remove them.")
@@ -119,7 +119,7 @@ def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
         raise UserError(f"{whose}: {told.replace(RESUME, with_restart) if RESUME in told else f'{told} {_RESTART}'}")
 
 
-def find_left(config: PrepareJob) -> LeftRun | None:
+def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
     """Returns the run that `--resume` continues, or None if there is none.
 
     Args:
@@ -130,10 +130,10 @@ def find_left(config: PrepareJob) -> LeftRun | None:
         DataError: A file of the input has changed since the earlier run listed it.
     """
     whose = f"{config.output_option}={printable(config.output)}"
-    config = of_left_run(config)
+    config = of_resumable_run(config)
     if is_whole(config):
         _check_options(whose, _written_options(config.working_directory, whose), config)
-        return LeftRun(config.run_id, None)
+        return ResumableRun(config.run_id, None)
     try:
         plan = read_plan(config)
     except ValueError:
@@ -146,7 +146,7 @@ def find_left(config: PrepareJob) -> LeftRun | None:
     _check_options(whose, plain_options(plan.config), config)
     _check_place(whose, plan, config)
     check_versions(plan.listing.versions)
-    return LeftRun(config.run_id, plan)
+    return ResumableRun(config.run_id, plan)
 
 
 def is_done(config: PrepareJob) -> bool:

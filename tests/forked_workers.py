@@ -8,13 +8,13 @@ import signal
 import subprocess
 import types
 
-from beam_pipelines.parallel import light_process
+from beam_pipelines.parallel import worker_process
 from beam_pipelines.shards import shard_writer  # noqa: F401
 from beam_pipelines.sources import part_listing  # noqa: F401
 
 
 class Forked:
-    """What `LightProcess` asks of `subprocess.Popen`.
+    """What `WorkerProcess` asks of `subprocess.Popen`.
 
     Args:
         command: The command line of a light process; of it only the modules count that it imports.
@@ -34,7 +34,7 @@ class Forked:
                 os.dup2(write_out, 1)
                 os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # those of its siblings too, whose end would not reach them
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                light_process.run_child(command[5:])
+                worker_process.run_child(command[5:])
             finally:
                 os._exit(0)
         os.close(read_in)
@@ -61,4 +61,4 @@ class Forked:
         return self._code
 
 
-light_process.subprocess = types.SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE)
+worker_process.subprocess = types.SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE)

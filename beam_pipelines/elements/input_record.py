@@ -45,7 +45,7 @@ class ArrayPart(NamedTuple):
     spool: int = 0
 
 
-class LabeledImage(NamedTuple):
+class InputRecord(NamedTuple):
     """One input, as a source lists it.
 
     Attributes:
@@ -73,7 +73,7 @@ class LabeledImage(NamedTuple):
     values: Mapping[str, Any] | None = None
 
 
-def image_bytes(image: LabeledImage, others: Sequence[str]) -> int:
+def image_bytes(image: InputRecord, others: Sequence[str]) -> int:
     """Returns the source size in bytes of an input's images, including other image features. 0 if a size is unknown."""
     if not others:
         return image.num_bytes

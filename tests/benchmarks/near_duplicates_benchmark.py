@@ -1,6 +1,6 @@
 """Measures the search for near-duplicates among millions of perceptual hashes: time on one core and peak memory.
 
-    python -m tests.benchmarks.twins_benchmark [--hashes 60000 1000000 10000000]
+    python -m tests.benchmarks.near_duplicates_benchmark [--hashes 60000 1000000 10000000]
 
 The hashes are random. One hash in twenty is a near-duplicate of another, with three changed bits in the first word and
 ten in the others, and every second near-duplicate is flipped. The search must find all of them. The measured interval
@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.benchmarks.measure import measure
 
-TWINS = 20  # One hash in 20 is a near-duplicate.
+NEAR_DUPLICATES = 20  # One hash in 20 is a near-duplicate.
 DISTANCE = 8
 
 
@@ -24,13 +24,13 @@ def make_hashes(num: int) -> np.ndarray:
     random = np.random.default_rng(0)
     hashes = random.integers(0, 2**64, (num, 4), dtype=np.uint64)
     hashes[:, 0] &= ~np.uint64(1)
-    num_twins = num // TWINS
-    twins = hashes[:num_twins].copy()
+    num_near_duplicates = num // NEAR_DUPLICATES
+    near_duplicates = hashes[:num_near_duplicates].copy()
     for bits, words in ((range(5, 64, 29), (0,)), (range(3, 64, 20), (1, 2, 3))):
         for bit in bits:
-            twins[:, words] ^= np.uint64(1 << bit)
-    twins[::2] ^= np.array([0xFFFFFFFF_00000000, 0, 0xFFFFFFFF_00000000, 2**64 - 1], np.uint64)
-    hashes[num - num_twins :] = twins
+            near_duplicates[:, words] ^= np.uint64(1 << bit)
+    near_duplicates[::2] ^= np.array([0xFFFFFFFF_00000000, 0, 0xFFFFFFFF_00000000, 2**64 - 1], np.uint64)
+    hashes[num - num_near_duplicates :] = near_duplicates
     return hashes
 
 
@@ -46,9 +46,9 @@ def search(num: int) -> None:
     edges, _ = join_edges(find_edges(looks.hashes, DISTANCE, part) for part in search_parts(len(looks.hashes)))
     labels = components(looks.num, edges)[looks.of_images]
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-    num_twins = num // TWINS
-    if not (labels[:num_twins] == labels[num - num_twins :]).all():
-        sys.exit("a twin was not found")
+    num_near_duplicates = num // NEAR_DUPLICATES
+    if not (labels[:num_near_duplicates] == labels[num - num_near_duplicates :]).all():
+        sys.exit("a near_duplicate was not found")
     print(len(edges), f"{seconds:.1f}", f"{cpu_seconds:.1f}")
 
 
@@ -62,7 +62,7 @@ def main() -> None:
         return
     print(f"{'hashes':>12}{'pairs':>10}{'seconds':>9}{'CPU s':>9}{'CPU us each':>13}{'peak MB':>9}")
     for num in arguments.hashes:
-        run = measure([sys.executable, "-m", "tests.benchmarks.twins_benchmark", "--only", str(num)])
+        run = measure([sys.executable, "-m", "tests.benchmarks.near_duplicates_benchmark", "--only", str(num)])
         num_pairs, seconds, cpu_seconds = run.output.split()
         print(f"{num:12,}{num_pairs:>10}{seconds:>9}{cpu_seconds:>9}{float(cpu_seconds) / num * 1e6:13.1f}{run.peak_bytes / 1e6:9.0f}", flush=True)
 

@@ -19,13 +19,13 @@ from concurrent.futures import Future
 from typing import Any, Callable, Iterator
 
 from beam_pipelines.errors import RunError
-from beam_pipelines.parallel.light_process import LightProcess
+from beam_pipelines.parallel.worker_process import WorkerProcess
 
 # Limits the attempts for a process that ends before it is ready, because the cause rarely disappears.
 _MAX_STARTS = 3
 
 
-class LightProcesses:
+class WorkerProcesses:
     """Pool with a fixed number of child processes for module-level functions with picklable arguments.
 
     A process that ends is replaced. Its task fails and is not retried here. The cause is usually a lack of memory,
@@ -38,7 +38,7 @@ class LightProcesses:
         self._closed = False
         self._num_unfinished = 0
         self._failure: RunError | None = None  # Set if no process can be started.
-        self._children = [LightProcess() for _ in range(num_processes)]
+        self._children = [WorkerProcess() for _ in range(num_processes)]
         for index in range(num_processes):
             threading.Thread(target=self._serve, args=(index,), daemon=True).start()
 
@@ -87,7 +87,7 @@ class LightProcesses:
             future.set_result(value) if succeeded else future.set_exception(value)
         self._children[index].ending()  # `close` has killed the process. This thread must close its pipes.
 
-    def _ready_child(self, index: int) -> LightProcess:
+    def _ready_child(self, index: int) -> WorkerProcess:
         """Returns the process of a thread, and replaces it if it has ended.
 
         Raises:
@@ -99,7 +99,7 @@ class LightProcesses:
                     raise _stopped() if self._closed else RunError(str(self._failure))
                 child = self._children[index]
                 if child.is_over():
-                    child = self._children[index] = LightProcess()
+                    child = self._children[index] = WorkerProcess()
             if child.is_ready():
                 return child
             ending = child.ending()
@@ -139,7 +139,7 @@ class TaskWindow:
     """Limits the number and the memory of running tasks. With 0 processes, tasks run in the caller."""
 
     def __init__(self, num_processes: int) -> None:
-        self._pool = light_processes(num_processes) if num_processes else None
+        self._pool = worker_processes(num_processes) if num_processes else None
         self._limit = 2 * num_processes  # One running and one queued task for each process, so that no process is idle.
         self._in_flight: collections.deque[tuple[Future, int]] = collections.deque()
         self._held_bytes = 0
@@ -173,15 +173,15 @@ class TaskWindow:
         return future.result()
 
 
-_pools: dict[int, LightProcesses] = {}
+_pools: dict[int, WorkerProcesses] = {}
 _lock = threading.Lock()
 
 
-def light_processes(num_processes: int) -> LightProcesses:
+def worker_processes(num_processes: int) -> WorkerProcesses:
     """Returns the pool of this size. It is shared in the process, because every DoFn instance asks for it."""
     with _lock:
         if num_processes not in _pools:
-            _pools[num_processes] = LightProcesses(num_processes)
+            _pools[num_processes] = WorkerProcesses(num_processes)
         return _pools[num_processes]
 
 

@@ -16,12 +16,12 @@ from beam_pipelines.elements.label_conflicts import Label, find_conflicts, order
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import SpoolStretch
 from beam_pipelines.elements.references import References
-from beam_pipelines.elements.texts import Texts
-from beam_pipelines.elements.twins import Twins
+from beam_pipelines.elements.binary_column import BinaryColumn
+from beam_pipelines.elements.near_duplicates import NearDuplicates
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.images.look_alikes import components
 from beam_pipelines.splits.run_facts import codes_of
-from beam_pipelines.splits.twin_clusters import Clusters
+from beam_pipelines.splits.near_duplicate_clusters import Clusters
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
 
@@ -36,7 +36,7 @@ class Changes(NamedTuple):
 
     dropped: np.ndarray
     grouped: np.ndarray
-    groups: Texts
+    groups: BinaryColumn
 
 
 class _Split(NamedTuple):
@@ -59,18 +59,18 @@ def apply_changes(references: References, changes: Changes, renames: Mapping[byt
     if not references.groups.blob and len(changes.grouped):
         lengths = np.zeros(len(references), np.uint32)
         lengths[changes.grouped] = changes.groups.lengths
-        references = dataclasses.replace(references, groups=Texts(lengths, changes.groups.blob))
+        references = dataclasses.replace(references, groups=BinaryColumn(lengths, changes.groups.blob))
     elif len(changes.grouped) or renames:
         groups = [renames.get(group, group) for group in references.groups]
         for place, group in zip(changes.grouped.tolist(), changes.groups):
             groups[place] = group
-        references = dataclasses.replace(references, groups=Texts.of(groups))
+        references = dataclasses.replace(references, groups=BinaryColumn.of(groups))
     if len(changes.dropped):
         references = references.take(np.setdiff1d(np.arange(len(references)), changes.dropped))
     return references
 
 
-class SettledTwins:
+class SettledNearDuplicates:
     """Decides what happens to the images of near-duplicate clusters.
 
     Args:
@@ -181,8 +181,8 @@ class SettledTwins:
             "there, --duplicates=drop, or keep, which counts them"
         )
 
-    def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> Twins:
-        """Writes one line for each member to the spool, and returns the summary. For the arguments, see `Twins`."""
+    def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> NearDuplicates:
+        """Writes one line for each member to the spool, and returns the summary. For the arguments, see `NearDuplicates`."""
         config, clusters = self._config, self._clusters
         members = self._candidates.take(self.members)
         with contextlib.closing(SpoolReader(config.spool_directory)) as reader:
@@ -191,7 +191,7 @@ class SettledTwins:
             data = b"".join(self._lines(members.groups, labels))
             lines = SpoolStretch(spool.spool, spool.append(data), len(data))
         keys = self._candidates.keys
-        return Twins(
+        return NearDuplicates(
             config.duplicates,
             None if config.exact_only else config.duplicate_distance,
             lines,
@@ -209,7 +209,7 @@ class SettledTwins:
             conflicts=find_conflicts(self._numbers, lambda place: self._keys[place].decode(), labels),
         )
 
-    def _lines(self, own: Texts, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:
+    def _lines(self, own: BinaryColumn, labels: Mapping[str, Sequence[Label]]) -> Iterator[bytes]:
         """Yields one JSON line for each image in a cluster. The lines are formatted by hand for speed."""
         names, shown = list(map(_to_json, self._names)), zip(*labels.values()) if labels else itertools.repeat(())
         rows = zip(self._numbers.tolist(), self._keys, shown, self.is_dropped.tolist(), self.groups or itertools.repeat(b""), own)
@@ -224,6 +224,6 @@ def _to_json(text: bytes) -> str:
     return encode_basestring(text.decode())
 
 
-def key_ranks(keys: Texts) -> np.ndarray:
+def key_ranks(keys: BinaryColumn) -> np.ndarray:
     """Returns the rank of each key in sorted order, int64."""
     return pc.rank(keys.to_arrow(), tiebreaker="first").to_numpy().astype(np.int64) - 1
