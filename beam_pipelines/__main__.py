@@ -1,4 +1,4 @@
-"""The command line `recordmill`, with a function for each command.
+"""The command line `recordmill`, with one function for each command.
 
 Beam is imported only after recordmill's own options are checked, so that errors in these options are reported at once.
 """
@@ -65,8 +65,7 @@ _HOME = re.compile(r"^(?P<option>--\w+=)?~(?=/.)")
 def main(argv: list[str] | None = None) -> int:
     """Runs a command line and returns its exit code.
 
-    The exit code is 0 for success, 1 for a failure that may succeed when retried, and 2 for a failure that would occur
-    again. For the exit codes after signals, see `interrupts`.
+    The exit code is 0 for success, 1 for a failure that may succeed when retried, and 2 for a permanent failure.
     """
     interrupts.listen()
     log.set_format(None)
@@ -143,7 +142,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def _begin_here(name: str, beam_flags: list[str], *paths: str | None) -> None:
-    """Starts worker processes for a local run and imports a module that needs Beam in the meantime.
+    """Imports a module that needs Beam, and meanwhile starts the worker processes of a local run.
 
     If none of the paths is in an object store, Beam's optional modules for object stores are not imported.
 
@@ -176,7 +175,7 @@ def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints its actions."""
+    """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints which files were repaired."""
     config = make_repair_config(arguments)
     if beam_flags:  # options for object stores
         _import("runners.jobs").use_for_stores(beam_flags, "repair")
@@ -219,7 +218,7 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
-    """Runs `recordmill leaks`: prints near-duplicates and groups that are in several splits or datasets.
+    """Runs `recordmill leaks`: prints the near-duplicates and groups that occur in several splits or datasets.
 
     Raises:
         FoundError: A leak was found.
@@ -325,7 +324,7 @@ def _printing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Context manager that converts the errors of `tf_input` to errors with a single line for the command line."""
+    """Context manager that converts the exceptions of `tf_input` to one-line errors of the command line."""
     try:
         with _printing():
             yield
@@ -338,7 +337,7 @@ def _reading() -> Iterator[None]:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    """Returns the text of an estimate for a run of `recordmill prepare`, made from a listing of the input."""
+    """Returns an estimate for a run of `recordmill prepare` as text, computed from a listing of the input."""
     return _import("launch").run_estimate(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 

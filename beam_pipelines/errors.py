@@ -60,14 +60,14 @@ class _Told(Exception):
 class UserError(_Told):
     """The command or its input is invalid. Nothing is written.
 
-    It is not a `ValueError`, so that handlers for unreadable values do not catch it.
+    It does not derive from `ValueError`, because handlers of `ValueError` would treat it as invalid data.
     """
 
     exit_code, is_retryable, kind = 2, False, "usage"
 
 
 class InvalidInput(Exception):
-    """An input, or a part of one, that is rejected: it becomes a dead letter. One line: the value found and the value expected.
+    """An invalid input, which becomes a dead letter. The message states the value found and the value expected.
 
     Attributes:
         reason: A short code, the same for like cases: `bad_label`, `bad_box`, `bad_image`, `outside`, …
@@ -95,10 +95,7 @@ class DataError(RunError):
 
 
 class FoundError(RunError):
-    """A command that searches for problems is complete and has found some, such as corrupt files.
-
-    The exit code differs from the exit code of a command that has found no problems.
-    """
+    """A command that searches for problems, such as corrupt files, has found at least one problem."""
 
     is_retryable, kind = False, "found"
 
@@ -170,7 +167,7 @@ _STEP = " [while running "  # Beam appends this and the name of the step to mess
 
 
 def find_user_facing(error: BaseException) -> UserError | RunError | None:
-    """Returns the error for the user that caused a runner's exception, without the runner's additions to the message.
+    """Returns the `UserError` or `RunError` that caused a runner's exception, without the text that the runner added.
 
     Returns None if the cause is not an error for the user.
     """
@@ -200,7 +197,9 @@ def find_full_disk(error: BaseException) -> StorageError | None:
 
 
 def _find_in_text(text: str) -> UserError | RunError | None:
-    """Returns the first error for the user in the text of a traceback. Worker processes pass on only this text.
+    """Returns the first error of this module's classes in the text of a traceback.
+
+    Worker processes pass on only this text.
 
     The error's line begins with the names of this module and of the class. Items of a list are on the following lines.
     """

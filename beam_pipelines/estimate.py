@@ -1,6 +1,7 @@
 """Estimates the output, the transfers and the duration of a run from a listing (`recordmill prepare --estimate`).
 
-The times are rough. They come from rates measured on one core of a 2-core machine with all files in the page cache.
+The times are rough. The durations are computed from rates that were measured on one core of a 2-core machine, with all
+files in the page cache.
 """
 
 import contextlib
@@ -99,12 +100,12 @@ class Estimate:
 
     @property
     def plan_bytes(self) -> int:
-        """The size in bytes of the references, which are stored beside the output until the end of the run."""
+        """The size in bytes of the references to the inputs, which are stored beside the output during the run."""
         return self.num_all * _REFERENCE_BYTES
 
     @property
     def memory(self) -> int:
-        """The memory in bytes of a local run, or of a worker process on a cluster.
+        """The required memory in bytes of a local run, or of each worker process on a cluster.
 
         Only a block of references is in memory at a time.
         """
@@ -173,7 +174,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
 
 
 def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareConfig) -> int:
-    """Returns the mean size in bytes of some examples without images after encoding."""
+    """Returns the mean encoded size, in bytes, of a few examples without images."""
     context = WriteContext(PrepareJob.of(config), listing)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(listing.root), spool)
@@ -183,9 +184,9 @@ def _measure(examples: Sequence[InputRecord], listing: Listing, config: PrepareC
 
 
 def _splits(images: Sequence[InputRecord], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
-    """Returns the split of each input by its source or its group.
+    """Returns the split of each input, which is given by the source or computed from the group.
 
-    The result is approximate if the run stratifies splits or keeps earlier splits.
+    The result is approximate if `--stratify` or `--splits_from` is used.
     """
     by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
     places = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()

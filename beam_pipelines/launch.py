@@ -162,7 +162,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
 
 
 def _make_pipeline(job: PrepareJob, engine: Engine, left: ResumableRun | None) -> beam.Pipeline:
-    """Creates the pipeline of a whole run, or of the missing part of a resumed run."""
+    """Creates the pipeline of a new run, or the pipeline that completes a resumed run."""
     pipeline = engine.make_pipeline()
     run_info = make_run_info(job, engine.options, job.run_id)
     if left is None:
@@ -183,7 +183,10 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
-    """Estimates a run and returns the description of the estimate. Raises `UserError` if the input is invalid."""
+    """Estimates the output and duration of a run, and returns a readable text.
+
+    Raises `UserError` if the input is invalid.
+    """
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
     engine = choose_engine(options)
@@ -192,7 +195,7 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
 
 
 def resolve_source(config: PrepareConfig) -> PrepareConfig:
-    """Resolves the kind of a configuration's source and whether the source has images.
+    """Detects the kind of the source, and whether it has images.
 
     Values that the user did not give are detected from the input and logged.
 
@@ -226,7 +229,7 @@ def resolve_source(config: PrepareConfig) -> PrepareConfig:
 
 
 def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
-    """Resolves a configuration to a job with absolute paths, a known source kind and the number of worker processes.
+    """Returns a configuration with absolute paths, the source kind and the number of worker processes filled in.
 
     The job has no run ID yet.
     """
@@ -244,7 +247,7 @@ def resolve_job(config: PrepareConfig, engine: Engine) -> PrepareJob:
 
 
 def _absolute(path: str, make: Any) -> str:
-    """Makes a local path absolute, because workers may have another working directory than this process."""
+    """Makes a local path absolute, because the working directory of a worker may differ."""
     return path.rstrip("/") if is_remote(path) else make(path)
 
 

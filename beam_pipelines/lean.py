@@ -1,6 +1,6 @@
 """Imports Beam without the optional packages that a local run does not need, such as cloud clients and pandas.
 
-These packages take more than half of the import time and memory of Beam.
+The optional packages account for more than half of Beam's import time and memory.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ class _NotInstalled(importlib.abc.MetaPathFinder):
 def without_optional_parts() -> Iterator[None]:
     """Context manager that hides optional packages from Beam and pyarrow, as if they were not installed.
 
-    Packages that are already imported are not hidden. Modules that are imported inside the block remain without the
-    optional packages. Therefore, use it only in the process of a single command.
+    Packages that are already imported are not hidden. Modules that are imported inside the block never get the optional
+    packages, so use it only in the process of a single command.
     """
     finder = _NotInstalled()
     sys.meta_path.insert(0, finder)

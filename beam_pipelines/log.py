@@ -26,7 +26,7 @@ _find_stage: Callable[[], str] = lambda: "start"
 
 
 def set_format(name: str | None, *, quiet: bool = False) -> None:
-    """Sets the format of all further log lines and resets the run.
+    """Sets the format of all further log lines, and removes the run ID from them.
 
     Args:
         name: The format of the lines, one of `FORMATS`. None means plain lines, without messages that only a log needs.
@@ -38,7 +38,7 @@ def set_format(name: str | None, *, quiet: bool = False) -> None:
 
 
 def set_run(run_id: str, find_stage: Callable[[], str]) -> None:
-    """Sets the run for all further log lines.
+    """Sets the run ID that all further log lines contain.
 
     Args:
         run_id: The ID of the run.
@@ -100,7 +100,7 @@ def _now() -> str:
 def name_run_in_messages(run_id: str) -> None:
     """Adds the run ID to all log messages of libraries in a worker process, for the logs that the engine keeps.
 
-    The command's own process is left unchanged, because its log lines contain the run ID already.
+    The function does nothing in the command's own process, whose log lines already contain the run ID.
     """
     if not run_id or _is_command:
         return

@@ -54,7 +54,7 @@ def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]
 
 
 def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """Builds the pipeline of a resumed run, which writes the missing shards and the metadata of a complete plan."""
+    """Builds the pipeline of a resumed run, which writes only the missing shards and the metadata."""
     plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
     listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
     planned = plan | "Planned" >> beam.FlatMap(lambda plan: [(str(shard.address), shard) for shard in plan.shards()])
@@ -65,7 +65,7 @@ def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any])
 def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
     """Yields the plan of the run.
 
-    Yields nothing if the dataset is already published, which happens if the engine retries a finished job.
+    Yields nothing if an earlier attempt of the job has already published the dataset.
 
     Raises:
         RunError: There is neither a plan nor a published dataset.

@@ -1,4 +1,4 @@
-"""Suppresses the log messages, standard error output and thread tracebacks of libraries that do not help the user."""
+"""Suppresses log messages, standard error output and thread tracebacks of libraries if they do not help the user."""
 
 import contextlib
 import importlib
@@ -42,7 +42,7 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Context manager that hides the standard error output, also from C++, unless the block raises an `Exception`."""
+    """Context manager that hides the standard error output, including that of C++ code, unless the block fails."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         saved = os.dup(2)
@@ -65,7 +65,7 @@ _LOGGERS_OF_ERRORS = ("apache_beam.runners.common", "apache_beam.runners.worker.
 
 
 def quiet_engines() -> None:
-    """Suppresses engines' logs of their steps and the tracebacks of errors that the command reports in a line."""
+    """Suppresses the progress logs of engines, and the tracebacks of errors that the command reports in one line."""
     from apache_beam.runners.worker import sdk_worker  # not at the top, because other importers may lack Beam
 
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # hides downloads and regular ends
@@ -78,7 +78,7 @@ def quiet_engines() -> None:
 
 
 def is_no_user_error(record: logging.LogRecord) -> bool:
-    """A log filter that hides errors that the command itself reports, and errors that accompany a failed job."""
+    """A log filter that hides log messages about errors that the command itself reports."""
     # The warnings of subprocess_server only report waits.
     if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):
         return False

@@ -1,4 +1,4 @@
-"""Columns of a table or fields of a record, and the features made from them.
+"""Maps the columns of a table, or the fields of a record, to the features of a dataset.
 
 The command line names a column as `[FEATURE=]NAMES[:KIND]`, for example `weather`, `age:float` or
 `cat,dog,bird:multi_label`. `tree_height=height:float` gives the feature another name than the column's.
@@ -46,7 +46,7 @@ _COLUMN = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A feature and the columns or fields of the source that contain it.
+    """A feature, and the columns or fields of the source that contain its values.
 
     Attributes:
         name: The name of the feature.
@@ -66,11 +66,11 @@ class Column:
 
     @property
     def is_list(self) -> bool:
-        """Whether a value is a one-dimensional list of numbers or texts (not an array or tensor)."""
+        """Whether each value is a one-dimensional list of numbers or texts, and not an array or tensor."""
         return self.kind in LIST_KINDS and len(self.shape) == 1
 
     def feature(self) -> Feature:
-        """Returns the feature for the column, without class names, which are not known yet."""
+        """Returns the feature for the column. Its class names are still empty, because they are not known yet."""
         match self.kind:
             case "class":
                 return Feature(self.name, "class_label")
@@ -86,7 +86,7 @@ class Column:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the shape and dtype are known without the first value, which arrays and tensors may need."""
+        """Whether the shape and dtype of the feature are known before its first value is read."""
         return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class Column:
 def parse_column(option: str, text: str, default_kind: str) -> Column:
     """Parses `[FEATURE=]NAMES[:KIND]`.
 
-    Without FEATURE, the feature is named after the column, and characters that are invalid in feature names become "_".
+    If FEATURE is omitted, the feature has the name of the column, with "_" instead of invalid characters.
 
     Args:
         option: The name of the option, for messages.
@@ -146,7 +146,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     """Parses the values of `--label`.
 
-    A single label is named `label` in the dataset, or `mask` if it is a mask. Several labels keep their names.
+    A single label is stored as the feature `label`, or as `mask` if it is a mask. Several labels keep their names.
 
     Raises:
         UserError: A value is not a valid column, or the values contradict each other.

@@ -1,6 +1,6 @@
-"""Derives the groups of examples from a pattern in their keys, such as a folder, a prefix or a patient's number.
+"""Extracts the group of each example, such as a patient's number, from its key with a regular expression.
 
-The patterns are matched by RE2 in pyarrow, in linear time in the length of the key for any pattern.
+RE2 in pyarrow matches the patterns, so the time is linear in the length of the key for any pattern.
 """
 
 import re
@@ -28,10 +28,10 @@ class GroupPattern:
         self.find([b""])
 
     def find(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Returns the group of each key in UTF-8.
+        """Returns the group of each key as UTF-8 text.
 
         The group is the match of the first capturing group, or the whole match if the pattern has no capturing group.
-        It is empty if the pattern does not match.
+        The group is empty if the pattern does not match the key.
         """
         import pyarrow  # a slow import, needed only with a pattern
         import pyarrow.compute as pc

@@ -54,5 +54,5 @@ class ImageConfig:
 
     @property
     def is_kept(self) -> bool:
-        """Whether images whose format a record can contain are stored unchanged."""
+        """Whether the original bytes of an image are stored if its format is allowed in records."""
         return dataclasses.replace(self, keep_depth=False) == ImageConfig()

@@ -1,4 +1,4 @@
-"""Parses texts with several class names: JSON or Python lists in brackets, or names with a separator."""
+"""Parses several class names in one text: a JSON or Python list in brackets, or names with a separator."""
 
 import ast
 import json
@@ -44,19 +44,19 @@ def is_bracketed(text: str) -> bool:
 
 
 def looks_like_list(name: str) -> bool:
-    """Returns whether an alleged class name is actually a list of names or numbers."""
+    """Returns whether a text that is used as a class name is actually a list of names or numbers."""
     return is_bracketed(name) and bool(_LOOSE_ITEMS.fullmatch(name.strip()[1:-1]))
 
 
 def split_names(text: str, separator: str) -> list[str]:
-    """Splits a text into names. With a space as the separator, repeated spaces count as one."""
+    """Splits a text into names. If the separator is a space, several spaces in a row are one separator."""
     if not separator.strip():
         return text.split() if separator == " " else [part for part in text.split(separator) if part.strip()]
     return text.split(separator) if text.strip() else []
 
 
 def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
-    """Returns whether a list probably contains a 0 or 1 flag for each class instead of class numbers.
+    """Returns whether a list seems to contain a 0 or 1 flag for each class, and not class numbers.
 
     Args:
         items: The items of the list.
@@ -71,10 +71,10 @@ def is_one_flag_each(items: Collection[Any], num_classes: int) -> bool:
 
 
 def find_separator(names: Iterable[str], *, is_one_each: bool) -> str | None:
-    """Returns the separator if class names seem to be several names joined by a separator.
+    """Detects the separator if the class names seem to be lists of names, such as `cat;dog`.
 
-    Single class names may contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, the function checks
-    whether the parts of a name also occur in or as other names.
+    Single class names may contain spaces (`hot dog`) and commas (`tench, Tinca tinca`). Therefore, the function also
+    checks whether the substrings between separators occur elsewhere in the class names.
 
     Args:
         names: All class names in the data.

@@ -9,7 +9,7 @@ ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # scratch directory of `recordmil
 
 
 class OutputPaths:
-    """The part of a run's configuration that contains the paths to write.
+    """The paths to which a run writes, as part of its configuration.
 
     Attributes:
         output: The output directory of the dataset, as a path or a URL.
@@ -38,23 +38,26 @@ class OutputPaths:
 
     @property
     def scratch_directory(self) -> str:
-        """The temporary directory of a run, beside the output, so that a single rename can publish the dataset."""
+        """The temporary directory of a run.
+
+        It is beside the output, so that a single rename can publish the dataset.
+        """
         return f"{self.output}{SCRATCH}"
 
     @property
     def run_directory(self) -> str:
-        """The directory of this run in the scratch directory. Other runs do not use it."""
+        """The directory in the scratch directory that belongs to this run. Other runs do not use it."""
         return f"{self.scratch_directory}/{self.run_id}" if self.run_id else self.scratch_directory
 
     @property
     def working_directory(self) -> str:
-        """The directory of the dataset until it is complete."""
+        """The directory in which the dataset is written until it is complete."""
         in_store = self.output if self.is_output_new else f"{self.run_directory}/data_set"
         return in_store if is_remote(self.output) else self.run_directory
 
     @property
     def spool_directory(self) -> str:
-        """The directory of the spool files, which copy data that cannot be read again by byte range."""
+        """The directory of the spool files. They contain input data that cannot be read again by byte range."""
         return f"{self.run_directory}/spool"
 
     @property
@@ -69,5 +72,5 @@ class OutputPaths:
 
     @property
     def done_directory(self) -> str:
-        """The directory with a file about each finished shard, which a resumed run reads to skip the shard."""
+        """The directory with one file for each finished shard. A resumed run skips the shards that have a file here."""
         return f"{self.run_directory}/done"

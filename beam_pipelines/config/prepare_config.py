@@ -40,7 +40,7 @@ _IMAGE_SIDES = ("height", "width")  # features of every example with an image
 
 
 def check_own_names(name: str, has_images: bool) -> None:
-    """Checks that a feature does not have the name of a built-in feature, which every example has.
+    """Checks that a feature does not have the name of a built-in feature.
 
     Args:
         name: The name of the feature.
@@ -274,7 +274,7 @@ class PrepareConfig:
 
     @property
     def asks_for_shares(self) -> bool:
-        """Whether the user gave the splits and their shares."""
+        """Whether the user set the splits and their shares."""
         return self.splits is not None or self.folds is not None
 
     @property
@@ -286,12 +286,12 @@ class PrepareConfig:
 
     @property
     def resolves_splits(self) -> bool:
-        """Whether splits depend on more than the group. If so, they are assigned after all inputs are listed."""
+        """Whether splits are assigned after all inputs are listed, because a hash of the group is not enough."""
         return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
 
     @property
     def hashes_looks(self) -> bool:
-        """Whether each image is decoded and checked for its perceptual hash before the plan is made."""
+        """Whether each image is decoded and hashed before the shards are planned."""
         return self.duplicates is not None and not self.exact_only
 
     def _check_duplicates(self) -> None:
@@ -343,7 +343,7 @@ def check_of_duplicates(duplicates: str | None, given: Mapping[str, Any]) -> Non
 
 
 def check_name(option: str, name: str, expected: str) -> None:
-    """Checks that the name of a dataset or a split can be part of a shard's name.
+    """Checks that the name of a dataset or a split is valid in the file name of a shard.
 
     Args:
         option: The name of the option, for messages.

@@ -1,4 +1,4 @@
-"""The configuration of a `recordmill prepare` run with all settings resolved, which workers and the plan contain."""
+"""The configuration of a `recordmill prepare` run after all defaults are resolved. Workers and the plan use it."""
 
 import dataclasses
 from typing import Any

@@ -76,7 +76,7 @@ def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
 def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns (option, value) as command-line texts for each option of `prepare` that differs from its default.
 
-    Options that are only locations or names are left out.
+    Options that contain only locations or names are omitted.
 
     Args:
         options: The options as JSON values.

@@ -1,4 +1,4 @@
-"""The kinds of sources and their capabilities, for packages that do not import the sources."""
+"""The kinds of sources and their capabilities. Other packages use this module instead of importing the sources."""
 
 import dataclasses
 from typing import Mapping
@@ -6,7 +6,7 @@ from typing import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class SourceKind:
-    """The capabilities of the sources of a kind.
+    """The capabilities of all sources of one kind.
 
     Attributes:
         has_columns: Whether inputs are rows with columns or fields. One of them may contain the split.
