@@ -52,7 +52,7 @@ def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | N
 
 
 def hosts_of(split: str) -> tuple[int, int]:
-    """Returns the given hosts, or the detected hosts by default. Several hosts are logged.
+    """Detects the number of hosts and the index of this host. Several hosts are logged.
 
     Args:
         split: The name of the split, for messages.
@@ -94,7 +94,7 @@ def tell_undivided(name: str) -> None:
 
 
 def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
-    """Returns the hosts, and the name of the library or variable that defines them.
+    """Returns the number of hosts, this host's index, and the name of the library or variable that defines them.
 
     Args:
         is_asked: Whether the caller wants to know the index of this process. If so, a process that does not train is an

@@ -1,10 +1,12 @@
-"""Determines the component and the example at each index of a mixture's epoch.
+"""Determines the dataset and the example at each index of an epoch of a mixture.
 
-The component at an index is computed directly, without iterating over the epoch. A recursive algorithm splits the list
-of components into halves, and gives each half its proportion of the examples, rounded. Therefore, at any point of an
-epoch, the number of a component's examples differs from its exact proportion by at most 0.5 for each level of the
-recursion. The difference is at most 0.5 for two components, and 1 for three or four. Within a batch, the examples of
-each component are spread over the slots. Therefore each host and each replica gets nearly the same proportions.
+A mixture combines several datasets, which are called its components. The component at an index is computed directly,
+without iterating over the epoch. A recursive algorithm splits the list of components into halves, and gives each half
+its proportion of the examples, rounded. Therefore, at any point of an epoch, the number of a component's examples
+differs from its exact proportion by at most 0.5 for each level of the recursion. The difference is at most 0.5 examples
+for two components, and at most 1 example for three or four components. Within a batch, the examples of each component
+are spread over the slots. Therefore the examples on each host and each replica have nearly the proportions of the whole
+batch.
 """
 
 import dataclasses
@@ -58,7 +60,8 @@ def count_parts(weights: Sequence[int], places: np.ndarray) -> np.ndarray:
 
 
 def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.ndarray:
-    """Converts indices of a component's examples to indices in the epoch. The function is the inverse of `count_parts`.
+    """Returns the index in the mixture's epoch of each given example of a component. The function is the inverse of
+    `count_parts`.
 
     Args:
         weights: Integer weights proportional to the shares of the components.
@@ -91,8 +94,8 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
 class MixedOrder:
     """Maps the indices of a mixture's epochs to examples of the components.
 
-    Each epoch has the same sequence of components. Each component has its own endless sequence of epochs. An epoch of
-    the mixture reads the next `counts` examples from the sequence of each component.
+    Each epoch has the same sequence of components. The examples of each component form an endless sequence of shuffled
+    epochs. An epoch of the mixture reads the next `counts` examples from the sequence of each component.
 
     Attributes:
         weights: Integer weights proportional to the shares of the components.
@@ -116,7 +119,7 @@ class MixedOrder:
         return min(self.batch_size, self.num_places - step * self.batch_size)
 
     def rows(self, step: int, hosts: tuple[int, int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the part of a batch that a host reads.
+        """Returns the examples of a batch that a host reads.
 
         Args:
             step: The index of the batch in the epoch, from 0.
@@ -141,7 +144,8 @@ class MixedOrder:
         return np.divmod(epoch * self.counts[part] + numbers, self.sizes[part])
 
     def lanes(self, part: int, own_epoch: int, own_places: np.ndarray) -> np.ndarray:
-        """Returns the virtual shards of a component's examples, which depend on their indices in the mixture."""
+        """Returns the virtual shard of each given example of a component. The virtual shard depends on the example's
+        index in the mixture's epoch."""
         numbers = (own_epoch * self.sizes[part] + own_places) % self.counts[part]
         steps = find_places(self.weights, part, numbers) // self.batch_size
         starts = steps * self.batch_size
@@ -154,12 +158,13 @@ class MixedOrder:
 
 
 def _spread(ranks: np.ndarray, steps: np.ndarray | int, sizes: np.ndarray | int, strides: np.ndarray | int) -> np.ndarray:
-    """Spreads examples that are ordered by component over the slots of a batch.
+    """Assigns the examples of a batch to slots, so that the examples of each component are spread evenly.
 
     The distance between the slots of consecutive examples is a stride that is coprime to the batch size. If n hosts
-    divide the batch, any n consecutive examples are therefore on different hosts. Every range of slots has almost exact
-    proportions if the continued fraction of the stride has small quotients, as the golden ratio has. See Niederreiter,
-    Random Number Generation and Quasi-Monte Carlo Methods, chapter 5, https://doi.org/10.1137/1.9781611970081.
+    divide the batch, any n consecutive examples are therefore on different hosts. Every range of slots has nearly the
+    proportions of the batch if the stride has a continued fraction with small quotients, like the golden ratio. See
+    Niederreiter, Random Number Generation and Quasi-Monte Carlo Methods, chapter 5,
+    https://doi.org/10.1137/1.9781611970081.
     """
     return (ranks * strides + steps) % sizes
 

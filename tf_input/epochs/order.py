@@ -1,7 +1,7 @@
 """Computes the random key of an epoch, and a random permutation of a split that needs no table in memory.
 
-The record at any index is computed directly. A training can therefore resume in the middle of an epoch without reading
-earlier records, even with 300 million records.
+The record at any index of the permutation is computed directly. A training can therefore resume in the middle of an
+epoch without reading earlier records, even with 300 million records.
 """
 
 import functools
@@ -64,7 +64,7 @@ def _permute(values: tf.Tensor, key: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _mix(key: tf.Tensor) -> tf.Tensor:
-    """Mixes the bits of the key with the last steps of SplitMix64.
+    """Mixes the bits of a key with the final steps of the SplitMix64 generator.
 
     SplitMix64 is described in https://doi.org/10.1145/2714064.2660195.
     """

@@ -27,13 +27,12 @@ class Pass(NamedTuple):
     count: int
 
     def end(self, num_batches: int) -> tuple[int, int]:
-        """Returns the (epoch, step) at which the iteration ends, if an epoch has `num_batches` batches."""
+        """Returns the epoch and the step at which the iteration ends, if an epoch has `num_batches` batches."""
         epoch, step, _ = self.after(1, num_batches)
         return epoch, step
 
     def after(self, number: int, num_batches: int) -> "Pass":
-        """Returns the iteration `number` iterations later, if each iteration starts where the previous iteration
-        ended."""
+        """Returns a later iteration, after `number` iterations that each start at the end of the previous iteration."""
         epoch, step = divmod(self.epoch * num_batches + self.step + number * self.count, num_batches)
         return Pass(epoch, step, self.count)
 
@@ -43,12 +42,12 @@ class Position:
 
     The batches from `PreparedDataset.batches` have the iterator state as attribute `position`. Requesting the second
     batch of an iteration, or the only batch, moves the state to the end of the iteration. Iterators that are created
-    later start there, even if the iteration is stopped early. Reading only the first of several batches does not move
-    the state. Iterators that start together read the same batches.
+    afterwards start with the next iteration, even if the current iteration is stopped early. Reading only the first of
+    several batches does not move the state. Iterators that start at the same iterator state read the same batches.
 
-    The first iteration ends with its epoch, and all iterations have the same number of batches. An iteration that
-    starts in the middle of an epoch can therefore continue into the next epoch. The next iteration starts where the
-    previous iteration ended.
+    The first iteration ends at the end of its epoch. All later iterations have as many batches as the first iteration.
+    An iteration that starts in the middle of an epoch can therefore continue into the next epoch. The next iteration
+    starts where the previous iteration ended.
 
     Args:
         epoch, step: The epoch and the step of the first batch, from 0. Default: 0.
@@ -130,7 +129,7 @@ def identify(
     manifest: Manifest, split: str, config: ReadConfig, settled: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
     """Returns the identity of the batches: everything except epoch and step that determines a batch. A training can
-    resume only if the identity is equal.
+    resume from a checkpoint only if the identity in the checkpoint is equal.
 
     Args:
         manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.

@@ -17,8 +17,9 @@ class Balance:
 
     The examples of a class are used in turn, and each epoch continues where the previous epoch ended. If an epoch
     contains only some examples of a class, the next epoch contains the next examples. For example, if an example occurs
-    2.5 times per epoch on average, it occurs exactly five times in two epochs. Each class is spread evenly over the
-    epoch. Therefore repeated examples are far apart, and any range of the epoch is balanced.
+    2.5 times per epoch on average, it occurs exactly five times in two epochs. The examples of each class are spread
+    evenly over the epoch. Therefore repetitions of an example are far apart, and any range of the epoch has balanced
+    classes.
 
     Args:
         classes: The class of each example, int [n], from 0.
@@ -39,7 +40,7 @@ class Balance:
         self.num_examples = int(self._counts.sum())
 
     def keep(self, is_kept: np.ndarray) -> "Balance":
-        """Returns the class balancing for a subset of the examples, given as bool [n]."""
+        """Returns the class balancing of a subset. The mask bool [n] marks the examples of the subset."""
         return Balance(self._classes[is_kept], *self._arguments)
 
     def draw(self, epoch: int) -> np.ndarray:
@@ -77,17 +78,17 @@ class Selection:
         return hashlib.sha256(self.numbers.astype("<i8").tobytes()).hexdigest()[:16]
 
     def ordered_by(self, values: np.ndarray) -> "Selection":
-        """Returns the same selection, with the records sorted by the given values, [n]."""
+        """Returns a selection of the same records in ascending order of the given values, [n]."""
         return Selection(self.numbers, None, np.argsort(values, kind="stable"))
 
     def times(self, epoch: int, counts: Sequence[int]) -> list[np.ndarray]:
-        """Returns how often an epoch contains each record, as int64 [count] for each shard of `counts` records."""
+        """Returns how often an epoch contains each record of each shard: one int64 array for each shard."""
         times = np.bincount(self.of_epoch(epoch), minlength=sum(counts))
         return np.split(times, np.cumsum(counts)[:-1])
 
     def keep(self, is_kept: np.ndarray, numbers: np.ndarray | None = None) -> "Selection":
-        """Returns a subset of the selection, given as bool [n]. `numbers` are new indices of all records. None: the
-        indices are unchanged."""
+        """Returns a subset of the selection. The mask `is_kept`, bool [n], marks the records of the subset. `numbers`
+        are new indices of all records, or None to keep the indices."""
         numbers = self.numbers[is_kept] if numbers is None else numbers[is_kept]
         ranks = None if self._order is None else np.argsort(self._order)[is_kept]
         order = None if ranks is None else np.argsort(ranks, kind="stable")

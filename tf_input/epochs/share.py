@@ -1,4 +1,4 @@
-"""Computes the part of each batch that a host reads."""
+"""Computes the examples of each batch that a host reads."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ PADDING = -1  # the batch slot of padding
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """The slots of a host in the batches of an epoch. The contents of global batches do not depend on the number of
+    """The batch slots that a host reads in an epoch. The contents of global batches do not depend on the number of
     hosts.
 
     Attributes:
@@ -53,7 +53,7 @@ class Share:
         return local_batch_size(self.batch_size, self.hosts[0])
 
     def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the part of a batch that this host reads.
+        """Returns the examples of a batch that this host reads.
 
         Args:
             step: The index of the batch in the epoch, from 0.

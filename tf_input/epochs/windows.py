@@ -1,14 +1,14 @@
 """Implements window shuffling, which reads chunks in random order and mixes the records of several chunks.
 
 Consecutive chunks whose records are mixed form a window. Because the dataset was shuffled when it was written, window
-shuffling is as good as a permutation of the whole split. Each byte is read once, with the throughput of long sequential
-reads.
+shuffling is as good as a permutation of the whole split. Each byte of the split is read once per epoch, with the
+throughput of long sequential reads.
 
 Virtual shards make the order independent of the number of hosts. The virtual shard of a record is its index in the
-epoch (or in the mixture's epoch) modulo `NUM_LANES`. Within a window, each virtual shard gets the records of one byte
-slice. Host i of n reads the records whose index is i modulo n. For most n, the slices of a host's virtual shards are
-adjacent, so that the host reads only 1/n of the window. The record at each index of the epoch does not depend on the
-number of hosts.
+epoch (or in the mixture's epoch) modulo `NUM_LANES`. Each window is divided into byte slices, and each virtual shard
+reads the records of one slice. Host i of n reads the records whose index is i modulo n. For most n, the slices of a
+host's virtual shards are adjacent, so that the host reads only 1/n of the window. The record at each index of the epoch
+does not depend on the number of hosts.
 """
 
 import dataclasses
@@ -117,21 +117,23 @@ class WindowOrder:
         return [(first, stop) for first, stop in bounds.tolist() if first < stop]
 
     def _slice_numbers(self, window: Window) -> np.ndarray:
-        """Returns the slice of each virtual shard in the window, uint8 [NUM_LANES]. This dtype sorts fastest."""
+        """Returns the number of the byte slice that each virtual shard reads in the window, uint8 [NUM_LANES]. This
+        dtype sorts fastest."""
         return _scramble(hashes(self._key, _LANES + (window.index << 8), np.arange(NUM_LANES))).astype(np.uint8)
 
     def _lanes_of(self, window: Window) -> np.ndarray:
-        """Returns the virtual shards of a window's indices, int64 [window.count]."""
+        """Returns the virtual shard of each index in a window, int64 [window.count]."""
         places = window.start + np.arange(window.count)
         return places % NUM_LANES if self._lanes is None else self._lanes(places)
 
 
 def _scramble(draws: np.ndarray) -> np.ndarray:
-    """Returns the slice of each virtual shard: its number with reversed digits, each rotated by a random number.
+    """Returns the byte slice of each virtual shard. The slice number is the shard number with its digits reversed, and
+    with each digit rotated by a random number.
 
     The rotation of a digit depends on the digits before it. Virtual shards that are equal modulo a product of the first
-    radices are adjacent. Apart from this rule, their order is random. The method is Owen's nested scrambling,
-    https://doi.org/10.1007/978-1-4612-2552-2_19, with rotations instead of permutations.
+    radices are adjacent. Apart from this rule, the order of virtual shards is random. The method is Owen's nested
+    scrambling, https://doi.org/10.1007/978-1-4612-2552-2_19, with rotations instead of permutations.
     """
     left, slices, size = np.arange(NUM_LANES), np.zeros(NUM_LANES, np.int64), 1
     for radix in _RADICES:

@@ -1,7 +1,7 @@
-"""Selects the examples to read, from the options `where`, `fold`, `subset`, `take` and `balance`.
+"""Selects the examples to read according to the options `where`, `fold`, `subset`, `take` and `balance`.
 
-The inputs are the options, and the index files and catalogs of a split. The output is a `Selection`: the indices of
-records. Records are not read, and of the catalogs only the columns that options name.
+The inputs are the options, and the index files and catalogs of a split. The output is a `Selection`, which contains the
+indices of the selected records. Records are not read, and of the catalogs only the columns that options name.
 
     catalog        columns of a split's catalogs
     columns        columns of strings, and of lists of strings

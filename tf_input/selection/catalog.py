@@ -113,8 +113,8 @@ class Catalog(Mapping[str, Column]):
     def row_columns(self) -> list[str]:
         """Returns the columns that `rows` can read: `path`, and the class names of each feature with one class label.
 
-        Empty if there is no catalog, as after `recordmill transform`. Empty with a log message if pyarrow is not
-        installed.
+        The result is empty if the dataset has no catalog, for example after `recordmill transform`. If pyarrow is not
+        installed, the result is empty and a message is logged.
         """
         if not all(shard.catalog for shard in self._shards):
             return []
@@ -126,8 +126,8 @@ class Catalog(Mapping[str, Column]):
         return [PATH, *(column for column, feature in self._with_names.items() if not feature.shape)]
 
     def rows(self, columns: Sequence[str], paths: Collection[str] | None = None) -> Iterator[tuple[str | None, ...]]:
-        """Yields the key of each example and its values in the given string columns. Only one shard is in memory at a
-        time.
+        """Yields the key of each example and its values in the given string columns. Only the catalog of one shard is
+        in memory at a time.
 
         Args:
             columns: The names of columns with strings.
@@ -171,8 +171,8 @@ class Catalog(Mapping[str, Column]):
     def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
         """Returns a hash of each example's group, or of its key if it has no group, uint64 [n].
 
-        The hash is BLAKE2b-64 of the UTF-8 string, keyed by `purpose`. Keys are released shard by shard, because they
-        are the largest column.
+        The hash is BLAKE2b-64 of the UTF-8 string, keyed by `purpose`. The keys of each shard are released after they
+        are hashed, because they are the largest column.
 
         Raises:
             ImportError, OSError, ValueError: As in `[]`.

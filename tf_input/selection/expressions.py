@@ -1,7 +1,7 @@
 """Evaluates Python-like conditions over columns: `label in ("cat", "dog") and width >= 64`.
 
-Conditions are parsed, and unknown syntax is rejected. Nothing is executed as code. Missing values are None. None equals
-only None, and is neither less nor greater than any value.
+Conditions are parsed and never executed as Python code. Unknown syntax is rejected. Nothing is executed as code.
+Missing values are None. None equals only None, and is neither less nor greater than any value.
 """
 
 import ast
@@ -203,7 +203,8 @@ class _Evaluator:
         return found
 
     def _check_names(self, node: ast.expr, column: BinaryColumn, constants: BinaryColumn) -> None:
-        """Rejects unknown class names. Without this check, a misspelled class name would silently match no example."""
+        """Rejects unknown class names. Without this check, a misspelled class name in a condition would silently match
+        no examples."""
         if column.names is None or constants.codes.ndim:
             return
         known = set(column.names)

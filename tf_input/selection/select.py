@@ -78,7 +78,8 @@ def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog
 
 
 class _Arrays(Mapping[str, np.ndarray]):
-    """A mapping from catalog columns to NumPy arrays. Missing numbers are NaN, and strings and lists are objects."""
+    """A mapping from catalog columns to NumPy arrays. Missing numbers are NaN. Columns of strings or lists are object
+    arrays."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

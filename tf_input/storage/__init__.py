@@ -1,7 +1,7 @@
 """Reads the files and records of a dataset in a local directory, in an object store or on a web server.
 
-The interface `Files` reads files and byte ranges, and returns file sizes. Instances can be used in any number of
-threads. A cache (`cache`) implements `Files` on top of another implementation.
+The interface `Files` reads files and byte ranges, and returns file sizes. Any number of threads can use one `Files`
+object at the same time. A cache (`cache`) implements `Files` on top of another implementation.
 
     paths                paths and URLs
     files, open_files    the interface `Files`; the choice of its implementation

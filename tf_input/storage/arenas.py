@@ -44,7 +44,8 @@ class Arena:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> Piece:
-        """Allocates a part of the given size in bytes. If the buffer is full, allocates new memory instead."""
+        """Returns `num_bytes` bytes from the unused end of the buffer. If the buffer is full, allocates new memory
+        instead."""
         with self._lock:
             begin = self._taken
             if begin + num_bytes > self.num_bytes:
@@ -65,7 +66,7 @@ _MAX_FREE_BYTES = 384 << 20  # the windows of the default `read_buffer`, with th
 
 
 def borrow_arena(num_bytes: int) -> Arena:
-    """Returns an unused arena with one to two times the given size, or a new arena."""
+    """Returns an unused arena of one to two times the requested size, or allocates a new arena."""
     for arena in sorted(_free, key=lambda one: one.num_bytes):
         if num_bytes <= arena.num_bytes <= 2 * num_bytes:
             with contextlib.suppress(ValueError):  # another thread has taken the arena
@@ -76,7 +77,7 @@ def borrow_arena(num_bytes: int) -> Arena:
 
 
 def return_arena(arena: Arena) -> None:
-    """Returns an arena to the pool. When this function is called, no thread may still write to the arena."""
+    """Returns an arena to the pool. All threads must have stopped writing to the arena before this call."""
     arena.clear()
     _free.append(arena)
     _make_room(0)
@@ -88,14 +89,15 @@ def release_arenas() -> None:
 
 
 def _make_room(num_bytes: int) -> None:
-    """Releases the oldest unused arenas until `num_bytes` additional bytes fit into the pool."""
+    """Frees the oldest unused arenas until the pool has space for `num_bytes` additional bytes."""
     while _free and sum(one.num_touched for one in list(_free)) + num_bytes > _MAX_FREE_BYTES:
         with contextlib.suppress(IndexError):  # another thread has emptied the pool
             _free.pop(0)
 
 
 def _map(num_bytes: int) -> mmap.mmap:
-    """Allocates private memory, which forked processes do not share, in huge pages if the system has them."""
+    """Allocates memory that is not shared with forked processes. The memory uses huge pages if the system supports
+    them."""
     memory = mmap.mmap(-1, max(1, num_bytes), access=mmap.ACCESS_COPY)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages

@@ -1,4 +1,4 @@
-"""Caches remote files on a local disk. Each byte is downloaded once for all epochs and all processes."""
+"""Caches remote files on a local disk. Each byte of a dataset is downloaded once for all epochs and all processes."""
 
 import contextlib
 import itertools
@@ -89,7 +89,7 @@ class CachedFiles:
         return self.source.can_hold(sizes) or self._room.can_hold(self._blocks_of(sizes))  # local files need no cache
 
     def room_for(self, sizes: Mapping[str, int]) -> int:
-        """Returns the `cache_bytes` that are required for these files and for all other datasets in use.
+        """Returns the value of `cache_bytes` that is large enough for the given files and all other datasets in use.
 
         Args:
             sizes: The sizes of the files in bytes, by path.
@@ -170,7 +170,7 @@ class CachedFiles:
 
     @contextlib.contextmanager
     def _alone(self, block: str) -> Iterator[int]:
-        """Context manager for the exclusively locked temporary file of a block, which is removed on exit."""
+        """Context manager that creates and locks a temporary file for a block, and removes the file on exit."""
         if not self.folder.is_dir():
             raise FileNotFoundError(f"{self.folder} was removed")
         os.makedirs(os.path.dirname(block), exist_ok=True)
@@ -212,7 +212,7 @@ class _Part:
 
 
 def kept_bytes(num_bytes: int) -> int:
-    """Returns the number of bytes that a file of `num_bytes` takes in the cache."""
+    """Returns the disk space in bytes that a file of `num_bytes` bytes needs in the cache."""
     return num_bytes + _HEADER.size * len(_blocks(0, num_bytes))
 
 

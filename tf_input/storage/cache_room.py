@@ -49,7 +49,7 @@ class CacheRoom:
         os.utime(folder / _MARK)
 
     def take(self, num_bytes: int, unfinished: int) -> bool:
-        """Allocates space for a temporary file, and removes old blocks if necessary.
+        """Allocates cache space for a temporary file, and removes old blocks if the cache is full.
 
         Args:
             num_bytes: The size of the file in bytes, to which the file is extended.
@@ -73,7 +73,7 @@ class CacheRoom:
         return found
 
     def can_hold(self, blocks: Mapping[str, int]) -> bool:
-        """Returns whether all blocks fit into the cache at the same time.
+        """Returns whether the cache is large enough for all blocks of the dataset.
 
         Args:
             blocks: The sizes of the block files in bytes, by path.
@@ -88,7 +88,7 @@ class CacheRoom:
         return self._disk_has(sum(-(-num_bytes // _DISK_BYTES) * _DISK_BYTES for num_bytes in missing) - unused)
 
     def needed(self, blocks: Mapping[str, int]) -> int:
-        """Returns the total size of the given blocks and of all other blocks in use, in bytes.
+        """Returns the total size in bytes of the given blocks and all other cached blocks in use.
 
         Args:
             blocks: The sizes of the block files in bytes, by path.
@@ -155,7 +155,7 @@ class _Kept(NamedTuple):
 
 
 def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders that belong to the cache."""
+    """Returns the folders of a cache directory in which blocks are stored."""
     return [one for one in directory.iterdir() if (one / _MARK).is_file()]
 
 
@@ -176,8 +176,8 @@ def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
 
 @contextlib.contextmanager
 def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
-    """Context manager for the block files of all datasets that are not open, oldest first. Within the context, these
-datasets can't be opened.
+    """Context manager that returns the cached blocks of all datasets that no process has open, oldest first. No process
+    can open one of these datasets until the context ends.
     """
     with contextlib.ExitStack() as stack:
         found = []
@@ -192,7 +192,7 @@ datasets can't be opened.
 def lock_part(path: str) -> int:
     """Opens a temporary file with an exclusive lock.
 
-    Other callers wait until the descriptor is closed or its process ends.
+    Other processes that open the file wait until the descriptor is closed or the process that locked the file ends.
 
     Returns:
         A file descriptor, which the caller must close.

@@ -3,8 +3,8 @@ options for obstore.
 
 By itself, obstore reads only environment variables. Without credentials, obstore waits for the metadata server of a
 cloud, even on machines outside that cloud. This module contacts the metadata server only once, with a short timeout.
-Requests without credentials are not signed. They can read public data. For private data, the error names the missing
-credentials.
+Requests without credentials are not signed. They can read public data. If a request for private data fails, the error
+message names the missing credentials.
 """
 
 import http.client
@@ -85,7 +85,7 @@ def azure_options() -> dict[str, Any]:
 
 
 def missing_keys(scheme: str) -> str:
-    """Returns advice for the error message of a rejected request; "" if the request was signed."""
+    """Returns advice about credentials for the error message of a rejected request; "" if the request was signed."""
     options, where = {
         "gs": (
             google_options,
@@ -126,7 +126,7 @@ def _answers(host: str, path: str, headers: dict[str, str], header: str = "") ->
 
 
 def _ask(host: str, path: str, headers: dict[str, str], header: str = "", method: str = "GET") -> bytes | None:
-    """Returns the response of a cloud's metadata server; None if the response or the expected header is missing."""
+    """Returns the response of a cloud's metadata server, or None if the server or the expected header is missing."""
     connection = http.client.HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:
         connection.request(method, path, headers=headers)

@@ -40,7 +40,7 @@ class DamagedRecords:
         self._lock = threading.Lock()
 
     def add(self, damaged: DamagedRecord) -> None:
-        """Adds a corrupt record unless it is already known, and logs the first ten."""
+        """Adds a corrupt record unless the collection contains the record already. The first ten records are logged."""
         with self._lock:
             if (place := (damaged.shard, damaged.record)) in self._found:
                 return

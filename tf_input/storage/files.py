@@ -11,7 +11,8 @@ class Files(Protocol):
     """An interface for reading local or remote files in any number of threads. Pickled instances work in other
     processes.
 
-    Failures raise an `OSError` that names the path. If the file does not exist, the error is one of `NOT_THERE`.
+    If reading fails, the methods raise an `OSError` that names the path. If the file does not exist, the error is one
+    of `NOT_THERE`.
 
     Attributes:
         is_local: Whether the files are on a local disk or a mounted file system, so that other programs can open them.
@@ -26,12 +27,12 @@ class Files(Protocol):
         """Reads a part of a file. Returns fewer bytes than requested if the file is shorter."""
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
-        """Reads a part of a file into a buffer and returns the number of bytes, which is smaller if the file ends."""
+        """Reads a byte range of a file into a buffer, and returns the number of bytes that were read."""
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
-        """Returns the sizes in bytes of files in a directory, with None for missing files.
+        """Returns the sizes of files in a directory in bytes, with None for each missing file.
 
-        Object stores return the sizes of a thousand files per request. Web servers require a HEAD request for each
+        Object stores list the sizes of a thousand files in one request. Web servers require a HEAD request for each
         file.
 
         Raises:
@@ -42,9 +43,9 @@ class Files(Protocol):
         """Copies all files in a directory to a new local directory."""
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
-        """Removes a corrupt byte range from the cache. Returns whether the cache contained a part of the range.
+        """Removes a corrupt byte range from the cache. Returns whether a part of the byte range was in the cache.
 
-        If the method returns False, reading the range again would give the same bytes.
+        If the method returns False, reading the same byte range again returns the same bytes.
         """
 
     def watch(self, fingerprints: Fingerprints) -> None:

@@ -1,7 +1,8 @@
 """Checks that shard files match the fingerprints in the manifest.
 
-A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are read. Only
-this check detects files of another dataset and swapped shards, because their records have valid checksums.
+A local shard is checked when its file is opened. A remote shard is checked when its first or last bytes are read. The
+fingerprint check detects swapped shards and shards of another dataset. Record checksums can't detect them, because each
+record is intact.
 """
 
 import os
@@ -19,7 +20,8 @@ _BLOCK_BYTES = 4 << 20
 
 
 class ReplacedShardError(ValueError):
-    """A shard file does not match the manifest. `on_error="skip"` does not skip this error."""
+    """Raised if a shard file does not match the fingerprint in the manifest. `on_error="skip"` does not skip this
+    error."""
 
 
 class Fingerprints:
@@ -70,7 +72,8 @@ class Fingerprints:
             self._identities[path] = identity
 
     def check_part(self, path: str, begin: int, data: memoryview | bytes, read: ReadRange, *, is_first: bool) -> None:
-        """Checks the fingerprint if the given part of a shard contains the first record or the last bytes.
+        """Checks the fingerprint of a shard if the given byte range contains the first record or the last bytes of the
+        shard.
 
         Args:
             path: The path of the shard.
@@ -96,8 +99,9 @@ class Fingerprints:
 
 
 def _find_other(shard: ShardInfo, read: ReadRange, last_offset: Callable[[ShardInfo], int]) -> str:
-    """Returns a description of the difference if a file belongs to another shard or dataset. Returns "" for the correct
-file and for a corrupt file. Corruption is detected later, when the records are read.
+    """Returns an error message if a file is a shard of another dataset or a different shard of this dataset. Returns ""
+    if the file is the expected shard, even if the shard is corrupt. Corrupt records are detected later, when they are
+    read.
     """
     found = read_fingerprint(read, shard.num_bytes)
     if found is None or found == shard.fingerprint:

@@ -42,7 +42,8 @@ def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
 
 
 def frame_bytes(header: bytes) -> int | None:
-    """Returns the size in bytes of a record with its frame, from the frame's header. None if the header is corrupt."""
+    """Reads the header of a record's frame, and returns the size of the record with its frame in bytes. Returns None if
+    the header is corrupt."""
     length, checksum = header[:LENGTH_BYTES], header[LENGTH_BYTES:HEADER_BYTES]
     if len(checksum) < CHECKSUM_BYTES or int(_checksums([length])[0]) != int.from_bytes(checksum, "little"):
         return None
@@ -78,5 +79,5 @@ def _checksums(data: Sequence[bytes]) -> np.ndarray:
 
 
 def mask_checksums(checksums: np.ndarray) -> np.ndarray:
-    """Masks CRC-32C checksums as in TFRecord files, uint32 [n] to uint32 [n]."""
+    """Applies the TFRecord masking to CRC-32C checksums, uint32 [n]."""
     return (checksums >> 15 | checksums << 17) + np.uint32(0xA282EAD8)

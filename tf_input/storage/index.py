@@ -26,7 +26,7 @@ class DamagedIndexError(ValueError):
 
 
 class ShardIndex:
-    """The rows of an index file. Rows are cached in memory or read on each lookup.
+    """The rows of an index file. The rows of an index are either cached in memory or read from the file on each lookup.
 
     If the index is cached in memory, its checksum is compared with the manifest. Otherwise only the header is checked.
     If a record is not found at its offset, `check` detects whether the index is corrupt.
@@ -78,9 +78,10 @@ class ShardIndex:
             raise FileNotFoundError(f"index {path} is missing") from None
 
     def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start and end offsets of consecutive records in the shard in bytes, as two int64 [stop - first].
+        """Returns the start offsets and the end offsets of consecutive records in bytes, as two int64 [stop - first].
 
-        All values are within the shard. If the index is corrupt, a record may end before it begins.
+        All values are within the shard. If the index is corrupt, the end offset of a record may be less than its start
+        offset.
         """
         bounds = np.minimum(self._rows(first, min(stop + 1, self._num_rows)), np.uint64(self._num_bytes)).astype(np.int64)
         if stop == self._num_rows:
@@ -96,7 +97,7 @@ class ShardIndex:
         return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
 
     def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the start and end offsets of records in the shard in bytes, as two int64 [n].
+        """Returns the start offsets and the end offsets of the given records in bytes, as two int64 [n].
 
         Args:
             records: The indexes of the records in the shard, int64 [n], in ascending order without repetitions.
@@ -134,7 +135,7 @@ class ShardIndex:
     def offsets(self, records: Sequence[int]) -> np.ndarray:
         """Returns the offsets of records in the shard, in bytes: int64 [n].
 
-        Rows that are close to each other are read together, including the rows between them.
+        Index rows that are close to each other are read with one request, including the rows between them.
 
         Args:
             records: The indexes of the records in the shard, in ascending order.
@@ -149,7 +150,7 @@ class ShardIndex:
         return np.minimum(np.concatenate([_NONE, *found]), np.uint64(self._num_bytes)).astype(np.int64)
 
     def _rows(self, first: int, stop: int) -> np.ndarray:
-        """Returns the offsets in consecutive rows: uint64 [stop - first].
+        """Returns the record offsets in consecutive index rows, uint64 [stop - first].
 
         Raises:
             OSError: The rows cannot be read.
@@ -165,7 +166,7 @@ class ShardIndex:
         return np.frombuffer(data, _ROW)
 
     def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
-        """Raises an error if the index is corrupt, which can make intact records seem corrupt.
+        """Raises an error if the index is corrupt. A corrupt index can make intact records seem corrupt.
 
         The method compares the offsets in the index with the record lengths that are stored in the shard.
 

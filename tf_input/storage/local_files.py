@@ -85,7 +85,7 @@ class LocalFiles:
             self._open.clear()
 
     def forget(self, path: str) -> None:
-        """Closes a file that was replaced, so that the next read opens the new file."""
+        """Closes a file that was replaced on disk, so that the next read opens the new file."""
         with self._lock:
             self._open.pop(path, None)
 
@@ -112,7 +112,7 @@ class LocalFiles:
 
     @staticmethod
     def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
-        """Reads the rest of a byte range, because a single read may return fewer bytes in FUSE file systems or after a
+        """Reads the remaining bytes of a range. A single read may return fewer bytes in FUSE file systems or after a
         signal."""
         found, begin = [data], begin + len(data)
         end = begin - len(data) + num_bytes

@@ -34,7 +34,7 @@ _AFTER_END = "416"
 class ObjectStoreFiles(RemoteFiles):
     """Reads objects in buckets and files on web servers. It implements `Files`.
 
-    Each process creates obstore clients when they are first needed.
+    Each process creates its own obstore clients when it first reads an object.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def _make_store(bucket: str) -> Any:
 class _Fork:
     """Records whether this process was forked after obstore was used.
 
-    obstore's threads do not exist in a forked process, which would wait for them forever.
+    A forked process does not have obstore's threads, and would wait for them forever.
 
     Attributes:
         has_run: Whether obstore was used in this process.

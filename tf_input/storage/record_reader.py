@@ -112,7 +112,7 @@ class RecordReader:
         return 0 if self.selection is None else int(self.selection.numbers[0])
 
     def each_once(self) -> "RecordReader":
-        """Returns a reader for the same records, without selection or repetition."""
+        """Returns a reader that reads each record of the split once, without selection or repetition."""
         if self.selection is None:
             return self
         selection = Selection(self.selection.numbers)
@@ -126,7 +126,7 @@ class RecordReader:
         return SelectedRecords(self, numbers, cut_selection(numbers, *self._sizes, self._run_bytes))
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Converts record indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
+        """Converts indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
         return places
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
@@ -194,7 +194,8 @@ class RecordReader:
             return RecordStretch(piece, begins, ends)
 
     def _extent(self, shard: int, start: int, part: RunPart) -> tuple[int, int]:
-        """Returns the byte range of a part of a chunk in its shard. The range is empty if the index is corrupt.
+        """Returns the byte range of the shard that contains the given records of a chunk. The byte range is empty if
+        the index file is corrupt.
 
         Args:
             shard: The index of the shard.
@@ -225,7 +226,8 @@ class RecordReader:
         return np.where(is_there, begins, 0), np.where(is_there, ends, 0)
 
     def read_scattered(self, numbers: np.ndarray, arena: Arena) -> RecordStretch:
-        """Reads records anywhere in the split. Records that are close to each other are read with a single request.
+        """Reads records anywhere in the split. Records that are close to each other in the shard are read with a single
+        request.
 
         Args:
             numbers: The indexes of the records in the split, int64 [n], in any order. Repeated records are read once.
@@ -282,8 +284,8 @@ class RecordReader:
         target[size:] = bytes(len(target) - size)  # the memory may contain old records
 
     def _offset(self, shard: int, record: int) -> int:
-        """Returns the start or end offset of a chunk in its shard. The offsets of all chunks in the shard are looked up
-        at once.
+        """Returns the byte offset in the shard at which a chunk starts or ends. The offsets of all chunks in the shard
+        are looked up at once.
 
         Args:
             shard: The index of the shard.
@@ -303,8 +305,8 @@ class RecordReader:
         return self._index(shard).extent(record - 1)[1] if found is None else found
 
     def look_again(self, number: int) -> bytes | None:
-        """Reads a record again that seems to be corrupt, because the cause may be a corrupt neighbor or a corrupt
-        cached copy.
+        """Reads a corrupt record again. The record may seem corrupt because the record before it or the cached copy is
+        corrupt.
 
         Returns:
             The serialized example, or None if the record is corrupt and skipped.
@@ -373,7 +375,7 @@ class RecordReader:
 
 
 class SelectedRecords:
-    """Reads the chunks of an epoch that contains only selected records, or repeated records.
+    """Reads the chunks of an epoch in which records are selected or repeated.
 
     Indexes count through the epoch's chunks.
 
@@ -387,7 +389,7 @@ class SelectedRecords:
         self._reader, self._numbers, self.runs = reader, numbers, runs
 
     def numbers(self, places: np.ndarray) -> np.ndarray:
-        """Converts record indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
+        """Converts indexes in the concatenated chunks to record indexes in the split, int64 [n]."""
         return self._numbers[places]
 
     def read_runs(self, parts: Sequence[RunPart], arena: Arena) -> RecordStretch:

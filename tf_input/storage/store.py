@@ -27,7 +27,7 @@ _MAX_HELD_BYTES, _NUM_HELD = 16 << 20, 16  # above this total size, only the 16 
 class Store:
     """Opens the shards and indexes of a dataset.
 
-    Indexes stay open until the store is closed. Shards stay open as long as they have readers.
+    Indexes stay open until the store is closed. A shard stays open as long as a reader uses it.
 
     Args:
         directory: The directory of the dataset.
@@ -58,15 +58,15 @@ class Store:
         self._index_locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def index(self, shard: ShardInfo) -> ShardIndex:
-        """Returns the index of a shard. The index is opened at the first call for a shard."""
+        """Returns the index of a shard. The index file of a shard is opened when it is first requested."""
         with self._index_locks[shard.name]:
             return self._indexes(shard)
 
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
         """Returns the number of readable records in each shard.
 
-        If `on_error` is "raise", the numbers are read from the manifest. Otherwise, the numbers exclude missing records
-        of lost or truncated shards, which are added to the skipped records.
+        If `on_error` is "raise", the numbers are read from the manifest. Otherwise, missing records of lost or
+        truncated shards are not counted, and are added to the skipped records.
         """
         if on_error == "raise":
             return [shard.num_examples for shard in shards]
@@ -104,7 +104,8 @@ class Store:
                 self.files.read_range(path, 0, 1)
 
     def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Returns the paths of shards. If `on_error` is "raise", the method checks the shards first."""
+        """Returns the paths of shards. If `on_error` is "raise", the method first checks that all shards are
+        complete."""
         if on_error == "raise":
             self.check(shards)
         return [join(self._directory, shard.name) for shard in shards]

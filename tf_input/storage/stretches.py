@@ -33,7 +33,7 @@ class RecordStretch(NamedTuple):
 
 
 def find_ends(data: memoryview, begin: int, end: int, num_records: int) -> list[int] | None:
-    """Finds consecutive records by the lengths in their frames.
+    """Finds the ends of consecutive records from the record lengths in their frames.
 
     Args:
         data: The bytes that contain the records.
@@ -129,7 +129,8 @@ def _read_frames(memory: mmap.mmap | bytes, begins: np.ndarray, ends: np.ndarray
 
 
 def _integers(memory: mmap.mmap | bytes, dtype: str, begins: np.ndarray) -> np.ndarray:
-    """Returns the numbers at the given byte offsets in memory, [n]. Offsets need not be aligned."""
+    """Returns the numbers that are stored at the given byte offsets of a memory buffer, [n]. Offsets need not be
+    aligned."""
     return np.ndarray(len(memory) - np.dtype(dtype).itemsize + 1, dtype, memory, strides=1)[begins]
 
 
@@ -155,7 +156,7 @@ _OF_NOTHING = np.uint32(google_crc32c.value(bytes(LENGTH_BYTES)))
 def _length_checksums(lengths: np.ndarray) -> np.ndarray:
     """Returns the masked CRC-32C of the 8 little-endian bytes of each number, uint32 [n].
 
-    The vectorized computation is faster than a call of `google_crc32c` for each number.
+    This vectorized computation is faster than calling `google_crc32c` for each number.
     """
     values = np.full(len(lengths), _OF_NOTHING)
     longest = int(lengths.max(initial=0))

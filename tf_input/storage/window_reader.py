@@ -19,10 +19,10 @@ _TOGETHER_BYTES = 1 << 20  # size of the chunks that a thread reads in a task
 
 
 class WindowReader:
-    """Reads records by their indexes in an epoch.
+    """Reads the records at the given indexes of an epoch.
 
-    The windows of the latest batch stay in memory while the next windows are read. `close` releases the windows and the
-    threads.
+    The windows of the latest batch stay in memory while the next windows are prefetched. `close` releases the windows
+    and the threads.
 
     Args:
         reader: The reader of the split.
@@ -52,9 +52,9 @@ class WindowReader:
             self._lock.release()
 
     def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Reads records by their indexes in an epoch.
+        """Reads the records at the given indexes of an epoch.
 
-        All requested records should be in one window or in a few consecutive windows.
+        For fast reading, all requested records should be in one window or in a few consecutive windows.
 
         Args:
             epoch: The index of the epoch.
@@ -82,7 +82,7 @@ class WindowReader:
         return found
 
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Converts indexes in the epoch to record indexes in the split, int64 [n].
+        """Converts indexes of an epoch to the indexes of the records in the split, int64 [n].
 
         No file is read.
         """
@@ -104,7 +104,7 @@ class WindowReader:
         return self._order
 
     def _hold(self, order: WindowOrder, index: int) -> "_Loading":
-        """Returns a window. Releases all earlier windows and starts to read the following windows."""
+        """Returns a window. Releases the windows before the given window, and starts to read the windows after it."""
         if next(iter(self._held), None) == index:
             return self._held[index]
         loading = self._held.get(index) or self._load(order, index)
@@ -183,8 +183,8 @@ class _Loading:
         self._shifts = self._firsts - (np.cumsum(counts) - counts)  # records of other hosts before each slice
 
     def take(self, places: np.ndarray) -> np.ndarray:
-        """Waits until reading is complete, and returns records by their indexes in the epoch, with None for corrupt
-        records."""
+        """Waits until the window is read, and returns the records at the given indexes of the epoch. Corrupt records
+        are None."""
         records = self._order[places - self._start]
         return self._stretches.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
 

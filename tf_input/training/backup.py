@@ -1,5 +1,5 @@
-"""Implements `Backup`, which saves checkpoints of training loops, so that they resume at the exact batch. The module
-`resume` contains the callback for `fit`."""
+"""Implements `Backup`, which saves checkpoints, so that training loops resume at the exact batch. The module `resume`
+contains the callback for `fit`."""
 
 import itertools
 import json
@@ -28,10 +28,10 @@ class Backup:
             backup.state[f"accuracy of epoch {epoch}"] = evaluate(model)
 
     If a checkpoint exists, the constructor restores the variables, and `epochs` and `batches` yield only the remaining
-    epochs and batches. Saved values are assigned to variables by the names of layers and variables. A checkpoint is one
-    file, which is replaced atomically. A checkpoint contains all variables of the model and the optimizer (including
-    the random states of layers), the iterator state, and `state`. Metrics are not saved, and start over when the
-    training resumes.
+    epochs and batches. When a checkpoint is restored, values are assigned to variables with the same layer name and
+    variable name. A checkpoint is one file, which is replaced atomically. A checkpoint contains all variables of the
+    model and the optimizer (including the random states of layers), the iterator state, and `state`. Metrics are not
+    saved, and start over when the training resumes.
 
     TensorFlow, JAX and torch are supported. A JAX loop that keeps variables in a tuple must create the tuple after the
     `Backup` object. The loop must also copy the values from the tuple back to the variables in `before_save`. The state
@@ -112,7 +112,8 @@ class Backup:
         self._last_saved = self.step
 
     def epochs(self, num_epochs: int) -> Iterator[int]:
-        """Yields the remaining epochs, up to `num_epochs` in total, and saves a checkpoint after each.
+        """Yields the numbers of the remaining epochs, up to `num_epochs` in total, and saves a checkpoint after each
+        epoch.
 
         Args:
             num_epochs: The total number of epochs, including completed ones.
@@ -197,7 +198,7 @@ class Backup:
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)
 
     def _variables(self) -> dict[str, Any]:
-        """Returns the variables by name. Metrics are omitted, because they start over in each epoch and may not exist
+        """Returns the variables by name. Metrics are not saved, because they start over in each epoch and may not exist
         yet."""
         metrics = {id(one) for one in self._model.metrics_variables}
         found = {id(one): one for one in (*self._model.variables, *self._optimizer.variables) if id(one) not in metrics}

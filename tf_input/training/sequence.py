@@ -45,8 +45,8 @@ class Sequence(keras.utils.PyDataset):
 
     An epoch ends when Keras calls `on_epoch_end` and all batches of the epoch have been read. Before the end of an
     epoch, Keras may read some batches in advance, or train with fewer batches at a time (`steps_per_epoch`). A training
-    loop can call `train.position.go_to(epoch, step)`. Afterwards, `train[0]` is the batch of that step, and indices
-    past the last batch of the epoch refer to the next epoch.
+    loop can call `train.position.go_to(epoch, step)`. After this call, `train[0]` is the batch of that step, and
+    indices past the last batch of the epoch refer to the next epoch.
 
     A Sequence has three limitations. Keras can't resume training in the middle of an epoch. Batches are not prefetched
     if Keras shuffles their indices, so pass `shuffle=False` to `fit`. If an epoch has only one or two batches, the
@@ -222,7 +222,7 @@ class _Ahead:
         return tf.nest.map_structure(lambda one: one.numpy(), outputs)
 
     def _errors(self, epoch: int, step: int) -> DecodeErrors:
-        """Returns what reports, or leaves out, the examples of a batch that can't be decoded."""
+        """Returns the `DecodeErrors` of a batch, which report or leave out examples that can't be decoded."""
         return DecodeErrors(self.plan.parts, lambda _, part, row: find_number(self.plan.make_inputs, epoch, step, part, row))
 
 

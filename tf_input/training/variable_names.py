@@ -1,4 +1,4 @@
-"""Computes names of a model's variables that do not change when the model is built again, also in another process."""
+"""Computes names for a model's variables that stay the same when the model is built again, even in another process."""
 
 import collections
 import re
@@ -11,7 +11,7 @@ def stable_names(model: keras.layers.Layer, variables: Sequence[Any]) -> list[st
     """Returns a unique name for each variable: its path, in which automatic layer names are renumbered from 0.
 
     Keras numbers automatic names, such as `dense_7`, across the whole process. A model that is built again therefore
-    gets different names. Names that the user gave to layers are unchanged.
+    gets different names. Layer names that the user has chosen are unchanged.
 
     Args:
         model: The model.

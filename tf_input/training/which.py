@@ -91,7 +91,7 @@ def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
 
 
 def _fold_of(identity: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the argument `fold` with which the dataset was opened; None if no fold was selected."""
+    """Returns the argument `fold` that was passed to `open`, or None if no fold was selected."""
     dataset = identity.get("dataset")
     fold = dataset.get("fold") if isinstance(dataset, dict) else None
     return tuple(fold) if isinstance(fold, list) else None
