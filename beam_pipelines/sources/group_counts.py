@@ -59,7 +59,7 @@ class GroupCounts:
         return len(found), first, {split for group, split in zip(named["group"].to_pylist(), named["split"].to_pylist()) if group == first}
 
     def __getstate__(self) -> bytes:
-        """Serializes the sums as an Arrow stream, because the pickle of a sliced column contains its whole buffer."""
+        """Serializes the counts as an Arrow stream, because pickling a sliced column would include its whole buffer."""
         if not self._tables:
             return b""
         import pyarrow as pa

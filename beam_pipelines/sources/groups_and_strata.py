@@ -75,7 +75,7 @@ class StrataReader:
         self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
 
     def read(self, images: Sequence[InputRecord], found: ListedPart) -> list[str]:
-        """Returns the stratum of each input; an empty list without stratification."""
+        """Returns the stratum of each input; an empty list if splits are not stratified."""
         columns = []
         for read, is_text in self._columns:
             columns.append(list(map(read, images)))

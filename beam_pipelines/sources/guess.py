@@ -88,7 +88,7 @@ def _guess_file(path: str) -> str:
 
 
 def _check_format(path: str, kind: str) -> str:
-    """Checks the first bytes of a file, and returns `kind`.
+    """Returns `kind` after checking the first bytes of a file.
 
     Raises:
         UserError: The file has another format.
@@ -113,9 +113,9 @@ def _check_annotations(folder: str, found: "_Names", end: str = ".xml", kind: st
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
-    """Guesses the kind from the content of split folders; returns None if it is unclear.
+    """Guesses the kind of source from the content of split folders; returns None if the kind is unclear.
 
-    In a folder that is not a split folder, the search stops at the first image, because this is a class folder.
+    In other folders, the search stops at the first image, because a folder with images is a class folder.
     """
     num_tables = 0
     for folder in folders:
@@ -169,7 +169,7 @@ class _Names(NamedTuple):
 
 
 def _look_into(path: str, until_image: bool = False) -> _Names | None:
-    """Returns the names in a folder. With `until_image`, returns None if the folder contains an image."""
+    """Returns the names in a folder. If `until_image` is true, returns None for a folder that contains an image."""
     names = _sort_out(*files_at(path).top_level(path)) if is_remote(path) else _scan(path, until_image)
     return None if until_image and names.has_images else names
 

@@ -27,7 +27,7 @@ from beam_pipelines.storage.versions import noting_versions
 
 @dataclasses.dataclass
 class ListImages(beam.PTransform):
-    """Lists the inputs of a run's source, and outputs `Listed`.
+    """Lists the inputs of the source, and outputs the result as `Listed`.
 
     Attributes:
         config: The job of the run.
@@ -65,7 +65,8 @@ class PartFacts(NamedTuple):
 
 
 def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, PartFacts]]:
-    """Returns the parts of the source as the keys of pairs, to distribute them over workers."""
+    """Returns (part, value) pairs with the parts of the source as keys, so that Beam distributes the parts over
+    workers."""
     if not is_remote(config.scratch_directory):  # missing if the whole job is retried after it had ended
         make_marked(config.scratch_directory)
         make_folder(config.run_directory)
@@ -91,7 +92,7 @@ def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: Prepare
 def _freeze_what_was_imported() -> None:
     """Excludes imported objects from garbage collection, which runs often while millions of names are listed.
 
-    Runs once per process, because later calls would also freeze garbage.
+    Call this function once per process, because a later call would also keep garbage in memory.
     """
     gc.freeze()
 
@@ -99,7 +100,7 @@ def _freeze_what_was_imported() -> None:
 class _List(ParallelMap):
     """Lists parts. Yields sorted runs of references and dead letters.
 
-    A bundle also yields one packed `KeyCounts` and one `ListedPart` for all its parts.
+    At the end of a bundle, also yields one packed `KeyCounts` and one `ListedPart` for all parts of the bundle.
     """
 
     def __init__(self, config: PrepareJob) -> None:

@@ -183,7 +183,7 @@ class ListedPart:
             self.strays.refuse(source.root)
 
     def empty_groups(self) -> set[str]:
-        """Returns the categories that only group other categories and that no image has."""
+        """Returns the categories that are supercategories and that no image has as a class."""
         return self.group_names - self.labels.get(OBJECT_LABEL, set())
 
     @property
@@ -248,7 +248,8 @@ def _learn(found: ListedPart, batch: list[InputRecord], collect: list[_Collector
 
 
 def label_collectors(source: Source) -> list[_Collector]:
-    """Returns (feature, function from an image to class names) for each class feature; None means `image.label`."""
+    """Returns (feature, function that returns an image's class names) for each class feature; None means
+    `image.label`."""
     collectors = []
     for feature in source.features:
         if feature.kind != "class_label":
@@ -265,7 +266,7 @@ def label_collectors(source: Source) -> list[_Collector]:
 
 
 def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listing:
-    """Returns the listing of the run, after all parts are listed.
+    """Creates the run's `Listing` from the facts about all parts.
 
     Raises:
         UserError: The inputs do not form a valid dataset.
@@ -320,7 +321,8 @@ def _check_class_folders(config: PrepareJob, root: str, strays: Strays) -> None:
 
 
 def _division_by_hash(config: PrepareJob, found: ListedPart) -> Division | None:
-    """Returns the division of groups by hash; None if there are no groups, or if the source assigns splits."""
+    """Describes how the hash divides groups among the splits. Returns None if there are no groups, or if the source
+    assigns splits."""
     groups, nums = found.groups.sizes()
     if not groups or found.splits != {None}:
         return None
@@ -345,7 +347,8 @@ def _warnings(found: ListedPart) -> Iterator[str]:
 
 
 def _similar_names(found: ListedPart) -> Iterator[str]:
-    """Yields a warning for each feature with class names that a reader takes for the same: `Cat` and `cat`, `01` and `1`."""
+    """Yields a warning for each feature with class names that probably mean the same class: `Cat` and `cat`, `01` and
+    `1`."""
     for feature, names in sorted(found.labels.items()):
         by_look = collections.defaultdict(list)
         for name in sorted(names):
@@ -378,7 +381,8 @@ def _class_folder_warnings(found: ListedPart) -> Iterator[str]:
 
 
 def _check_column(config: PrepareJob, found: ListedPart, reason: str) -> None:
-    """Raises UserError if more inputs lack a split, a group or a class than the run may lose as dead letters."""
+    """Raises UserError if the number of inputs without a split, a group or a class exceeds the limit for dead
+    letters."""
     missing, (column, advice) = found.lacking[reason], _LACKS[reason]
     if reason == BAD_LABEL:
         default = "use --default COLUMN=VALUE for empty cells, " if config.source.can.has_key_column else ""

@@ -1,4 +1,4 @@
-"""Writes listed inputs as sorted runs of references in the spool."""
+"""Writes references to listed inputs to the spool as sorted runs."""
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, SpoolStretch, write_dead_letters, write_run
@@ -18,7 +18,8 @@ _FIRST_SHARE, _GROWTH = 1 / 32, 1 / 4
 
 
 class ListedRuns:
-    """The references and facts of one or several parts of a source. Keeps at most one run in memory.
+    """The references to the inputs of one or several parts of a source, with facts about the inputs. Keeps at most one
+    run in memory.
 
     Args:
         spool_directory: The directory for runs.

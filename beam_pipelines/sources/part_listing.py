@@ -38,7 +38,7 @@ _NUM_THREADS = 8
 
 
 def open_to_list(config: PrepareJob) -> Source:
-    """Opens the source of a run. It spools the data that cannot be read by byte range later."""
+    """Opens the source of a run. Data that cannot be read by byte range later is written to the spool."""
     return open_source(config, spool_directory=config.spool_directory)
 
 
@@ -120,7 +120,7 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
 
 
 def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
-    """Converts OSErrors that the source did not handle to errors that name the path, and fail the bundle."""
+    """Converts each OSError that the source did not handle to an error that names the path and fails the bundle."""
     try:
         yield from listed
     except OSError as error:
@@ -139,7 +139,7 @@ class PartContext:
 
     @functools.cached_property
     def source(self) -> Source:
-        """The source. It is opened only once, because opening it for each part would take quadratic time."""
+        """The source, which is opened only once, because opening it for each part would take quadratic time."""
         return open_to_list(self.config)
 
 
@@ -160,8 +160,8 @@ def list_side_by_side(config: PrepareJob, parts: Sequence[str]) -> Iterator[List
 
 
 def list_whole_part(context: PartContext, part: str, is_over: threading.Event | None = None) -> ListedRuns:
-    """Lists one part and writes sorted runs of references. The remaining references, which do not fill a run, are
-    returned in the result.
+    """Lists one part and writes sorted runs of references. The remaining references, which do not fill a run, are in
+    the returned value.
 
     Args:
         context: The context of the part's bundle.

@@ -27,8 +27,8 @@ from tf_input.dataset_format import Feature
 class Source(Protocol):
     """Lists the inputs of one kind of source.
 
-    The constructor is fast, because it reads only the data that determines features and parts. The constructor raises
-    UserError if the input has another kind. A source lists one part at a time.
+    The constructor is fast, because it reads only the data that determines the features and the list of parts. The
+    constructor raises UserError if the input has another kind. A source lists one part at a time.
 
     Attributes:
         root: The folder that paths are relative to, with its links resolved, or the URL, without a trailing "/".
@@ -65,7 +65,7 @@ class Source(Protocol):
 def held_bytes(source: Source, part: str) -> int:
     """Returns the approximate memory for listing a part, in bytes; 0 if it does not grow with the part.
 
-    Annotation files need such memory, because each file is kept in memory as a whole.
+    An annotation file needs memory in proportion to its size, because the whole file is kept in memory.
 
     Raises:
         UserError: The part does not exist.

@@ -1,4 +1,4 @@
-"""Maps usual folder and file names to splits."""
+"""Maps common names of folders and files to splits."""
 
 # Folder name -> split.
 SPLIT_FOLDERS = {

@@ -108,7 +108,7 @@ class Coco:
         self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns the category names of the last listed part, in the order of their ids.
+        """Returns the category names of the COCO file that was listed last, in the order of their ids.
 
         A name in `group_names` is a class only if annotations use it.
         """
@@ -129,7 +129,7 @@ class Coco:
         return [json.dumps(_Part(f"{self.root}/{path}", splits[name])) for path, name in names.items()]
 
     def held_bytes(self, part: str) -> int:
-        """Returns the estimated memory for one part, in bytes: the size of its file, or half of it without outlines.
+        """Returns the estimated memory for one COCO file, in bytes: its size, or half of its size without outlines.
 
         Raises:
             UserError: The file does not exist or cannot be read.
@@ -277,7 +277,8 @@ def _name_of(file: str) -> tuple[str, str]:
 
 
 def _absolute(path: str) -> str:
-    """Returns the absolute path of a file. Links to folders are resolved, but not a link at the file itself."""
+    """Returns the absolute path of a file. Links to parent folders are resolved, but the file itself is kept even if it
+    is a link."""
     if is_remote(path):
         return path
     folder, name = os.path.split(os.path.abspath(path))

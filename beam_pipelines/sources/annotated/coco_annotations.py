@@ -1,7 +1,7 @@
 """Stores the annotations of a COCO file in columns and groups them by image.
 
-Annotations occur in any order, before or after their images. As Python objects, all annotations might not fit in
-memory. In columns, each annotation takes about 60 bytes. If outlines are requested, they take as much memory as their
+Annotations occur in any order, before or after their images. If annotations were Python objects, they might not fit in
+memory. Each annotation takes about 60 bytes in columns. If outlines are requested, they take as much memory as their
 JSON text.
 """
 
@@ -125,7 +125,7 @@ class Annotations:
         self._category_ids = list(self._categories)
 
     def are_relative(self) -> bool:
-        """Returns whether all box coordinates are in 0..1. Returns False without boxes."""
+        """Returns whether all box coordinates are in 0..1. Returns False if there are no boxes."""
         sides = np.frombuffer(self._numbers, np.float64).reshape(-1, _NUMBERS)[:, :4]
         return bool(sides.size and sides.min() >= 0 and sides.max() <= _MAX_RELATIVE)
 

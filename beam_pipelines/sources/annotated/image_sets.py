@@ -20,7 +20,7 @@ FOLDER = "ImageSets"
 
 
 class ListedImage(NamedTuple):
-    """An image's split and its line in a list.
+    """The split of an image, and the line of the `ImageSets` list that names the image.
 
     Attributes:
         split: The split of the list.
@@ -43,7 +43,7 @@ class ImageSets(NamedTuple):
     dead_letters: list[DeadLetter]
 
     def missing(self, found: Container[str], expected: str) -> Iterator[DeadLetter]:
-        """Yields a dead letter for each listed image that is not in `found`."""
+        """Yields a dead letter for each image that a list names but that is not in `found`."""
         for name, member in self.members.items():
             if name not in found:
                 yield DeadLetter(

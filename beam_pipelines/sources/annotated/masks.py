@@ -11,7 +11,7 @@
 | a file that is not an image | ignored, and counted |
 
 The pixel values of a mask are class ids. Mask files are checked later, when they are read. A part is a pair of folders.
-While a part is listed, the names of all its masks and the image names of one folder are in memory.
+While a pair of folders is listed, memory contains the names of all its masks and the image names of one folder.
 """
 
 import json
@@ -69,7 +69,7 @@ class Masks:
         self._split_folders = config.split_folders
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns an empty dict: no class names are known before masks are read."""
+        """Returns an empty dict, because class names are unknown until masks are read."""
         return {}
 
     def parts(self) -> list[str]:

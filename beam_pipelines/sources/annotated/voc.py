@@ -14,10 +14,10 @@
 | no `<object>` | an example without boxes |
 | a DTD or an entity, more than 4 MiB, a box without four numbers, a field such as `<name>` twice | dead letter |
 
-Names are compared without extensions. Image folders and annotation folders have the same subfolders. A part is a list
-of up to 500 pairs of an XML file and an image, because each XML file has to be opened. In a store, 32 files are read at
-a time. The unpaired files of a group of folders form one more part. The part for unpaired files stores only the names
-of the folders, and lists them again, so that the part stays small.
+Names are compared without extensions. Image folders and annotation folders have the same subfolders. Workers list the
+source in parts of up to 500 pairs of an XML file and an image, because each XML file has to be opened. If the files are
+in an object store, 32 files are read at a time. For each group of folders, an additional part lists the unpaired files.
+The part for unpaired files stores only the names of the folders, and lists them again, so that the part stays small.
 """
 
 import itertools
@@ -74,7 +74,7 @@ class Voc:
         self.left_out = LeftOut()
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
-        """Returns an empty dict: no class names are known before annotations are read."""
+        """Returns an empty dict, because class names are unknown until annotations are read."""
         return {}
 
     def parts(self) -> list[str]:
@@ -188,7 +188,7 @@ class Voc:
         return stated
 
     def _stated(self, annotation: VocAnnotation, folder: str) -> str | None:
-        """Returns the path that `<filename>` refers to, relative to `folder`; None if it is empty."""
+        """Returns the path that `<filename>` refers to, relative to `folder`; None if `<filename>` is empty."""
         if not annotation.file_name:
             return None
         try:
@@ -206,7 +206,8 @@ class Voc:
         return InputRecord(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
     def _read_all(self, paths: Sequence[str]) -> Iterator[bytes | InvalidInput]:
-        """Yields the contents of XML files, in order. In a store, many requests run in parallel."""
+        """Yields the contents of XML files, in order. If the files are in an object store, many requests run in
+        parallel."""
         if is_remote(self.root):
             return read_ahead(
                 self._read, ((path, 0) for path in paths), lambda data: len(data) if isinstance(data, bytes) else 0

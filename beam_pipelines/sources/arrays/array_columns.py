@@ -13,7 +13,8 @@ The kinds that a field can have depend on its dtype and shape, and never on its 
     integer       integers
     text          text
 
-Arrays, tensors, masks and images are not read during listing. Examples contain only their location in the file.
+Arrays, tensors, masks and images are not read during listing. Listed examples contain only the location of these values
+in the file.
 """
 
 import dataclasses
@@ -132,7 +133,7 @@ class ArrayColumns:
             )
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Returns the image with the labels and values of a row.
+        """Returns the image after adding the labels and feature values of its row.
 
         Raises:
             InvalidInput: The row has an invalid label, value, key, split, group or weight.
@@ -143,7 +144,7 @@ class ArrayColumns:
         return self._reader.read(row, image)
 
     def _typed(self, column: Column) -> Column:
-        """Returns the column after adding the shape of its field.
+        """Returns the column with the shape of its field.
 
         Raises UserError if the kind does not fit the field.
         """
@@ -184,13 +185,14 @@ class ArrayColumns:
 
 
 def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
-    """Returns the first usual name that is the name of a field, ignoring case. Returns None without such a field."""
+    """Returns the first of the `usual` names that a field has, ignoring case. Returns None if no field has such a
+    name."""
     found = {name.lower(): name for name in sorted(names, reverse=True)}
     return next((found[name] for name in usual if name in found), None)
 
 
 def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
-    """Returns options that use the column `key` as the key, if it exists and no other key column is set."""
+    """Returns the options with `key_column="key"` if the column `key` exists and no other key column is set."""
     return dataclasses.replace(config, key_column="key") if config.key_column is None and "key" in columns else config
 
 
@@ -235,7 +237,8 @@ def _check_other_image(name: str, field: Field) -> None:
 
 
 def _as_list(column: Column, field: Field) -> Column:
-    """Returns the column of integer or text lists. Raises UserError if the field has another dtype or shape."""
+    """Returns the column for a field with a list of integers or texts in each record. Raises UserError if the field has
+    another dtype or shape."""
     name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
     if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
         size = "" if column.shape == (None,) else column.shape[0]
@@ -301,7 +304,7 @@ def _fits_shape(field: Field, kind: str) -> bool:
 
 
 def _fitting_kind(field: Field) -> str:
-    """Returns a kind that fits a field, to suggest in a message."""
+    """Returns the column kind to suggest for a field in an error message."""
     if field.dtype.kind in "US":
         return "text"
     if _is_array(field):
@@ -325,7 +328,7 @@ def _is_mask(field: Field) -> bool:
 
 
 def _sides(field: Field) -> tuple[int, ...]:
-    """Returns the shape of a field as it is stored. Labels of shape [N,1] and [N] count as equal."""
+    """Returns the shape in which a field's values are stored. Labels of shape [N,1] and [N] count as equal."""
     return field.shape if _is_array(field) else (_num_values(field),)
 
 

@@ -173,7 +173,7 @@ class Arrays:
         return images._replace(split=None) if self._config.split_folders is False else images
 
     def _count_unused(self) -> int:
-        """Returns the number of files that are not used: no array, image or class name is read from them."""
+        """Returns the number of files from which no array, image or class name is read."""
         unused = set(self._files.paths)
         for paths in self._containers:
             for images in self._find_sets(paths):
@@ -188,7 +188,7 @@ class Arrays:
 def _find_containers(names: list[str], only: str) -> list[list[str]]:
     """Returns groups of files to read together.
 
-    Each archive is a group. The remaining files of a folder form one group.
+    Each archive is a group. All other array files of a folder form one group.
     """
     folders: dict[str, list[str]] = {}
     for name in names:

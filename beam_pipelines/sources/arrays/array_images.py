@@ -23,7 +23,7 @@ _PART_BYTES = 1 << 30
 
 
 class ImageSet(NamedTuple):
-    """A set of images of one size with their columns, or of examples without images.
+    """A set of images that have one size, with their columns; or a set of examples without images.
 
     Attributes:
         name: The prefix of the keys.
@@ -43,7 +43,8 @@ class ImageSet(NamedTuple):
 def list_images(
     root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spools: Mapping[Stream, int]
 ) -> Iterator[InputRecord | DeadLetter]:
-    """Yields the images at some indexes while reading their columns. Memory does not grow with the number of images.
+    """Yields the images at the given indexes with the values of their columns. Memory does not grow with the number of
+    images.
 
     Args:
         root: The root of the source.
@@ -73,7 +74,7 @@ def list_images(
 
 
 def _offset(field: Field, index: int) -> int:
-    """Returns the offset of one record's value in the stream, in bytes."""
+    """Returns the byte offset in the stream of a field's value in one record."""
     records = field.records
     return records.offset + field.offset + index * records.dtype.itemsize
 
@@ -143,7 +144,7 @@ class InputFiles(NamedTuple):
 
 
 def find_array_files(path: str, ignore: tuple[str, ...], follow_links: bool = False) -> InputFiles:
-    """Returns the files of an input, which is a folder or a file.
+    """Returns the files below an input folder, or the files in the folder of an input file.
 
     Raises:
         UserError: The input does not exist, or has no files.

@@ -1,7 +1,8 @@
 """Reads consecutive records of one length from a file, a gzip file, or a member of a zip archive.
 
-NumPy arrays, IDX files, CIFAR's batches and fixed-length records all have this form. They differ only in how the length
-and the number of the records are found. Sizes that a file states are checked before memory is allocated for them.
+NumPy arrays, IDX files, CIFAR's batches and fixed-length record files all consist of records of one length. These
+formats differ only in how they state the length and the number of the records. Sizes that a file states are checked
+before memory is allocated for them.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The printable path of the stream, followed by the name of the archive member."""
+        """The printable path of the stream, followed by the name of the archive member if there is one."""
         return printable(f"{self.path}/{self.member}" if self.member else self.path)
 
 
@@ -60,7 +61,7 @@ class Records(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of records. As an array, it has one dimension more than the value of a record."""
+    """A field of records. The array of a field has one more dimension than the value in one record."""
 
     records: Records
     name: str
@@ -123,7 +124,8 @@ def read_exactly(file: BinaryIO, stream: Stream, num_bytes: int) -> bytes:
 def read_rows(root: str, fields: Mapping[str, Field], start: int, stop: int) -> Iterator[dict[str, Any]]:
     """Yields rows with the values of several fields as plain Python values. All fields have the same number of records.
 
-    All streams are read once, in chunks and in parallel. At the end, the lengths of compressed streams are checked.
+    All streams are read once, in chunks and in parallel. After the last row, the lengths of compressed streams are
+    checked.
     """
     sources = {field.records: None for field in fields.values()}  # unique records in a fixed order
     record_bytes = max((records.dtype.itemsize for records in sources), default=1)

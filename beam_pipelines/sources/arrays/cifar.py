@@ -1,7 +1,8 @@
 """Reads CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html).
 
-A record starts with a label, or with a coarse and a fine label in CIFAR-100. Then follow 32x32 pixels: all red values,
-all green values, all blue values. The Python version of CIFAR is never opened, because its files are pickles.
+A record starts with a label, or with a coarse and a fine label in CIFAR-100. The label is followed by all red values of
+the 32x32 pixels, all green values, and all blue values. The Python version of CIFAR is never opened, because its files
+are pickles.
 """
 
 import os

@@ -41,7 +41,7 @@ def is_idx(path: str) -> bool:
 
 
 def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
-    """Returns the arrays in IDX files of one folder. An uncompressed file comes before its compressed copy."""
+    """Returns the arrays in IDX files of one folder. An uncompressed file precedes its compressed copy in the list."""
     arrays = []
     for path in sorted(paths):
         match = _NAME.fullmatch(os.path.basename(path))

@@ -55,7 +55,7 @@ def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Col
 
 
 def find_features(arrays: Sequence[NamedArray]) -> Column | None:
-    """Returns a column for the numeric array `features`; None if there is no such array."""
+    """Returns a column for the array `features`; None if there is no numeric array with this name."""
     by_name = {array.name: array for array in arrays}
     name = find_name(by_name, (FEATURES_NAME,))
     if name is None or (field := by_name[name].open()).dtype.kind not in "fiu":
@@ -65,7 +65,7 @@ def find_features(arrays: Sequence[NamedArray]) -> Column | None:
 
 
 def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
-    """Returns the sets of examples without images that contain the array `feature`."""
+    """Returns a set of examples without images for each group of arrays that contains the array `feature`."""
     sets = []
     for (place, split), group in _group(arrays).items():
         if feature in group:
@@ -89,7 +89,7 @@ def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | Non
 
 
 def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
-    """Returns the error for inputs without an array of images."""
+    """Returns the error for an input that has no array of images."""
     usual = f"{', '.join(IMAGE_NAMES)}. Name it with --image_column. For examples without images, pass --feature."
     called = f"{printable(image_column)} (--image_column)." if image_column else usual
     found = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"

@@ -20,7 +20,7 @@ _HEADER_BYTES = 1 << 16
 
 
 def holds_array(cell: Any) -> bool:
-    """Returns whether a cell contains an array as lists, as in JSON and Parquet, instead of a file name."""
+    """Returns whether a cell contains an array as nested lists instead of a file name."""
     return isinstance(cell, list) and not (len(cell) == 1 and isinstance(cell[0], str))
 
 

@@ -78,7 +78,7 @@ class BoxForms:
             raise UserError(f"--box_unit=relative: {found}. Pass --box_unit pixels.")
 
     def warnings(self, source: SourceConfig) -> Iterator[str]:
-        """Yields a warning for each sign that the boxes have another format or unit."""
+        """Yields a warning for each sign that the boxes have a different format or unit from the one in the options."""
         if source.box_format is None and self.num >= _MIN_BOXES and self.num_corners == self.num:
             yield (
                 f"all {self.num:,} boxes could be corners, {NUMBERS['xyxy']}, but are read as {NUMBERS['xywh']}. Pass "

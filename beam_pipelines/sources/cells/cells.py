@@ -1,7 +1,7 @@
 """Converts a cell of a row, or a field of a record, to the kind of its column.
 
 A cell is a str, as in CSV, or a value of JSON, Parquet or records: a number, a list, None, a NumPy scalar or array, or
-UTF-8 bytes. A list of one value is equivalent to the value.
+UTF-8 bytes. A list with a single value is read like the value itself.
 """
 
 import decimal
@@ -84,7 +84,7 @@ def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, sep
 
 
 def _split_list(text: str, separator: str | None) -> list[Any] | None:
-    """Returns the values in a text; None if it starts like a list but is not a valid list."""
+    """Returns the values in a text; None if the text starts like a list but is not a valid list."""
     if is_bracketed(text):
         items = parse_list(text)
         if items is None and separator is None:  # NumPy writes no commas
@@ -210,7 +210,7 @@ def read_other_file(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
-    """Converts a cell to Python types. Decodes bytes, and unpacks lists of one value unless `keeps_lists`."""
+    """Converts a cell to Python types. Decodes bytes, and unpacks lists of one value unless `keeps_lists` is true."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()
     if isinstance(cell, tuple):

@@ -51,10 +51,10 @@ def read_class(cell: Any) -> str:
 
 
 def known(name: str, label_names: Collection[str]) -> str:
-    """Returns the class name for a name in a cell.
+    """Returns the class name that a cell refers to by name or index.
 
-    `2.0` means the integer label `2`, unless `2.0` is a label name. If all label names are texts, an integer is an
-    index.
+    `2.0` means the integer label `2`, unless `2.0` is a label name. If no label name is an integer, an integer in the
+    cell is an index into the label names.
 
     Raises:
         InvalidInput: The name is not one of the label names.

@@ -74,7 +74,7 @@ class ColumnReader:
     def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
         """Returns the class name of the feature `label`, or "", and the values of all other features, or None.
 
-        The types of values are listed in `source`. An embedded image or mask is returned as bytes.
+        The module `source` lists the types of the values. An embedded image or mask is returned as bytes.
 
         Raises:
             InvalidInput: A cell is invalid for the kind of its column.

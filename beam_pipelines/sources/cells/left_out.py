@@ -11,7 +11,7 @@ _MAX_CHARACTERS = 80
 
 @dataclasses.dataclass
 class LeftOut:
-    """The names of columns and fields that are not stored.
+    """The names of the columns and fields that are not stored in the dataset.
 
     Attributes:
         names: Printable names. If there are too many, the first in sorted order are kept, whatever the order of inputs.

@@ -8,7 +8,7 @@ from beam_pipelines.errors import UserError, did_you_mean, printable
 
 
 def fill_row(row: Mapping[str, Any], defaults: Mapping[str, str]) -> Mapping[str, Any]:
-    """Returns a row in which missing cells have the default of their column."""
+    """Returns the row with missing cells replaced by the default of their column."""
     missing = {name: value for name, value in defaults.items() if _is_missing(row.get(name))}
     return {**row, **missing} if missing else row
 
@@ -21,7 +21,7 @@ def _is_missing(cell: Any) -> bool:
 
 
 def check_defaults(defaults: Mapping[str, str], used: Collection[str]) -> None:
-    """Checks that each default is for a column that is used.
+    """Checks that each default belongs to a column that is used.
 
     Raises:
         UserError: A column with a default is not used.

@@ -1,4 +1,4 @@
-"""Reads the roles of a row: its key, split, group and weight."""
+"""Reads a row's key, split, group and weight from the columns with these roles."""
 
 import functools
 from typing import Any, Mapping, NamedTuple
@@ -36,16 +36,16 @@ class RowRoles(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns that have a role."""
+        """The names of the columns that contain the key, split, group or weight."""
         return tuple(name for name in (*self.key, self.split, self.group, self.weight) if name)
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features of the columns that have a role."""
+        """The feature `weight` if there is a weight column; otherwise no features."""
         return (Feature(WEIGHT, "float"),) if self.weight else ()
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Returns the image with the key, split, group and weight of a row.
+        """Returns the image after adding the key, split, group and weight of its row.
 
         Raises:
             InvalidInput: A cell is invalid for its role.

@@ -79,10 +79,10 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
 
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
-    """Returns the folders with files, relative to their split folder, for each split folder; "" if there are no splits.
+    """Returns split folder -> its subfolders that contain files. Without splits, the only split folder is "".
 
-    Reads a bounded number of folders, and only the first page of a folder in a store. `read_class_folders` is called
-    again after the complete listing.
+    Reads a bounded number of folders, and only the first page of a folder in a store. After the complete listing,
+    `read_class_folders` is called again.
     """
     limit = _MAX_REMOTE_FOLDERS if listing.is_remote else _MAX_FOLDERS
     found: dict[str, set[str]] = {split: set() for split in splits or [""]}
@@ -249,7 +249,7 @@ def words_of(name: str) -> set[str]:
 
 
 def names_labels(folder: str) -> bool:
-    """Returns whether a folder has a name for masks, labels or annotations."""
+    """Returns whether a folder's name is usual for masks, labels or annotations."""
     return bool(words_of(folder.rpartition("/")[2]) & _MASK_WORDS)
 
 
@@ -269,7 +269,8 @@ def _masks_of(root: str, images: str, masks: str) -> UserError:
 
 
 def refuse_mask_folders(listing: FileListing, root: str, folders: Sequence[str]) -> None:
-    """Raises UserError if a class folder has the masks of another folder's images, by file names and pixel values.
+    """Raises UserError if file names and pixel values show that a class folder has the masks of another folder's
+    images.
 
     Args:
         listing: The listing of the source.

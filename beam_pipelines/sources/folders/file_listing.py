@@ -41,7 +41,7 @@ class FoundFile(NamedTuple):
 
 
 class Level(NamedTuple):
-    """The content of a folder, without its subfolders' content and without ignored files.
+    """The direct content of a folder, without ignored files.
 
     Attributes:
         folders: Names of folders, sorted.
@@ -55,7 +55,7 @@ class Level(NamedTuple):
 
 
 class FolderPart(NamedTuple):
-    """A part of a listing: some folders of a disk, or a range of names in a store.
+    """One part of a listing: some folders on a disk, or a range of names in an object store.
 
     Attributes:
         folders: Folders of a disk to list recursively.
@@ -267,7 +267,7 @@ class FileListing:
                 yield refused or FoundFile(path, entry.stat().st_size if self._with_sizes else 0)
 
     def _refuse(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
-        """Returns the dead letter of an entry; None for a link to a file that may be read."""
+        """Returns the dead letter of a folder entry; None if the entry is a link to a file that may be read."""
         kind = None
         if not is_utf8(path):
             refusal = "not_utf8", "a file name that is not valid UTF-8"
@@ -340,7 +340,8 @@ def name_first(dead_letters: Iterable[DeadLetter]) -> str:
 
 
 def _is_odd(parts: Sequence[str]) -> bool:
-    """Returns whether a store or its client might change a name, because a part of it is empty, "." or ".."."""
+    """Returns whether an object store or its client might change a name, because a part of its path is empty, "." or
+    ".."."""
     return "" in parts or "." in parts or ".." in parts
 
 

@@ -112,7 +112,7 @@ class ImageFolder:
         return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]
 
     def choose_class_folders(self) -> Reading | None:
-        """Chooses which of several nested folders is the class; returns None if class folders are not nested.
+        """Chooses the level of nested folders that determines the class; returns None if class folders are not nested.
 
         Raises:
             UserError: The folders are, or may be, splits, copies or folder roles instead of classes.
@@ -138,7 +138,7 @@ class ImageFolder:
                 )
 
     def _look(self, listing: FileListing) -> tuple[Level, bool]:
-        """Returns the top-level folders, and whether they are splits."""
+        """Returns the top-level folders, and whether these folders are splits."""
         top = listing.level()
         return top, any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
 

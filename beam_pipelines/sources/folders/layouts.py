@@ -1,4 +1,4 @@
-"""Recognises layouts of folders: folders with usual names, and split folders."""
+"""Recognises folders by their names, such as folders of images and folders of splits."""
 
 from typing import Iterable, Sequence
 
@@ -48,7 +48,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
 
 
 def split_of(folder: str) -> str:
-    """Returns the name of the split for which a folder is named."""
+    """Returns the name of the split that a folder's name refers to."""
     return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 

@@ -51,7 +51,7 @@ def is_left_out(name: str, is_folder: bool = False) -> bool:
 
 @dataclasses.dataclass
 class Strays:
-    """Collects unexpected files in a folder of images or a part of it, to report them together.
+    """Collects the unexpected files in a folder of images, to report them together.
 
     Attributes:
         layout: The expected layout of image paths; empty if images may be in any folder.
@@ -84,7 +84,8 @@ class Strays:
     refusal: tuple[str, str] | None = None
 
     def is_image(self, path: str) -> bool:
-        """Returns whether a file has an extension of images. Other files are added to the unexpected files."""
+        """Returns whether a file has the extension of an image format. Files with another extension are added to the
+        unexpected files."""
         if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # fast path: most are in lower case
             if path.endswith(_ARRAY_ENDS):
                 self.arrays = min(path, self.arrays or path)
@@ -106,9 +107,9 @@ class Strays:
         self.beside = sorted([*self.beside, path])[:_NUM_SHOWN]
 
     def add_refusal(self, folder: str, message: str) -> None:
-        """Adds a folder that makes the listing fail.
+        """Adds a message about a folder that makes the listing fail.
 
-        Keeps only the first such folder in sorted order, so that the message is reproducible.
+        Keeps only the message about the first folder in sorted order, so that the error is reproducible.
         """
         self.refusal = min((folder, message), self.refusal or (folder, message))
 
@@ -188,7 +189,7 @@ class Strays:
         )
 
     def _advise(self, root: str, patterns: list[str], has_more: bool) -> str:
-        """Returns advice for files of the first unknown patterns. The advice is never to ignore labels."""
+        """Returns advice on how to handle the first few unexpected files. The advice is never to ignore labels."""
         formats = {pattern: recognise(f"{root}/{self.unknown[pattern]}") for pattern in patterns}
         first = {known.name: pattern for pattern, known in reversed(formats.items()) if known}
         advice = [

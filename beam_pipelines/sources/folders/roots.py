@@ -94,7 +94,8 @@ class Root:
 
 
 def _is_text(name: str) -> bool:
-    """Returns whether a name is valid text. Surrogates are valid only if they stand for bytes of a file name."""
+    """Returns whether a name is valid text. Surrogate characters are valid only if they represent undecodable bytes of
+    a file name."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:

@@ -60,11 +60,12 @@ class Containers:
             )
 
     def beside(self, part: str) -> tuple[int, list[DeadLetter]]:
-        """Returns the number of ignored files and the dead letters if `part` is the first file; otherwise nothing."""
+        """Returns the number of ignored files and the dead letters if `part` is the first file; otherwise zero and an
+        empty list."""
         return (self._num_ignored, self._dead_letters) if part == self.names[0] else (0, [])
 
     def splits(self) -> dict[str, str]:
-        """Returns the split of each file by its name; empty if the names do not define the splits.
+        """Returns the split of each file according to its name; empty if the names do not define splits.
 
         Raises:
             UserError: With `--split_folders=yes`, a file is not named like a split; without the option, only some

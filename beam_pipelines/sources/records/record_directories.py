@@ -3,8 +3,9 @@
 If no labels and no features are requested, these features are kept:
 
     our own                all features of the manifest's schema
-    TensorFlow Datasets    the image and the labels from `supervisedKeys`, or the only candidates. Labels are objects
-                           (boxes with classes), one class, or several classes. Other features are kept on request.
+    TensorFlow Datasets    the image and the labels from `supervisedKeys`, or the only candidates. A label is a list
+                           of objects (boxes with classes), one class, or several classes. Other features are kept
+                           on request.
 
 The names of nested features have "/" between their parts, as in the records (`objects/bbox`).
 """
@@ -54,7 +55,8 @@ class RecordDirectory(NamedTuple):
 
 
 def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
-    """Reads the metadata of a folder. Returns None if it has no metadata, or if `layout` names another layout.
+    """Reads the metadata of a folder. Returns None if the folder has no metadata, or if its metadata is not of the
+    requested `layout`.
 
     Raises:
         UserError: The metadata is invalid, or the metadata that `layout` requires is missing.

@@ -36,7 +36,8 @@ class ImageSpan(NamedTuple):
 
 
 def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
-    """Finds the position of a record's image and its stated layout. Returns None if the layout has no image.
+    """Finds the position of a record's image, and the image layout that the record states. Returns None if the layout
+    has no image.
 
     Raises:
         BadExampleError: There is not exactly one image, or its size differs from the size that the record states.

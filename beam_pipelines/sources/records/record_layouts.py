@@ -1,4 +1,4 @@
-"""Applies the layout of foreign records, which determines the image, the labels and the other stored features.
+"""Applies a layout to records of other tools, to find the image, the labels and the other stored features.
 
 The known layouts and the syntax of `--layout` are in `tf_input.record_layouts`. `tf_input.open_tfrecords` uses them
 too.
@@ -162,7 +162,7 @@ def _layout_of(
 
 
 def _are_values(seen: Mapping[str, Seen], source: SourceConfig) -> bool:
-    """Returns whether no bytes feature remains that could be the image, apart from requested features and keys."""
+    """Returns whether the records have no image: every bytes feature is a key or a requested feature."""
     columns = (*(source.labels or ()), *source.features)
     named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
     return source.image_column is None and not any("bytes" in one.storages and name not in named for name, one in seen.items())
@@ -182,7 +182,7 @@ def _objects_of(stated: record_layouts.Layout, seen: Mapping[str, Seen], they_ha
 
 
 def _column_of(name: str, item: Item, seen: Seen, find_shape: Callable[[Item], tuple[int | None, ...]]) -> Column:
-    """Returns the column of a feature, from the first records' values, and from their shape for bytes of numbers."""
+    """Returns the column of a feature, derived from its values in the first records."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
     if item.default:
@@ -234,7 +234,7 @@ def choose_fields(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, .
 
 
 def _settle_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
-    """Returns the column, with a list of any length if the numbers of values differ from the number of classes.
+    """Returns the column, as a list of any length if an example's number of values differs from the number of classes.
 
     With two classes, for example, 0 and 1 are class indexes in such a list. Otherwise they are one flag per class.
     """

@@ -21,7 +21,7 @@ _ROLES = ("key", "split", "group", "weight")
 
 
 class FieldReader:
-    """Reads the fields that belong to an image.
+    """Reads the labels and values that belong to an image from the fields of its record.
 
     Args:
         config: The options that name the key, split, group and weight fields.
@@ -91,7 +91,7 @@ class FieldReader:
         } | {column.name: column.positions(config.names_of(column.name)) for column in labels if column.kind == "multi_hot"}
 
     def read(self, row: Mapping[str, Any], image: InputRecord) -> InputRecord:
-        """Returns the image with the label, values and roles of its fields.
+        """Returns the image after adding the label, values, key, split, group and weight of its record.
 
         Raises:
             InvalidInput: A field is invalid.
@@ -105,7 +105,8 @@ class FieldReader:
         return self._roles.read(row, image._replace(label=label, values=values))
 
     def _find(self, role: str, given: str | None, taken: set[str]) -> str | None:
-        """Returns the field of a role: the requested field, or the usual field if it exists; None if there is none."""
+        """Returns the name of the requested field for the key, split, group or weight. Without a request, returns the
+        field of the usual name, or None if there is no such field."""
         if given is None:
             return role if role != "key" and role in self._found and role not in taken else None
         if given:
@@ -118,7 +119,7 @@ class FieldReader:
 
 
 def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
-    """Returns the fields to search for: the columns, and the requested or usual key, split, group and weight."""
+    """Returns the names of the fields to read: the columns, the key, the split, the group and the weight."""
     usual = ((config.split_column, "split"), (config.group, "group"), (config.weight_column, "weight"))
     roles = (config.key_column, *(name if given is None else given for given, name in usual))
     return {name for column in columns for name in column.names}.union(name for name in roles if name)
@@ -152,7 +153,7 @@ def unknown_name(option: str, name: str, found: Collection[str], place: str) -> 
 
 
 def describe_names(names: Collection[str]) -> str:
-    """Returns the first 20 names in ascending order, as text for a message."""
+    """Returns text for a message with the first 20 names in ascending order."""
     shown = ", ".join(printable(name)[:64] for name in sorted(names)[:20])
     return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"
 

@@ -46,7 +46,7 @@ class BadTarError(ValueError):
 
 
 class NoTarError(BadTarError):
-    """Raised if a file does not start like a tar file."""
+    """Raised if the start of a file is not a tar header."""
 
 
 class Member(NamedTuple):
@@ -83,7 +83,7 @@ class TarReader:
             file.seek(0)
 
     def read(self, member: Member) -> bytes:
-        """Returns the data of the member that was yielded last.
+        """Returns the data of the tar member that was yielded last.
 
         Raises:
             BadTarError: The data is truncated.

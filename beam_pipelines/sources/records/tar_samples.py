@@ -59,7 +59,7 @@ class TarSample:
         return fields
 
     def text(self, extension: str) -> str:
-        """Returns the text of a member that was read, without leading and trailing line ends.
+        """Returns the text of a sample's member, without leading and trailing line ends.
 
         Raises:
             InvalidInput: The member is not UTF-8.
@@ -171,7 +171,8 @@ class SampleReader:
 
 
 def _check_name(name: str) -> tuple[str, str] | None:
-    """Returns reason and message if a member's name is invalid; None if it is valid."""
+    """Returns the reason and the message of the dead letter if a member's name is invalid; None if the name is
+    valid."""
     if not is_utf8(name):
         return "not_utf8", "the member's name is not valid UTF-8"
     if CONTROL.search(name) or len(name) > _MAX_NAME:

@@ -126,7 +126,7 @@ class TfRecord:
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
     def _used_features(self, layout: Layout) -> frozenset[str]:
-        """Returns the names of the features that are read from records or computed by the reader."""
+        """Returns the names of the features that are read from records, or that the reader computes."""
         sides = [layout.stated.items[side].names for side in layout.sides] if layout.stated else [("height", "width")]
         objects = (*layout.objects.boxes, layout.objects.label, *layout.objects.flags.values()) if layout.objects and self._objects else ()
         named = (layout.image, layout.key, *self._rows.value_names, *self._rows.part_names)
@@ -202,7 +202,7 @@ class TfRecord:
         return names
 
     def parts(self) -> list[str]:
-        """Returns the names of the files, each of which is a part."""
+        """Returns the names of the files. Each file is listed as one part."""
         return [*self._names]
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:

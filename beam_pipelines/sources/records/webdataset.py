@@ -21,7 +21,7 @@
 | the rest of a corrupt or truncated file | one dead letter `FILE@OFFSET` |
 | a compressed file | its images, masks and arrays are spooled |
 
-Files are not unpacked. One sample with its text members is in memory at a time.
+Files are not unpacked. Only one sample with its text members is in memory at a time.
 """
 
 import contextlib
@@ -186,11 +186,11 @@ class WebDataset:
             raise InvalidInput("bad_array", str(error)) from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns an empty dict: tar files have no class names."""
+        """Returns an empty dict, because tar files have no class names."""
         return {}
 
     def parts(self) -> list[str]:
-        """Returns the names of the tar files, each of which is a part."""
+        """Returns the names of the tar files. Each file is listed as one part."""
         return [*self._containers.names]
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
@@ -270,7 +270,8 @@ class WebDataset:
 
 
 def _find_member(part: str, sample: TarSample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
-    """Returns the position of a member's data in the file or its spool. Raises InvalidInput if the data is too large."""
+    """Returns the position of a member's data in the tar file or in the spool. Raises InvalidInput if the data is too
+    large."""
     member = sample.members[extension]
     if member.num_bytes > MAX_FILE_BYTES:
         raise InvalidInput("too_large", f".{extension} has {member.num_bytes} bytes; the limit is {MAX_FILE_BYTES}")

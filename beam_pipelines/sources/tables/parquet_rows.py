@@ -1,4 +1,4 @@
-"""Reads the rows of a Parquet file in batches that are small enough for memory, with one page of each column."""
+"""Reads the rows of a Parquet file in batches that fit in memory, with one page of each column at a time."""
 
 import contextlib
 import itertools
@@ -84,7 +84,7 @@ def _names(feature: Any) -> Any:
 
 
 def _without_lists(feature: Any) -> Any:
-    """Returns a feature without its lists, in all formats that the library has used."""
+    """Returns the element type of a feature that is a list, in all formats that the library has used."""
     while isinstance(feature, list) or feature.get("_type") in ("List", "LargeList", "Sequence"):
         feature = feature[0] if isinstance(feature, list) else feature["feature"]
     return feature
@@ -107,7 +107,7 @@ def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str])
 
 
 def _read_in_pieces(batch: pa.RecordBatch, lists: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
-    """Halves a batch until each piece is small enough for Python objects, or has only one row."""
+    """Splits a batch in halves until each half fits in memory as Python objects, or has only one row."""
     if batch.nbytes > _READ_BYTES and batch.num_rows > 1:
         middle = batch.num_rows // 2
         for piece in (batch.slice(0, middle), batch.slice(middle)):
@@ -123,7 +123,8 @@ def _too_large(list_bytes: int) -> InvalidInput:
 
 
 def _exact(column: pa.Array) -> pa.Array:
-    """Converts times in nanoseconds to text, because Python's times have only microseconds. Keeps all other columns."""
+    """Converts times in nanoseconds to text, because Python's time types have only microsecond precision. Keeps all
+    other columns."""
     if not ((pa.types.is_timestamp(column.type) or pa.types.is_time(column.type)) and column.type.unit == "ns"):
         return column
     return pc.replace_substring_regex(column.cast(pa.string()), r"(?:\.0{9}|0{3})(Z|[+-][0-9]{4})?$", r"\1")

@@ -1,6 +1,6 @@
 """Estimates the decoded size of a Parquet file's rows before they are decoded.
 
-A dictionary, or a run of equal values, can stand for a million times its bytes in the file.
+With a dictionary, or with runs of equal values, a column can decode to a million times its bytes in the file.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Base class of sources whose files have rows: finds the files, and converts rows to inputs or dead letters."""
+"""Base class of sources whose files contain rows. Finds the files, and converts rows to inputs or dead letters."""
 
 from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 
@@ -14,7 +14,7 @@ Input = TypeVar("Input")
 
 
 class RowFiles:
-    """The inputs in the rows of one or several files. Each file is a part.
+    """Lists the inputs in the rows of one or several files. Each file is a part.
 
     Args:
         config: The options of the source.
@@ -34,11 +34,11 @@ class RowFiles:
         self._files = {file.name: file for file in files}
 
     def parts(self) -> list[str]:
-        """Returns the names of the files, each of which is a part."""
+        """Returns the names of the files. Each file is listed as one part."""
         return [*self._files]
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Returns an empty dict: no class names are known before rows are read."""
+        """Returns an empty dict, because class names are unknown until rows are read."""
         return {}
 
     def _root_of(self, file: TableFile) -> Root:

@@ -72,7 +72,7 @@ class _Embedded(NamedTuple):
 
 
 class Table(RowFiles):
-    """The inputs of one table, or of several tables with the same columns.
+    """Lists the inputs of one table, or of several tables with the same columns.
 
     Args:
         config: The options of the source.
@@ -160,7 +160,8 @@ class Table(RowFiles):
         return {**{name: names for name, names in self._names.items() if name not in texts}, **of_objects, **of_columns}
 
     def _has_embedded(self, file: TableFile) -> bool:
-        """Returns whether a file may contain image bytes. Other files of the table may have paths instead."""
+        """Returns whether a file may contain image bytes. Other files of the same table may contain image paths
+        instead."""
         if file.format != "parquet":
             return False
         head = self._heads.get(file.name) or read_head(file, self._config.source)
@@ -259,7 +260,8 @@ class _RowImages:
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, TableHead]:
-    """Returns the first file with columns, and its head. JSON Lines files without lines have no columns."""
+    """Returns the first file that has columns, and the `TableHead` of this file. JSON Lines files without lines have no
+    columns."""
     heads = ((file, read_head(file, source)) for file in files)
     return next(((file, head) for file, head in heads if head.columns), (files[0], TableHead(())))
 

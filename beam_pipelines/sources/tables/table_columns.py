@@ -1,4 +1,4 @@
-"""Finds the columns of a table that have a meaning, by options or by their usual names."""
+"""Finds the columns of a table for the image, the labels, the key and so on, by options or by common names."""
 
 import dataclasses
 import re
@@ -30,7 +30,8 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table that have a meaning. None means that there is no such column.
+    """The columns of a table that contain the image, the labels, the key and so on. None means that there is no such
+    column.
 
     Attributes:
         image: The column with image paths, or with image bytes in Parquet; None if examples have no image.
@@ -52,7 +53,7 @@ class TableColumns:
 
 
 def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableColumns:
-    """Finds the columns that have a meaning from the head of a table.
+    """Finds the columns for the image, the labels, the key and so on from the start of a table.
 
     Args:
         head: The existing columns.
@@ -108,7 +109,7 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
 
 
 def find_box_columns(columns: Sequence[str]) -> list[str]:
-    """Returns the columns that form one box by their names, in their order; empty if there are none."""
+    """Returns the columns whose names show that they form one box, in order; empty if there are no such columns."""
     plain = {_BOX_PREFIX.sub("", re.sub(r"[^a-z0-9]", "", name.lower())): name for name in reversed(columns)}
     several = next((names for names in _BOX_COLUMNS if set(names) <= plain.keys()), ())
     names = several or [name for name in _BOX_COLUMN if name in plain][:1]

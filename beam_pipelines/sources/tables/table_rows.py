@@ -3,9 +3,10 @@
 Memory is constant for all files: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
 
 CSV has the format of RFC 4180, in UTF-8, with a header or with `--column_names` instead. Commas separate cells. If the
-first line has no commas, tabs or semicolons do. In a `.tsv` file, tabs do. With `--column_names`, the separator is the
-only candidate that gives as many cells as names. A row with quotes may span several lines. If such a row is malformed,
-a quote is probably missing, and an unknown number of rows is lost. Therefore the run fails.
+first line has no commas, tabs or semicolons separate cells. In a `.tsv` file, tabs separate cells. With
+`--column_names`, the separator is the only candidate for which the number of cells equals the number of names. A row
+with quotes may span several lines. If such a row is malformed, a quote is probably missing, and an unknown number of
+rows is lost. Therefore the run fails.
 """
 
 import collections
@@ -293,7 +294,8 @@ def _parse_object(line: str) -> Mapping[str, Any] | InvalidInput:
 def _check_columns(
     file: TableFile, found: Sequence[str], columns: tuple[str, ...] | None, left_out: LeftOut | None
 ) -> tuple[str, ...]:
-    """Returns the columns to read, and adds the others to `left_out`. Raises UserError if a column is missing."""
+    """Returns the columns to read, and adds all other columns to `left_out`. Raises UserError if a column is
+    missing."""
     if left_out is not None and columns is not None:
         left_out.add(name for name in found if name not in columns)
     for name in columns or ():

@@ -46,7 +46,7 @@ _OPTIONS = "labels features label_names label_separator image_root image_suffix 
 
 
 class TextList(RowFiles):
-    """The inputs of one list, or of several lists with the same fields.
+    """Lists the inputs of one text file, or of several text files with the same fields.
 
     Args:
         config: The options of the source.
@@ -75,7 +75,7 @@ class TextList(RowFiles):
         self.targets = reader.targets
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one file of lines, with their sizes if requested."""
+        """Yields the images that the lines of one file name, with their file sizes if requested."""
         file = self._files[part]
         root = self._root_of(file)
         read = functools.partial(self._read, file, root, self._make_reader(root))
@@ -102,7 +102,7 @@ class TextList(RowFiles):
 
 
 class _Fields:
-    """Splits lines into fields, by the names of the columns.
+    """Splits each line into the fields of its columns.
 
     Args:
         columns: The columns in the order of their fields, which follow the path.

@@ -39,7 +39,7 @@ _OPTIONS = "has_images group labels features label_names skip_lines comment".spl
 
 
 class TextLines(RowFiles):
-    """The lines of one or several text files.
+    """Lists the lines of one or several text files as examples.
 
     Args:
         config: The options of the source.
