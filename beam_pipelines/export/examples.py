@@ -1,4 +1,4 @@
-"""Reads the features of a record according to the schema, as bytes, text or arrays."""
+"""Reads the features of a record as bytes, text or arrays, according to the dataset's schema."""
 
 import math
 from typing import Any, Iterator, NamedTuple, Sequence
@@ -67,7 +67,7 @@ def read_exported(path: str, split: str, shard_index: int, manifest: Manifest) -
 
 
 def dtype_of(feature: Feature) -> np.dtype:
-    """Returns the number type of a feature that is neither a file nor a text."""
+    """Returns the dtype of a numeric feature."""
     return np.dtype(feature.dtype or _DTYPES[feature.kind]).newbyteorder("<")
 
 
@@ -107,7 +107,10 @@ def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
 
 
 def _read_tensor(reader: ExampleReader, feature: Feature) -> np.ndarray:
-    """Reads a tensor. With two or more unknown dimensions, the shape is a separate feature (see `stored_features`)."""
+    """Reads a tensor.
+
+    If two or more dimensions are unknown, the shape is stored as a separate feature (see `stored_features`).
+    """
     shape, name = feature.shape, feature.name
     if shape.count(None) > 1:
         shape, name = tuple(reader.values(f"{feature.name}/shape")), f"{feature.name}/value"

@@ -94,7 +94,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
 
 @contextlib.contextmanager
 def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
-    """Yields the job with the directory in which all workers can count their progress."""
+    """Yields the job, with a directory in which all workers can store their progress counts."""
     if is_remote(job.output) and engine.runs_here:
         with interrupts.temporary_folder() as directory:
             yield dataclasses.replace(job, progress_directory=directory)
@@ -146,7 +146,7 @@ def publish_export(
 ) -> None:
     """Publishes an export whose files are complete.
 
-    Returns None, because Beam cannot encode a path that is not UTF-8.
+    The function does not return the path, because Beam cannot encode a path that is not UTF-8.
 
     Raises:
         RunError: A file is missing or has changed.
@@ -192,7 +192,7 @@ def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
 
 
 def _metadata(job: ExportJob) -> Mapping[str, str]:
-    """Returns the names and contents of the metadata files beside the files of the shards."""
+    """Returns the names and contents of the export's metadata files."""
     path = f"{job.directory}/{STATISTICS}"
     try:
         return _make_metadata(job, read_object(job.directory, job.manifest, STATISTICS))

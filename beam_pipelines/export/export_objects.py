@@ -21,13 +21,13 @@ _MAX_DECIMALS = 6
 
 
 def object_field(feature: Feature) -> str:
-    """Returns the name of a feature among the objects of an example, or an empty string for other features."""
+    """Returns the exported name of an object feature, or an empty string for other features."""
     group, slash, name = feature.name.partition("/")
     return "" if not slash or group != OBJECTS else "category" if name == LABEL else name
 
 
 class ExportedValues:
-    """Values of features for formats that support objects.
+    """Converts feature values for export formats that support objects.
 
     Args:
         manifest: The manifest of the dataset.
@@ -78,14 +78,14 @@ class ExportedValues:
 
 
 def _in_pixels(sides: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Converts box sides (float32 [2, num_objects], 0 to 1) to first side and length in pixels without loss."""
+    """Converts box sides (float32 [2, num_objects], 0 to 1) to a start and a length in pixels without loss."""
     first, second = (_shortest(side, size) for side in sides)
     length = np.round(second - first, _MAX_DECIMALS)
     return first, np.where(((first + length) / size).astype(np.float32) == sides[1], length, second - first)
 
 
 def _shortest(sides: np.ndarray, size: int) -> np.ndarray:
-    """Converts float32 box sides (0 to 1) into pixels with the fewest decimals that give the same float32 again."""
+    """Converts float32 box sides (0 to 1) to pixels, with the fewest decimals that convert back to the same float32."""
     pixels = exact = sides.astype(np.float64) * size
     for num_decimals in reversed(range(_MAX_DECIMALS + 1)):
         rounded = np.round(exact, num_decimals)

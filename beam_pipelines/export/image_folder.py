@@ -1,7 +1,7 @@
 """Format `image_folder`: image files such as `train/ant/1.jpg`, in a folder for each split and class.
 
 The file name is the key without the folders of its split and class (see `safe_names.safe_name`). The format stores one
-image and one class per example. Examples without these are rejected, and other features are dropped.
+image and one class per example. Examples without an image or a class are rejected, and all other features are dropped.
 """
 
 import hashlib
@@ -53,5 +53,5 @@ def _without_folders(key: str, split: str, label: str) -> str:
 
 
 def name_hash(name: str) -> bytes:
-    """Returns an 8-byte hash of a name, for the search for duplicate names."""
+    """Returns an 8-byte hash of a file name, by which duplicate file names are found."""
     return hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""Format `parquet`: files such as `data/train-00000-of-00016.parquet`, with class names.
+"""Format `parquet`: Parquet files such as `data/train-00000-of-00016.parquet`, which also contain the class names.
 
 Hugging Face's `datasets.load_dataset(DIR)` reads them.
 
@@ -68,7 +68,7 @@ def columns_of(manifest: Manifest) -> list[Feature]:
 
 
 class _Sink(io.RawIOBase):
-    """In-memory file for a Parquet writer. Its contents are taken out after each row group."""
+    """In-memory file for a Parquet writer. The written bytes are removed after each row group."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -92,7 +92,7 @@ class _Sink(io.RawIOBase):
 
 
 def _groups(examples: Iterable[ExportedExample]) -> Iterator[list[ExportedExample]]:
-    """Yields the examples of each row group. A shard without examples has one empty group."""
+    """Yields the examples of each row group. A shard without examples has one empty row group."""
     group: list[ExportedExample] = []
     num_bytes = 0
     for example in examples:

@@ -1,6 +1,6 @@
-"""Turns keys and class names into safe parts of paths.
+"""Converts keys and class names to safe file names.
 
-A path stays inside its folder, and different names stay different.
+The resulting path is always inside the export, and different names give different paths.
 
 Characters that are not allowed in a path are escaped as in a URL, with `%` and two hex digits. Long names are cut and
 get `%~` and a hash.

@@ -5,7 +5,8 @@
     ant/1%2Ejpg.mask.png     a mask, another image or a tensor (.npy), with its name in the extension
     ant/1%2Ejpg.json         the unchanged key and all other features; class names, and objects as in `export_objects`
 
-The name of a sample is its key (see `safe_names.safe_stem`). The tar files are reproducible, without times or owners.
+The name of a sample is its key (see `safe_names.safe_stem`). The tar files contain no times or owners, so equal exports
+have equal bytes.
 """
 
 import io
@@ -64,7 +65,7 @@ def _file_member(name: str, feature: Feature, value: bytes | np.ndarray) -> Iter
 
 
 def _put(fields: dict[str, Any], feature: Feature, value: Any) -> None:
-    """Adds a value to the fields of a JSON object. Values of objects go into a nested field."""
+    """Adds a value to the fields of a JSON object. Values of object features are added to a nested field."""
     if feature.kind == "class_label":
         value = names_of(value, feature)
     elif isinstance(value, np.ndarray):
