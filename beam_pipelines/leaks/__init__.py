@@ -1,6 +1,6 @@
 """`recordmill leaks`, and `leaks.json` of `recordmill prepare --duplicates`: finds leaks between splits or datasets.
 
 The input is catalogs with image hashes. If the catalogs have no perceptual hashes, the images are read from the shards
-and hashed. The output is the number of near-duplicate pairs and groups that span several splits, and of conflicting
-labels, with the first few keys.
+and hashed. The report contains the number of near-duplicate pairs, of groups that span several splits, and of
+conflicting labels. It also lists the first few keys of each.
 """

@@ -49,10 +49,10 @@ def find_leaks(
 
 
 class _Counts:
-    """Counts near-duplicate pairs by the parts that their images belong to.
+    """Counts the near-duplicate pairs within each split and between each two splits.
 
-    A part is a split, or a split of one dataset. Pairs are counted by cells. A cell contains the images with one hash
-    in one part. There are few cells, because most hashes occur in few parts.
+    In this module, a part is a split of one of the datasets, and a cell is the set of images in one part that have the
+    same hash. Pairs of cells are counted instead of pairs of images, because there are far fewer cells.
 
     Attributes:
         pairs: The number of pairs for each two parts, int64 [num_parts, num_parts]. Pairs above the diagonal are leaks.
@@ -94,7 +94,7 @@ class _Counts:
         return found
 
     def _near_cells(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields pairs of cells with similar or equal hashes, in both directions."""
+        """Yields the pairs of cells whose hashes are similar or equal. Each pair is yielded in both orders."""
         nums = np.diff(self._first_cells)
         ends = np.cumsum(nums[self._edges].prod(axis=1))
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1:].sum(), _BLOCK_CELLS), side="right"))
@@ -107,7 +107,7 @@ class _Counts:
             yield self._first_cells[one][edge] + row, self._first_cells[other][edge] + column
 
     def describe(self) -> Iterator[dict[str, Any]]:
-        """Yields a description of each two parts that share near-duplicates."""
+        """Yields a description of each pair of parts between which near-duplicates exist."""
         num_parts = len(self._table.parts)
         torn = np.argwhere(np.triu(self.pairs, 1)).tolist()
         if not torn:
@@ -130,7 +130,7 @@ class _Counts:
             }
 
     def _name_pair(self, place: int, theirs: np.ndarray, ranks: np.ndarray) -> list[str]:
-        """Returns the key of an image and of its first near-duplicate in the other part."""
+        """Returns the key of an image, and the key of its first near-duplicate in the other part."""
         start, stop = self._first_edges[[self._looks[place], self._looks[place] + 1]].tolist()
         alike = theirs[np.isin(self._looks[theirs], self._edges[start:stop, 1])]
         return [self._table.keys[int(self._images[one])].as_py() for one in (place, alike[np.argmin(ranks[alike])])]
@@ -147,7 +147,7 @@ def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
 
 
 def _find_groups(table: ImageTable) -> dict[str, Any]:
-    """Counts the groups, and the groups that span several parts."""
+    """Counts all groups, and the groups that have images in several parts."""
     encoded = table.groups.combine_chunks().dictionary_encode()
     has_group = encoded.is_valid().to_numpy(zero_copy_only=False)
     codes = pc.fill_null(encoded.indices, 0).to_numpy()[has_group].astype(np.int64)
@@ -157,7 +157,7 @@ def _find_groups(table: ImageTable) -> dict[str, Any]:
 
 
 def _with_several(places: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Returns the values of `places` that occur with several different codes, in ascending order."""
+    """Returns the sorted values of `places` that are paired with at least two different values of `codes`."""
     step = int(codes.max(initial=0)) + 1
     found = np.sort(places * step + codes)  # Much faster than `numpy.unique`, which hashes.
     found = found[np.diff(found, prepend=-1) != 0] // step

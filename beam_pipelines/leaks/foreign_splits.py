@@ -1,4 +1,7 @@
-"""Groups TFRecord files of other writers into splits: files whose names differ only in the shard number."""
+"""Groups TFRecord files of other writers into splits.
+
+The files of a split have names that differ only in the shard number.
+"""
 
 import re
 from typing import Iterable
@@ -9,9 +12,9 @@ _ENDING = re.compile(r"\.((tf|array_?)records?|tfrec|record)$", re.IGNORECASE)
 
 
 def name_splits(files: Iterable[str]) -> dict[str, str]:
-    """Maps each file to its split. The split is named after the file, without the shard number.
+    """Maps each file to its split. The name of the split is the file name without the shard number.
 
-    If two sets of shards would get the same name, each becomes a split that is named by its pattern.
+    If two splits would get the same name, each is named by its file pattern instead.
     """
     patterns, names = {}, {}
     for file in files:

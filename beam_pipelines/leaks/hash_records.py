@@ -1,4 +1,7 @@
-"""Hashes the images of a TFRecord file. It is a plain function, so that it can run in a worker process."""
+"""Hashes the images of a TFRecord file.
+
+The module contains a plain function, so that the function can run in a worker process.
+"""
 
 import functools
 from typing import NamedTuple, Sequence
@@ -25,7 +28,7 @@ _HASHED_TOGETHER = 256
 
 
 class HashedRecords(NamedTuple):
-    """The images of one file in record order.
+    """The hashes and labels of the images in one file, in record order.
 
     Attributes:
         keys: The keys of the images. Files of other writers use the file name and the record number.
@@ -41,7 +44,7 @@ class HashedRecords(NamedTuple):
 def hash_records(
     path: str, name: str, schema: Sequence[Feature] | None, label: LabelFeature | None, progress_directory: str = ""
 ) -> HashedRecords:
-    """Reads a file and hashes its images. Undecodable images match only images with the same bytes.
+    """Reads a file and hashes its images. Images that cannot be decoded match only images with the same bytes.
 
     Args:
         path: The path or URL of the file.

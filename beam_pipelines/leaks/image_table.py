@@ -1,4 +1,4 @@
-"""Table of the images of one or more datasets: split, key, labels, group and hashes."""
+"""A table with the split, key, labels, group and hashes of each image in one or more datasets."""
 
 import dataclasses
 from typing import Mapping, Sequence
@@ -40,7 +40,7 @@ class ImageTable:
 
     @property
     def sizes(self) -> np.ndarray:
-        """The number of images of each part, int64 [num_parts]."""
+        """The number of images in each split, int64 [num_parts]."""
         return np.bincount(self.of_images, minlength=len(self.parts))
 
 
@@ -68,7 +68,7 @@ def _join(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
 
 
 def _as_lists(texts: pa.Array) -> pa.Array:
-    """Turns each text into a list of one text. Nulls stay null."""
+    """Converts each text to a list with this text as its only item. Nulls stay null."""
     return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1), pa.int32()), texts, mask=texts.is_null())
 
 
@@ -109,7 +109,7 @@ def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
 
 
 def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
-    """Concatenates tables, and merges parts with the same name."""
+    """Concatenates tables, and merges splits with the same name."""
     joined = join_tables(tables)
     names = tuple(dict.fromkeys(joined.parts))
     places = np.array([names.index(part) for part in joined.parts] or [0], np.int64)

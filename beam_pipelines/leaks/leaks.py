@@ -59,13 +59,13 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
 
 
 def _name_data_set(directory: str, table: ImageTable) -> ImageTable:
-    """Prefixes parts, and labels that have a meaning only in this dataset, with the name of the dataset."""
+    """Adds the name of the dataset to the names of its splits, and to labels that are valid only in this dataset."""
     labels = {f"{directory}: {name}" if name in table.numbers else name: column for name, column in table.labels.items()}
     return dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts), labels=labels)
 
 
 def _class_shares(directory: str) -> dict[str, Any]:
-    """Returns the class shares of a dataset with a manifest, or an empty dict for other datasets."""
+    """Returns the fraction of each class's examples in each split, or an empty dict if the dataset has no manifest."""
     manifest = _manifest_of(directory)
     try:
         return class_shares(manifest.schema, read_object(directory, manifest, STATISTICS)) if manifest else {}
@@ -81,7 +81,7 @@ def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray
 
 
 def _read(directory: str, read: Callable[..., ImageTable | None], *arguments: Any) -> Any:
-    """Calls a function with a dataset directory, and adds the directory to its errors."""
+    """Calls a function with a dataset directory, and adds the directory to the messages of its errors."""
     try:
         return read(directory, *arguments)
     except OSError as error:
@@ -114,7 +114,7 @@ def _manifest_of(directory: str) -> Manifest | None:
 
 
 def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> ImageTable:
-    """Creates the table of a prepared dataset from its records if its catalogs lack the hashes."""
+    """Creates the image table of a prepared dataset from its records, because its catalogs lack the hashes."""
     shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
     tables = []
     found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema, None) for _, shard in shards], num_processes)
@@ -131,7 +131,7 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
 
 
 def _read_records(path: str, num_processes: int) -> ImageTable:
-    """Creates the table of TFRecord files of another writer. The parts are the splits."""
+    """Creates the image table of TFRecord files that another program wrote. The parts are the splits."""
     try:
         files = ForeignFiles(path)
     except UserError as error:
@@ -158,7 +158,10 @@ def _refuse_prepared(root: str, names: Iterable[str]) -> None:
 
 
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
-    """Hashes the records of each file in order. A task has the arguments of `hash_records` except the last."""
+    """Computes the hashes of the records of each file, in the order of the files.
+
+    A task has the arguments of `hash_records` except the last.
+    """
     window = TaskWindow(num_processes)
 
     def results(scratch: str) -> Iterator[HashedRecords]:
@@ -211,7 +214,7 @@ def _count(num: int, noun: str) -> str:
 
 
 def failure(config: LeaksConfig, found: dict[str, Any]) -> FoundError | None:
-    """Returns the error for a dataset with leaks, or None without leaks."""
+    """Returns the error to raise if leaks were found, or None if there are no leaks."""
     if not found["num_pairs_apart"] and not found["groups"]["num_apart"]:
         return None
     shown = ", ".join(map(printable, config.data_sets))

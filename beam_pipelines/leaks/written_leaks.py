@@ -20,7 +20,7 @@ from tf_input.dataset_format import Manifest
 def find_written_leaks(config: PrepareJob, manifest: Manifest, near_duplicates: NearDuplicates) -> dict[str, Any]:
     """Counts the leaks from the catalogs in the working directory of a run with `--duplicates`.
 
-    The pairs of similar hashes are in the spool, because the run searched for them before planning.
+    The run found the pairs of similar hashes before it planned the shards, and stored them in the spool.
 
     Raises:
         RunError: The catalogs or the spool are incomplete.
