@@ -30,8 +30,8 @@ _LONG = ("prepare", "analyze", "transform", "verify", "leaks", "export", "qualit
 def make_parser() -> argparse.ArgumentParser:
     """Returns the command-line parser with all commands and their options.
 
-    Call its method `parse_known_args`, because unknown options are Beam's. The method raises `UserError` if the command
-    line is invalid.
+    Call the parser's method `parse_known_args`, because options that it does not know belong to Beam. The method raises
+    `UserError` if the command line is invalid.
     """
     parser = CommandParser(
         prog="recordmill",

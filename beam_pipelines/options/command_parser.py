@@ -10,7 +10,10 @@ _ONE_INPUT = "Give one folder that contains both, or a table that lists all imag
 
 
 class _Once(argparse.Action):
-    """Stores a value, and rejects an option that is given twice. argparse would silently drop the first value."""
+    """Stores the value of an option, and rejects an option that is given twice.
+
+    argparse would silently drop the first value.
+    """
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         given = vars(namespace).setdefault("given_once", {})
@@ -33,13 +36,16 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{message} (see `{self.prog} --help`)")
 
     def print_help(self, file: Any = None) -> None:
-        """Prints the help. Ignores a closed output pipe, for which early releases of Python 3.11 raise an error."""
+        """Prints the help.
+
+        Ignores a closed output pipe, because early releases of Python 3.11 raise an error in this case.
+        """
         with contextlib.suppress(BrokenPipeError):
             super().print_help(file)
 
 
 def add_command(commands: argparse._SubParsersAction, name: str, *, help: str, description: str, example: str) -> argparse.ArgumentParser:
-    """Adds a command without options to the parser.
+    """Adds a command that has no options yet to the parser.
 
     Args:
         commands: The parser's group of commands.

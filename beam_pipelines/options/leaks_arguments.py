@@ -46,7 +46,7 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
 
 
 def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
-    """Adds the option `--duplicate_distance` without a default, so that the code can detect whether it is given."""
+    """Adds the option `--duplicate_distance` with no default, so that the code can detect whether the user gave it."""
     parser.add_argument(
         "--duplicate_distance",
         type=int,

@@ -41,7 +41,10 @@ def add_progress_options(parser: argparse.ArgumentParser) -> None:
 
 
 def error_file(argv: Sequence[str]) -> str:
-    """Returns the path in `--error_json`, even if other options are invalid, or an empty text without the option."""
+    """Returns the path in `--error_json`, even if other options are invalid.
+
+    Without this option, returns an empty text.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--error_json", default="")
     try:

@@ -67,7 +67,7 @@ def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
 
 
 def parse_image_format(text: str) -> tuple[str, int]:
-    """Parses `--image_format` to a format and a quality: `jpeg:90` becomes ("jpeg", 90), and `jpeg` ("jpeg", 95)."""
+    """Parses `--image_format` to (format, quality): `jpeg:90` becomes ("jpeg", 90), and `jpeg` becomes ("jpeg", 95)."""
     name, colon, quality = text.partition(":")
     if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
         raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two optionally with a quality, such as jpeg:90")
@@ -181,7 +181,7 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
 
 
 def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
-    """Reads the class names of an earlier dataset, which `--label_names_from` names.
+    """Reads the class names of the earlier dataset that `--label_names_from` specifies.
 
     Returns:
         The class names of each label, in order.
@@ -202,7 +202,7 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_label_names(path: str) -> tuple[str, ...]:
-    """Reads class names from a local file or an object, with a name in each line.
+    """Reads class names from a local file or an object that contains one name per line.
 
     If all lines begin with a number, such as `0:daisy`, the names are sorted by these numbers.
 

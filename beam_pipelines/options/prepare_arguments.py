@@ -472,7 +472,7 @@ def _add_run_options(group: argparse._ArgumentGroup) -> None:
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
     """Converts the arguments of `recordmill prepare` to its configuration.
 
-    The only files that the function reads are the files in `--label_names` and `--label_names_from`.
+    The function reads only the files in `--label_names` and `--label_names_from`.
 
     Raises:
         UserError: A value is invalid, or two options exclude each other.

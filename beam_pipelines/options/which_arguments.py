@@ -122,7 +122,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
 
 
 def training_options(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the given options of the training, by their names in `ReadConfig`.
+    """Returns the options of the training that are given, as keyword arguments of `ReadConfig`.
 
     Raises:
         UserError: Options are given together with a checkpoint, or neither a checkpoint nor the batch size is given.
@@ -138,7 +138,7 @@ def training_options(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _image_size(text: str) -> int | tuple[int, int] | str:
-    """Parses `--image_size`: returns `largest` unchanged, and parses a size like `recordmill benchmark`."""
+    """Parses `--image_size`: returns `largest` unchanged, and parses a size as `recordmill benchmark` does."""
     return text if text == "largest" else parse_height_and_width(text)
 
 
@@ -150,7 +150,7 @@ def _count(text: str) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Parses names of features that are separated by commas."""
+    """Parses feature names that are separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -170,7 +170,7 @@ def _number(text: str) -> float:
 
 
 def _balance(text: str) -> str | dict[str, float]:
-    """Parses `--balance`: returns a word unchanged, and parses `rose=0.5,tulip=0.5` to shares by class name."""
+    """Parses `--balance`: returns a single word unchanged, and converts `rose=0.5,tulip=0.5` to shares by class."""
     if "=" not in text:
         return text
     pairs = [pair.rpartition("=") for pair in text.split(",")]
