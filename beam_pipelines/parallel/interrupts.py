@@ -65,7 +65,10 @@ def exit_code() -> int:
 
 
 def note(find: Callable[[], str]) -> None:
-    """Sets the function that describes the completed output of the run. It returns an empty string if there is none."""
+    """Sets the function that describes the completed output of the run.
+
+    The function returns an empty string if no output is complete.
+    """
     global _find_in_place
     _find_in_place = find
 
@@ -76,7 +79,10 @@ def find_in_place() -> str:
 
 
 def tell_by(tell: Callable[[str, str], None]) -> None:
-    """Sets the function that reports an interruption. It gets a one-line message and the completed output."""
+    """Sets the function that reports an interruption.
+
+    The function receives a one-line message and a description of the completed output.
+    """
     global _tell
     _tell = tell
 
@@ -106,7 +112,7 @@ def check() -> None:
 
 @contextlib.contextmanager
 def unhurried() -> Iterator[None]:
-    """Suspends the ten-second limit in the block, because a cluster can take longer to end a job."""
+    """Suspends the ten-second limit inside the block, because a cluster can take longer to end a job."""
     global _num_unhurried
     _num_unhurried += 1
     try:
@@ -117,7 +123,7 @@ def unhurried() -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Context manager for a temporary folder. It is also deleted if a signal ends the process."""
+    """Context manager for a temporary folder. The directory is also deleted if a signal ends the process."""
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
         _folders.add(folder)
         try:
@@ -127,10 +133,10 @@ def temporary_folder() -> Iterator[str]:
 
 
 def end_in_time() -> None:
-    """Makes this process end in time after a signal, even if the main thread is blocked.
+    """Ends this process within ten seconds of a signal, even if the main thread is blocked.
 
-    An exception is not enough, because the main thread can be slow to receive it or to pass it on. Commands use this
-    function. A program that calls `main` handles the end itself.
+    An exception is not enough, because the main thread may handle the exception too late. Commands use this function. A
+    program that calls `main` as a function ends the process itself.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)

@@ -14,8 +14,8 @@ from beam_pipelines.parallel.worker_processes import TaskWindow
 class ParallelMap(beam.DoFn):
     """Runs plain functions in worker processes and emits their results in task order.
 
-    A subclass yields from `run` in `process`. It overrides `take` to convert the result of a task, and `finish` to add
-    outputs at the end of a bundle. A bundle ends after all of its tasks.
+    A subclass yields from `run` in `process`. Subclasses override `take` to convert the result of a task, and `finish`
+    to add outputs at the end of a bundle. A bundle ends only after all of its tasks have finished.
 
     Args:
         num_processes: The number of worker processes. With 0, tasks run in the caller.
@@ -53,7 +53,7 @@ class ParallelMap(beam.DoFn):
 
 
 def _in_global_window(output: Any) -> Any:
-    """Wraps an output in the global window, as Beam requires for outputs without an element."""
+    """Wraps an output in the global window, as Beam requires for outputs that do not belong to an input element."""
     if isinstance(output, TaggedOutput):
         return TaggedOutput(output.tag, _in_global_window(output.value))
     return WindowedValue(output, 0, [GlobalWindow()])

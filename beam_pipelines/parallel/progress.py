@@ -1,8 +1,8 @@
 """Shares progress counts between the processes of a run through small files, and shows them on a terminal.
 
 Metrics of the local runner and of Flink arrive only at the end of a stage. Each worker process therefore keeps its
-counts in its own file. In an object store, it rewrites an object every few seconds. In a Beam step, counts are also
-added to Beam's metrics, which engines display.
+counts in its own file. If the counts are in an object store, each process rewrites its object every few seconds. In a
+Beam step, counts are also added to Beam's metrics, which engines display.
 """
 
 import contextlib
@@ -48,12 +48,15 @@ class Counts(NamedTuple):
     hashed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
-        """Returns the sum with other counts, field by field."""
+        """Adds other counts to these counts, field by field, and returns the sums."""
         return Counts(*map(sum, zip(self, other)))
 
 
 class Stage(NamedTuple):
-    """A progress bar: its name, the completed and total amounts, and a note. An unknown total is None."""
+    """The content of a progress bar: its name, the completed and total amounts, and a note.
+
+    An unknown total is None.
+    """
 
     name: str
     done: int
@@ -76,7 +79,7 @@ _display = "auto"
 
 
 def set_display(name: str) -> None:
-    """Sets how progress is shown from now on. The name is a value of `log.DISPLAYS`."""
+    """Sets the format in which progress is shown. The name is a value of `log.DISPLAYS`."""
     global _display
     _display = name
 
@@ -89,7 +92,9 @@ def count_restart() -> int:
 
 
 def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> None:
-    """Adds to the progress counts of this process. If the disk or store fails, only counts are lost.
+    """Adds to the progress counts of this process.
+
+    Errors of the disk or store are ignored, so that only counts are lost.
 
     Args:
         directory: The progress directory of the run. An empty string disables the progress files.
@@ -105,7 +110,10 @@ def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> Non
 
 
 def count_in_beam(counts: Mapping[str, int]) -> None:
-    """Adds to the counters of the current Beam step. It has no effect in worker processes, which do not import Beam."""
+    """Adds to the counters of the current Beam step.
+
+    The call has no effect in worker processes, which do not import Beam.
+    """
     if beam_metrics := sys.modules.get("apache_beam.metrics"):
         for name, number in counts.items():
             if number:
@@ -113,13 +121,13 @@ def count_in_beam(counts: Mapping[str, int]) -> None:
 
 
 class Stopwatch:
-    """Measures the milliseconds of a stage, for `count`."""
+    """Measures the milliseconds that a process spends in each stage."""
 
     def __init__(self, stage: str) -> None:
         self._name, self._since = f"{stage}_msecs", time.monotonic()
 
     def lap(self) -> dict[str, int]:
-        """Returns the milliseconds since the last call, by the name of their count."""
+        """Returns the milliseconds since the last call as a dictionary with the name of their count."""
         msecs = int(1000 * (time.monotonic() - self._since))
         self._since += msecs / 1000  # Carry the remainder over to the next call.
         return {self._name: msecs}
@@ -172,7 +180,7 @@ def _read_all(directory: str) -> Iterator[bytes]:
 
 
 def stage_of(directory: str) -> str:
-    """Returns the stage of a run, from its progress counts: list, plan, write or publish."""
+    """Returns the current stage of a run according to its progress counts: list, plan, write or publish."""
     counts = read_counts(directory)
     if not counts.listing_done:
         return "list"

@@ -1,4 +1,4 @@
-"""A worker process: the parent's side, which starts it and sends tasks, and the child's main loop."""
+"""Implements a worker process: the parent's class that starts it and sends tasks, and the main loop of the child."""
 
 import contextlib
 import gc
@@ -91,7 +91,10 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def ending(self) -> str:
-        """Waits for the end of the process and describes it. The process must not be used afterwards."""
+        """Waits until the process has ended, and returns a description of how it ended.
+
+        The process must not be used afterwards.
+        """
         code, self._is_over = self._process.wait(), True
         for stream in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):  # Data that the process did not read is lost.
@@ -126,8 +129,8 @@ def _read_message(stream: BinaryIO) -> bytes:
 def run_child(preloaded: list[str]) -> None:
     """Runs the main loop of a worker process.
 
-    It reports that it is ready, and then reads tasks from standard input until the end of the stream. The answer to
-    each task is (succeeded, value or exception).
+    The worker process reports that it is ready, and then reads tasks from standard input until the end of the stream.
+    The answer to each task is (succeeded, value or exception).
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         # Ctrl-C and a hang-up reach all processes of the terminal. The parent decides about them.

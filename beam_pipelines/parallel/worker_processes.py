@@ -28,8 +28,9 @@ _MAX_STARTS = 3
 class WorkerProcesses:
     """Pool with a fixed number of child processes for module-level functions with picklable arguments.
 
-    A process that ends is replaced. Its task fails and is not retried here. The cause is usually a lack of memory,
-    which would also end the next process. A runner retries the bundle later or on another machine.
+    A process that ends is replaced. The task of that process fails and is not retried by the pool. The cause is usually
+    a lack of memory, so a retry in another process would fail too. A runner retries the bundle later or on another
+    machine.
     """
 
     def __init__(self, num_processes: int) -> None:
@@ -88,7 +89,7 @@ class WorkerProcesses:
         self._children[index].ending()  # `close` has killed the process. This thread must close its pipes.
 
     def _ready_child(self, index: int) -> WorkerProcess:
-        """Returns the process of a thread, and replaces it if it has ended.
+        """Returns the worker process that belongs to a thread. A process that has ended is replaced.
 
         Raises:
             RunError: The pool is closed, or no process can be started.
@@ -116,7 +117,7 @@ def _stopped() -> RunError:
 def share(value: Any) -> bytes:
     """Pickles a value that many tasks share. `shared` unpickles it once in each process.
 
-    Sharing an equal value again gives a separate object, so that values cached in the first object are not reused.
+    If an equal value is shared again, workers get a new object without the cached values of the first object.
     """
     return pickle.dumps((next(_shares), value), protocol=5)
 
@@ -145,7 +146,7 @@ class TaskWindow:
         self._held_bytes = 0
 
     def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task and yields the results of earlier tasks that are ready, or that must finish first.
+        """Starts a task, and yields the results of earlier tasks. It waits for earlier tasks if too many are running.
 
         Args:
             function: A module-level function with picklable arguments.
@@ -178,7 +179,7 @@ _lock = threading.Lock()
 
 
 def worker_processes(num_processes: int) -> WorkerProcesses:
-    """Returns the pool of this size. It is shared in the process, because every DoFn instance asks for it."""
+    """Returns the pool of this size. All DoFn instances in this process share the pool."""
     with _lock:
         if num_processes not in _pools:
             _pools[num_processes] = WorkerProcesses(num_processes)
