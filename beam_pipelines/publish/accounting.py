@@ -1,4 +1,4 @@
-"""Checks that every input of a run became an example, a dead letter or a dropped duplicate."""
+"""Checks that each input of a run is an example, a dead letter or a dropped duplicate."""
 
 from typing import Iterator
 
@@ -14,7 +14,7 @@ NUM_NAMES_SHOWN = 10
 
 
 def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) -> None:
-    """Checks that all inputs are accounted for, after the last shard is written and before the dataset is published.
+    """Checks, before the dataset is published, that each input is an example, a dead letter or a dropped duplicate.
 
     Args:
         images: The statistics of all shards.
@@ -50,7 +50,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
 
 
 def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
-    """Returns warnings, one line each, about properties of a valid dataset that its user may not expect."""
+    """Returns one-line warnings about unexpected properties of a valid dataset."""
     lines = []
     for feature in listing.schema:
         listed = listing.listed_labels.get(feature.name, frozenset())
@@ -78,7 +78,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
 
 
 def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
-    """Yields a warning for 16-bit images that are read as 8 bits, and a warning for JPEGs about which libjpeg warns."""
+    """Yields warnings about 16-bit images that are read as 8 bits, and about JPEGs for which libjpeg logs warnings."""
     are_kept = any(feature.kind == "image" and feature.dtype == "uint16" for feature in listing.schema)
     if (num := sum(facts.num_deep for facts in images.images.values())) and not are_kept:
         yield (

@@ -1,7 +1,7 @@
 """Writes `README.md`, the dataset card for people and for the Hugging Face Hub.
 
-The card follows from the manifest and the statistics, so that equal runs produce equal bytes. People who publish a
-dataset may extend the card. Names from the inputs are escaped, so that Markdown and HTML show them unchanged.
+The card depends only on the manifest and the statistics, so that equal runs produce equal cards. People who publish a
+dataset may extend the card. Names from the input are escaped, so that they are displayed unchanged.
 """
 
 import html
@@ -78,7 +78,7 @@ def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]
 
 
 def _tasks(manifest: Manifest) -> list[str]:
-    """Returns the tasks for which the dataset can train a model, as far as the hub has a name for them."""
+    """Returns the Hugging Face Hub's names of the tasks for which the dataset is suitable."""
     features = manifest.features
     if "image" not in features:
         return []
@@ -146,7 +146,7 @@ def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str
 
 
 def _beside(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields lines about the files next to the card."""
+    """Yields lines about the other files of the dataset."""
     if manifest.num_dead_letters:
         yield f"- `{DEAD_LETTERS}` says which inputs were refused, and why."
     if any(info.catalog for infos in manifest.splits.values() for info in infos):
@@ -160,7 +160,10 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
-    """Yields instructions and code for reading the dataset. The code runs in the directory of the card."""
+    """Yields instructions and code for reading the dataset.
+
+    The code must run in the directory that contains the card.
+    """
     splits = list(manifest.splits)
     try:
         train = training_split(splits)
@@ -226,7 +229,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def shown(text: str, max_characters: int | None = _MAX_CHARACTERS) -> str:
-    """Escapes a text so that Markdown and HTML show it unchanged. Invisible characters become escape sequences."""
+    """Escapes a text so that Markdown and HTML display it unchanged. Invisible characters become escape sequences."""
     if max_characters and len(text) > max_characters:
         text = f"{text[: max_characters - 1]}…"
     visible = "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)

@@ -1,8 +1,8 @@
 """Writes `croissant.json`, a description of the dataset for search engines and dataset loaders
 (http://mlcommons.org/croissant/1.0).
 
-Loaders of this format do not read TFRecords. The shards are a set of files, and the records are the rows of the
-catalog, one for each example. Like the card, it is made from the manifest alone, so that equal runs give equal bytes.
+Loaders of this format cannot read TFRecord files. The shards are described as a set of files, and the examples are
+described as rows of the catalogs. The file depends only on the manifest, so that equal runs produce equal files.
 """
 
 from typing import Any, Iterator
@@ -118,7 +118,7 @@ def _examples(manifest: Manifest) -> dict[str, Any]:
 def _split_pattern(manifest: Manifest) -> str:
     """Returns a regular expression that extracts the split from the name of a catalog file.
 
-    Loaders replace the only capturing group by a split name and turn the pattern into a glob. The glob selects the
+    Loaders replace the only capturing group with a split name and convert the pattern to a glob. The glob matches the
     files of that split. Loaders support only `.+`, brackets, and optional non-capturing groups. The optional groups are
     needed because the loader also applies the pattern to the split name alone.
     """

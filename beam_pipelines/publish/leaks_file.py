@@ -21,7 +21,7 @@ def encode_leaks(near_duplicates: NearDuplicates, now: Mapping[str, Any], schema
 
 
 def class_shares(schema: Iterable[Feature], statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """Returns feature -> class -> split -> the share of the class's examples in the split.
+    """Returns, for each feature and class, the fraction of the class's examples that is in each split.
 
     Classes without examples are omitted.
     """

@@ -34,7 +34,7 @@ _TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "S
 def make_manifest(
     config: PrepareJob, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
-    """Returns the manifest of a dataset from its written shards, which are in order for each split."""
+    """Creates the manifest of a dataset from its written shards, which must be in order within each split."""
     return Manifest(
         name=config.name,
         seed=config.seed,
@@ -67,7 +67,10 @@ def metadata_files(
 
 
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the files for other programs, as name -> contents. They follow from the manifest and the statistics."""
+    """Returns the metadata files for other programs, as name -> contents.
+
+    These files depend only on the manifest and the statistics.
+    """
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
         dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
@@ -100,7 +103,7 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
     """Returns the names of the inputs and targets for TensorFlow Datasets.
 
-    Several inputs or targets form a dictionary. Without inputs or targets, the result is empty.
+    Several inputs or targets form a dictionary. The result is empty if the dataset has no inputs or no targets.
     """
     inputs = input_names(manifest.features, manifest.targets)
     if not manifest.targets or not inputs:
@@ -271,5 +274,5 @@ def _split_statistics(split: SplitStatistics, listing: Listing, qualities: Shuff
 
 
 def named_counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
-    """Returns class name -> count, which is 0 for classes that do not occur."""
+    """Returns the number of examples of each class name, which is 0 for classes that do not occur."""
     return {name: counts.get(position, 0) for position, name in enumerate(names)}

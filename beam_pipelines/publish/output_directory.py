@@ -1,6 +1,6 @@
 """Manages the output directory of a run: checks the path, locks it, and cleans up after a failure.
 
-A failed run leaves no files, or it leaves the files that a later run needs to resume.
+A failed run leaves no files, except those that a later run needs to resume.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _BUSY = "another run is writing to it (see `recordmill status`)"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool, resume_policy: ResumePolicy) -> None:
-    """Raises UserError if the input does not exist or the output must not be written."""
+    """Raises UserError if the input does not exist or if the output path must not be written."""
     check_input(config.input)
     resolved = PrepareJob.of(config, output=_resolve(config.output))
     if is_remote(config.output):
@@ -58,7 +58,7 @@ def check_output(
     may_stay: bool = False,
     last_file: str = MANIFEST,
 ) -> None:
-    """Raises UserError if the output must not be written.
+    """Raises UserError if the output path must not be written.
 
     Args:
         path: The path of the output, local or a URL.
@@ -102,9 +102,9 @@ def _check_above(output: str, whose: str) -> None:
 
 
 def _check_beside(output: str, whose: str, resume_policy: ResumePolicy) -> None:
-    """Raises UserError if a run would have to remove files beside the output that other programs may own.
+    """Raises UserError if files of other programs may exist at the temporary paths beside the output.
 
-    The two paths are the scratch directory and the path to which the old dataset is moved.
+    The temporary paths are the scratch directory and the path to which the old dataset is moved.
     """
     if is_remote(output):
         _check_prefix(f"{output}{SCRATCH}", whose)
@@ -119,13 +119,13 @@ def _check_beside(output: str, whose: str, resume_policy: ResumePolicy) -> None:
 
 
 def _check_prefix(prefix: str, whose: str) -> None:
-    """Raises UserError if a prefix has objects but neither the marker nor the lease of a run."""
+    """Raises UserError if objects exist under a prefix, but no marker or lease shows that they belong to a run."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
         raise UserError(f"{whose}: {prefix}/, which the run needs for its files, has files from elsewhere. Move or remove them.")
 
 
 def is_new(path: str, last_file: str = MANIFEST) -> bool:
-    """Returns whether the output has no complete dataset that must be kept until the new dataset is complete.
+    """Returns whether a new dataset can be written directly to the output, because the output has no complete dataset.
 
     The file `last_file` marks a complete dataset.
     """
@@ -216,7 +216,7 @@ def wait_for_others(config: OutputPaths) -> None:
 def remove_leftovers(config: OutputPaths) -> None:
     """Removes the scratch directory of a run that was killed after its dataset was published.
 
-    A run that is still active removes its scratch directory itself.
+    If that run is still active, it removes its scratch directory itself.
     """
     scratch, whose = config.scratch_directory, f"{config.output_option}={printable(config.output)}"
     if not _exists(scratch):
@@ -232,9 +232,9 @@ def remove_leftovers(config: OutputPaths) -> None:
 
 
 class Jobs:
-    """A null implementation of the engine's job control. Its jobs end with this process.
+    """Job control that finds no jobs, for commands that do not need an engine. Its jobs end with this process.
 
-    Subclasses ask an engine about jobs whose command was killed.
+    Subclasses query an engine about jobs whose command was killed.
 
     Attributes:
         name: The name of the engine.
@@ -248,7 +248,7 @@ class Jobs:
         return False
 
     def end_others(self, output: str) -> None:
-        """Cancels the jobs of killed commands that write to the same output."""
+        """Cancels the jobs that killed commands left behind and that write to the same output."""
 
 
 def working_directory(
@@ -276,8 +276,8 @@ def working_directory(
 def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolicy) -> bool:
     """Returns whether the working directory is kept after an error.
 
-    It is kept if the plan is complete. For a new run, a UserError removes it, because the input or the options are
-    wrong.
+    The directory is kept if the plan is complete. It is removed if a new run raises UserError, because the input or the
+    options are wrong.
     """
     try:
         return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_left(config)
@@ -289,7 +289,7 @@ def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolic
 def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     """Creates the working directory in an object store.
 
-    The job may continue after the block. Then the job's last step removes the scratch objects.
+    The job may continue after the block. The last step of the job then removes the scratch objects.
     """
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
     whose = f"{config.output_option}={config.output}"
@@ -393,6 +393,9 @@ def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs
 
 
 def _check_still_left(config: OutputPaths, whose: str) -> None:
-    """Raises BusyError if the interrupted run is gone. Another command may have resumed it before this lock was set."""
+    """Raises BusyError if the interrupted run no longer exists.
+
+    Another command may have resumed it before this lock was set.
+    """
     if not is_left(config):
         raise BusyError(f"{whose}: another run has resumed the interrupted run meanwhile. See `recordmill status`.")

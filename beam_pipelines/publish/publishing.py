@@ -1,6 +1,6 @@
 """Publishes a dataset: writes the metadata files and renames the complete directory to the output path.
 
-A runner may repeat this step after it has succeeded. The repetition changes nothing.
+A runner may repeat the publication after it has succeeded. The repetition changes nothing.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from tf_input.dataset_format import MANIFEST, REPORT, RUN, FileSum, Manifest, su
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
-    """Checks that files exist with their recorded sizes, before a manifest names them.
+    """Checks that files exist and have the recorded sizes, before their names are written to a manifest.
 
     Args:
         config: The paths of the run.
@@ -51,7 +51,7 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
 def publish_files(
     config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
 ) -> None:
-    """Writes the metadata and the optional HTML report of a dataset whose shards exist, and publishes the dataset.
+    """Writes the metadata and the optional HTML report of a dataset, and publishes the dataset. The shards must exist.
 
     Args:
         config: The paths of the run.
@@ -74,7 +74,7 @@ def publish_files(
 
 
 def _summed(name: str, pieces: Iterable[bytes], sums: dict[str, FileSum]) -> Iterator[bytes]:
-    """Yields the chunks of a file, and then adds the checksum of the file to `sums`."""
+    """Yields the chunks of a file, and adds the checksum of the file to `sums` after the last chunk."""
     found = FileSum()
     for piece in pieces:
         found = found.extended(piece)
@@ -85,7 +85,7 @@ def _summed(name: str, pieces: Iterable[bytes], sums: dict[str, FileSum]) -> Ite
 def _write_report(directory: str, manifest: Manifest, sums: dict[str, FileSum]) -> None:
     """Writes the HTML report of a dataset, and adds its checksum to `sums`.
 
-    UserError and RunError are raised. After any other failure, a warning is logged and the report is missing.
+    UserError and RunError are raised. After any other exception, a warning is logged and the dataset has no report.
     """
     try:
         sums[REPORT] = FileSum().extended(write_report(directory, manifest))
@@ -111,10 +111,10 @@ def publish(config: OutputPaths, manifest: bytes) -> None:
 
 
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
-    """Publishes in an object store, which cannot rename.
+    """Publishes a dataset in an object store, which cannot rename objects.
 
-    A new dataset is written directly to the output. A dataset that replaces another is written elsewhere and then
-    copied to the output, so that the complete copy exists until the output is complete.
+    A new dataset is written directly to the output. A dataset that replaces an old dataset is written to the scratch
+    directory and then copied to the output.
     """
     store = files_at(config.output)
     if not is_in_place(config):
@@ -181,9 +181,7 @@ def _check_metadata(directory: str, manifest: Manifest) -> None:
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """Moves a complete local dataset to the output path.
-
-    The intermediate files are removed first, because they are no longer needed once the manifest is written.
+    """Removes the intermediate files of a complete local dataset, and moves the dataset to the output path.
     """
     for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
@@ -192,7 +190,7 @@ def _finish_folder(config: OutputPaths) -> None:
 
 
 def _check_still_new(output: pathlib.Path) -> None:
-    """Raises RunError if files appeared at the output during the run, because the user did not allow overwriting."""
+    """Raises RunError if files appeared at the output path during the run and the user did not allow overwriting."""
     if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
 
@@ -200,8 +198,9 @@ def _check_still_new(output: pathlib.Path) -> None:
 def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
     """Moves a directory to the output path by one rename.
 
-    An old dataset is first moved to a path beside the output. It is moved back if the rename fails, and removed at the
-    end. If the process is killed in between, both datasets remain, and no later run removes either of them.
+    An old dataset is first moved to a path beside the output. The old dataset is moved back if the rename fails, and
+    removed if it succeeds. If the process is killed during the move, both datasets remain, and no later run removes
+    them.
     """
     old = output.with_name(f"{output.name}{REPLACED}")
     steps_aside = output.exists()

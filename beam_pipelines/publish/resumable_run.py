@@ -30,7 +30,7 @@ _RESTART = "Rerun with --restart to start over."
 
 
 class ResumePolicy(enum.Enum):
-    """The policy for the output of an interrupted run."""
+    """The action for the files of an interrupted run."""
 
     REFUSE = "the command fails, if it is worth keeping"
     RESUME = "it is gone on from"
@@ -56,7 +56,7 @@ def of_resumable_run(config: OutputPaths) -> OutputPaths:
 
 
 def is_in_place(config: OutputPaths) -> bool:
-    """Returns whether the output has the dataset with the run id of this configuration."""
+    """Returns whether the output contains the dataset that the run with this configuration's run ID wrote."""
     files = files_at(config.output)
     if not files.exists(f"{config.output}/{config.last_file}"):
         return False
@@ -76,12 +76,12 @@ def is_whole(config: OutputPaths) -> bool:
 
 
 def is_left(config: OutputPaths) -> bool:
-    """Returns whether there is an interrupted run that a command of this kind can resume."""
+    """Returns whether an interrupted run exists that this command can resume."""
     return config.can_resume and (is_whole(config) or is_planned(config))
 
 
 def describe_left(config: OutputPaths) -> str:
-    """Returns a message about the interrupted run and how to resume it, or an empty string if there is none."""
+    """Returns a message about how to resume the interrupted run, or an empty string if no run was interrupted."""
     if not config.can_resume:
         return ""
     if is_whole(config):
@@ -120,7 +120,7 @@ def check_left(config: OutputPaths, resume_policy: ResumePolicy, whose: str) -> 
 
 
 def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
-    """Returns the run that `--resume` continues, or None if there is none.
+    """Returns the run that `--resume` would continue, or None if no run can be resumed.
 
     Args:
         config: The resolved configuration of the run to resume.
@@ -150,7 +150,7 @@ def find_resumable_run(config: PrepareJob) -> ResumableRun | None:
 
 
 def is_done(config: PrepareJob) -> bool:
-    """Returns whether the requested dataset already exists and has no interrupted run beside it.
+    """Returns whether the requested dataset already exists and no interrupted run has files beside it.
 
     Raises:
         UserError: The dataset was made with other options.
@@ -165,7 +165,7 @@ def is_done(config: PrepareJob) -> bool:
 
 
 def _written_options(directory: str, whose: str, advice: str = _RESTART) -> Mapping[str, Any]:
-    """Reads the options of a run from its `run.json`, because its plan may already be removed."""
+    """Reads the options of a run from its `run.json`, because the plan may already be removed."""
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):

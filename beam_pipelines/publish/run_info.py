@@ -1,6 +1,6 @@
 """Collects the facts about a run for `run.json`: time, host, versions and options.
 
-Only this metadata file may differ between identical runs.
+No other metadata file may differ between identical runs.
 """
 
 import json
@@ -47,7 +47,7 @@ def hide_secrets(name: str, value: Any) -> Any:
 
 
 def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
-    """Collects the facts that may differ between two runs that produce the same dataset.
+    """Collects facts about a run that may differ even if two runs produce the same dataset.
 
     Args:
         config: The configuration of the run, a dataclass.

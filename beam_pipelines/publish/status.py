@@ -24,7 +24,7 @@ _ANALYSIS = "transform_fn/transform.json"  # The path within a dataset.
 
 
 def find_status(output: str) -> dict[str, Any]:
-    """Returns the state of an output as plain values, with None for missing parts.
+    """Returns the state of an output directory as plain values. Values that do not apply are None.
 
     Raises:
         UserError: The output has neither a dataset nor an interrupted run.
@@ -97,7 +97,7 @@ def _analysis(output: str) -> dict[str, Any] | None:
 
 
 def _analysis_run(output: str) -> dict[str, Any] | None:
-    """Describes the run that is making an analysis or was interrupted."""
+    """Describes an unfinished analysis, whose run is active or was interrupted."""
     scratch = f"{output}/{ANALYSIS_SCRATCH}"
     lease = read_lease(scratch)
     if lease is None:

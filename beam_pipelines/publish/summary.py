@@ -136,7 +136,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 
 def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
-    """Yields lines about the near-duplicates: their number, their treatment, and the pairs that span splits."""
+    """Yields lines about near-duplicates: their number, their treatment, and the number of pairs that span splits."""
     found, now = leaks["found"], leaks["now"]
     became = {"keep": "kept", "group": "each cluster in one split", "drop": f"{found['num_dropped']:,} dropped"}[found["duplicates"]]
     images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
@@ -155,7 +155,7 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 
 
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
-    """Yields, for each feature, the classes with the smallest and the largest share in each split.
+    """Yields one line for each feature. It names the classes whose examples are in each split least and most often.
 
     A dataset with one split yields no lines.
     """
@@ -183,7 +183,7 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
 
 
 def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
-    """Yields the line that maps class names to labels, if the names are numbers that differ from their labels."""
+    """Yields a line that maps class names to integer labels, if the class names are numbers other than the labels."""
     names = feature.label_names
     are_moved = any(name.lstrip("0") != str(label).lstrip("0") for label, name in enumerate(names))
     if are_integers(names) and are_moved:
@@ -194,7 +194,7 @@ def _renumbered(feature: dataset_format.Feature) -> Iterator[str]:
 
 
 def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
-    """Returns name -> kind for the feature `image` and then for other images.
+    """Returns the kind of each image feature by its name, with `image` first.
 
     The result is empty if the dataset has no feature `image`.
     """

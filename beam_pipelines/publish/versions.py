@@ -14,7 +14,7 @@ _WITHOUT_INFLUENCE = ("apache-beam", "google-crc32c", "tensorflow")
 
 @functools.cache
 def installed_versions() -> Mapping[str, str]:
-    """Returns package -> version for `run.json`, without packages that are not installed."""
+    """Returns the version of each installed package that `run.json` records."""
     versions = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -28,7 +28,7 @@ def python_version() -> str:
 
 
 def describe_others(python: str, versions: Mapping[str, str]) -> list[str]:
-    """Describes the recorded versions that differ from the installed versions and may influence a dataset's bytes."""
+    """Lists packages whose recorded and installed versions differ, if their version may change a dataset's bytes."""
     here = {"python": python_version(), **installed_versions()}
     recorded = {"python": python, **{name: version for name, version in versions.items() if name not in _WITHOUT_INFLUENCE}}
     return [f"{name} {version} (here {here.get(name, 'none')})" for name, version in recorded.items() if here.get(name) != version]

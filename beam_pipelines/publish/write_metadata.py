@@ -1,4 +1,4 @@
-"""Defines the Beam step that writes the metadata files, then the manifest, and publishes the dataset."""
+"""Defines the Beam step that writes the metadata files and then the manifest, and publishes the dataset."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,8 @@ _MERGE_BYTES = 64 << 20
 class WriteMetadata(beam.PTransform):
     """Beam transform from `ShardAddress`es to the name of the published dataset.
 
-    One worker publishes the dataset. It reads the facts about each shard from the files that the shard writers left.
+    One worker publishes the dataset. The transform reads the facts about each shard from the files that the shard
+    writers created.
 
     Attributes:
         config: The job of the run.
@@ -61,7 +62,7 @@ class WriteMetadata(beam.PTransform):
 def write_metadata(
     unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any], find_leaks: FindLeaks
 ) -> str:
-    """Writes the metadata of a dataset whose shards are written, and publishes the dataset.
+    """Writes the metadata of a dataset after its shards are written, and publishes the dataset.
 
     Raises:
         UserError: No example was written, or a split has no example.
@@ -111,7 +112,7 @@ def write_metadata(
 
 
 def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
-    """Reads the recorded facts about each shard, in order."""
+    """Reads the recorded facts about each shard, in the order of the shards."""
 
     def read(address: ShardAddress) -> WrittenShard:
         done = read_done(config, address)
@@ -130,7 +131,7 @@ def _read_stretch(stretch: SpoolStretch, spool: SpoolReader, block_bytes: int = 
 
 
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
-    """Returns sorted iterators of dead-letter lines: one for each sorted list in the plan, and one for each shard."""
+    """Returns iterators of sorted dead-letter lines: one for each sorted list in the plan, and one for each shard."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = [_read_stretch(stretch, spool, block_bytes) for stretch in plan.dead_letters]
     for address in shards:

@@ -53,7 +53,7 @@ def read_data_set(directory: str, command: str) -> Manifest:
 def open_data_set(directory: str) -> tuple[Manifest, bool]:
     """Reads the manifest of a local or remote dataset.
 
-    The second value is whether the manifest file is byte for byte as it was written.
+    The second returned value is whether the manifest file has exactly the bytes that Recordmill wrote.
 
     Raises:
         UserError: There is no dataset, or its manifest is invalid.
