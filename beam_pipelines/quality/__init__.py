@@ -1,7 +1,7 @@
 """`recordmill quality`: tests whether the records of a dataset are shuffled.
 
-The input is a prepared dataset, of which only indexes and catalogs are read, or TFRecords of another writer. For each
-split, the result compares the order of the labels with random orders, and gives a verdict.
+The input is a prepared dataset or TFRecord files of another writer. Only the indexes and catalogs of a prepared dataset
+are read. For each split, the result compares the order of the labels with random orders, and gives a verdict.
 
     our_labels foreign_labels    read the labels of each split in record order
     split_labels                 the labels of one split

@@ -31,7 +31,7 @@ _LENGTHS = "that records of like length do not lie together is looked at instead
 
 
 def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
-    """Yields the labels of each split. Without split names, yields the labels of all records together.
+    """Yields the labels of each split. If the files have no split names, yields the labels of all records together.
 
     Args:
         path: A file, a folder, a pattern, or the URL of one of these.
@@ -61,7 +61,7 @@ def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
 
 
 def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature, tuple[str, ...]]:
-    """Returns the label feature and notes about the choice."""
+    """Chooses the feature to use as the label, and returns it with notes about the choice."""
     first = files.first_examples()
     if label is None:
         found = files.find_label(first)
@@ -74,7 +74,7 @@ def _choose_label(files: ForeignFiles, label: str | None) -> tuple[LabelFeature,
 
 
 class _Found:
-    """Collects the labels and sizes of a split's records.
+    """Collects the labels and the sizes of the records in a split.
 
     Args:
         progress_directory: The directory for the counts of the progress display.
@@ -106,7 +106,7 @@ class _Found:
         progress.count(self._progress_directory, listed=1, analyzed=self._counts[name] % _COUNTED_RECORDS)
 
     def _label_of(self, data: bytes, label: LabelFeature) -> int:
-        """Returns a code for the value or set of values of an example, or `NOTHING` if the label is missing."""
+        """Returns the integer code of an example's value or set of values, or `NOTHING` if the label is missing."""
         try:
             values = ExampleReader(data).values(label.name)
         except BadExampleError:
@@ -129,7 +129,7 @@ class _Found:
         return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
 
     def _numbers(self, labels: np.ndarray) -> np.ndarray | None:
-        """Returns the value of each record if the label is a number with too many different values for classes."""
+        """Returns the numeric label of each record if the label has too many different values to be a class."""
         values = self._values.values
         is_numeric = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
         if not is_numeric or labels.min() < 0 or len(values) * _RECORDS_OF_CLASS <= len(labels):

@@ -1,8 +1,8 @@
-"""Measures how much a label sequence differs from shuffled labels, and gives a verdict.
+"""Tests whether a sequence of labels is shuffled, and measures how much it differs from shuffled labels.
 
 The order of the records is compared with random orders in a seeded permutation test. The records are permuted
 `NUM_PERMUTATIONS` times, and each order is measured. A p-value is the share of all orders that are at least as bad as
-the original order. It is therefore valid for all classes and class counts (Phipson and Smyth 2010,
+the original order. This p-value is valid for any number of classes and examples (Phipson and Smyth 2010,
 https://doi.org/10.2202/1544-6115.1585). The verdict combines all measures. Each order is represented by its most
 deviating measure, in standard deviations (Westfall and Young 1993, max T). For very many records, fewer permutations
 are used, and Cantelli's inequality bounds the p-value.
@@ -51,7 +51,7 @@ class LabelOrder:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """One measure of the order of the records.
+    """One measure of how well the records are shuffled.
 
     Attributes:
         name: `mean_run_length`, `longest_run`, `labels_in_128`, `shard_distance` or `source_correlation`.
@@ -125,7 +125,7 @@ def assess(order: LabelOrder, seed: int = 0) -> Quality:
 
 
 def measure(order: LabelOrder, places: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes each measure for several orders of the records, float [num_orders].
+    """Computes each measure for several orders of the records. Each result is float [num_orders].
 
     Args:
         order: The labels, shards and source ranks of the records.
@@ -144,7 +144,7 @@ def measure(order: LabelOrder, places: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean and maximum lengths of runs of equal labels in each row: float [num_rows], int [num_rows]."""
+    """Returns the mean and maximum length of runs of equal labels for each row: float [num_rows], int [num_rows]."""
     begins = np.ones(labels.shape, bool)
     np.not_equal(labels[:, 1:], labels[:, :-1], out=begins[:, 1:])
     counts = np.count_nonzero(begins, axis=1)
@@ -153,7 +153,7 @@ def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
-    """Returns total variation distances of each shard's labels from all labels, float [num_rows, num_shards]."""
+    """Returns total variation distances between the labels of each shard and all labels, float [num_rows, num_shards]."""
     num_rows, num_shards, num_labels = len(labels), int(shards[-1]) + 1, int(labels.max()) + 1
     cells = np.sort(shards.astype(np.int64) * num_labels + labels, axis=1)
     begins = np.ones(cells.shape, bool)
@@ -188,7 +188,7 @@ def _small(labels: np.ndarray) -> np.ndarray:
 
 
 def _badness(name: str, values: np.ndarray) -> np.ndarray:
-    """Maps a measure to a scale on which larger values are worse and equal differences are equally bad."""
+    """Converts a measure so that larger values mean a worse shuffle."""
     if name == _MEAN_RUN:
         return 1 - 1 / values  # Approximately the share of records whose neighbor has the same label.
     if name == _LONGEST_RUN:
@@ -205,7 +205,7 @@ def _compare(name: str, found: np.ndarray, permuted: np.ndarray, by_label: np.nd
 
 
 def _p_value(bad: float, others: np.ndarray) -> float:
-    """Returns the p-value of a value among permutations, bounded by Cantelli's inequality if they are few."""
+    """Returns the p-value of a measure in a permutation test. With few permutations, Cantelli's inequality is used."""
     as_bad = int(np.count_nonzero(others >= bad - _ROUNDING))
     p_value = (1 + as_bad) / (1 + len(others))
     if as_bad or len(others) >= NUM_PERMUTATIONS:
@@ -215,7 +215,7 @@ def _p_value(bad: float, others: np.ndarray) -> float:
 
 
 def _joint_p_value(measures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
-    """Returns the combined p-value of several measures. Each order counts by its most deviating measure."""
+    """Returns the combined p-value of several measures. The measure that deviates most represents each order."""
     badness = [_badness(name, np.concatenate(both)) for name, both in measures.items()]
     largest = np.max([(bad - bad.mean()) / max(bad.std(), _ROUNDING) for bad in badness], axis=0)
     return _p_value(largest[0], largest[1:])

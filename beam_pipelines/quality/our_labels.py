@@ -55,7 +55,7 @@ def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
 
 
 def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None:
-    """Returns the feature to test, or None if there are no classes."""
+    """Returns the class feature to test, or None if the dataset has no classes."""
     found = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
     if label is None:
         return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *found) if name in found), None)
@@ -102,7 +102,7 @@ class _SplitReader:
         return np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
 
     def _read_catalogs(self, column: str | None) -> pa.Table:
-        """Returns the catalog columns of the feature, if any, and of the source location of each example."""
+        """Returns the catalog columns that contain the source location of each example and, if given, the feature."""
         parts = []
         for shard in self._shards:
             path = f"{self._directory}/{shard.catalog}"
@@ -122,7 +122,7 @@ class _SplitReader:
 
 
 def _labels(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns a label for the class, or the set of classes, of each example."""
+    """Returns one label per example, which represents its class or its set of classes."""
     values = column.combine_chunks()
     if not pa.types.is_list(values.type):
         return values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -132,7 +132,7 @@ def _labels(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _source_order(table: pa.Table) -> np.ndarray | None:
-    """Returns the rank of each example by source file and offset, or None if the catalog has no locations."""
+    """Returns each example's rank in the order of source files and offsets, or None if the catalog has no locations."""
     paths = table.column("path").combine_chunks().dictionary_encode()
     names = np.array([name or "" for name in paths.dictionary.to_pylist()], object)
     ranks = np.empty(len(names) + 1, np.int64)

@@ -1,4 +1,4 @@
-"""Draws the order of the labels as a plot."""
+"""Draws a plot of the labels in record order."""
 
 import functools
 import io
@@ -17,7 +17,9 @@ _SPLIT_INCHES, _MAX_PIXELS = 2.6, 20_000  # Height of each split in inches, and 
 
 
 def make_plot() -> Callable[[Sequence[PathQuality]], bytes]:
-    """Returns the plot function, so that a missing package is reported before anything is read. See `plot`.
+    """Imports the plotting package and returns the plot function, so that a missing package is reported first.
+
+    See `plot`.
 
     Raises:
         UserError: Matplotlib is not installed.
@@ -52,7 +54,7 @@ def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes
 
 
 def _draw_places(axes: Any, split: SplitQuality) -> None:
-    """Draws how often each label occurs in each part of the split."""
+    """Draws how often each label occurs in each section of the record order."""
     labels = np.unique(split.labels.order.labels, return_inverse=True)[1]
     num_labels = int(labels.max()) + 1
     shape = min(_ROWS, num_labels), min(_COLUMNS, len(labels))
@@ -66,7 +68,7 @@ def _draw_places(axes: Any, split: SplitQuality) -> None:
 
 
 def _draw_windows(axes: Any, split: SplitQuality) -> None:
-    """Draws the number of labels in windows: actual, random and sorted."""
+    """Draws the number of different labels in windows of records, for the actual, a random and a sorted order."""
     found = {one.name: one for one in split.quality.measures}
     windows = [window for window in WINDOWS if f"labels_in_{window}" in found]
     for attribute, title, style in (("chance", "by chance", "--"), ("sorted", "sorted", ":"), ("found", "found", "o-")):

@@ -47,7 +47,7 @@ class SplitQuality:
 
 @dataclasses.dataclass(frozen=True)
 class PathQuality:
-    """The test result of a path, which is a prepared dataset or TFRecords."""
+    """The test result for a prepared dataset or for TFRecord files."""
 
     path: str
     splits: tuple[SplitQuality, ...]
@@ -70,7 +70,7 @@ class PathQuality:
 
 
 def find_quality(path: str, label: str | None) -> PathQuality:
-    """Tests the records at a path without changing anything.
+    """Tests whether the records at a path are shuffled. No files are changed.
 
     Args:
         path: A prepared dataset, or a file, folder or pattern of TFRecords, or a URL.

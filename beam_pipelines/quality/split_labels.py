@@ -1,4 +1,4 @@
-"""Labels of a split in record order, and functions that turn values into labels."""
+"""The labels of a split in record order, and functions that convert values to labels."""
 
 import dataclasses
 import hashlib
@@ -34,18 +34,18 @@ class SplitLabels:
 
 
 def parts_of(values: np.ndarray) -> np.ndarray:
-    """Turns numbers such as lengths into labels: the quantile (sixteenth) of each number."""
+    """Converts numbers, such as lengths, to labels by dividing them into 16 quantiles."""
     edges = np.unique(np.quantile(values, np.arange(1, NUM_PARTS) / NUM_PARTS)) if len(values) else values
     return np.searchsorted(edges, values, side="right")
 
 
 def label_of_set(codes: Sequence[int]) -> int:
-    """Returns one label for the classes of an example: its only class, or a number for the set of classes."""
+    """Returns the label of an example: its only class, or a number that represents its set of classes."""
     return codes[0] if len(codes) == 1 else one_label(codes)
 
 
 class Codes:
-    """Numbers values from 0, in order of first occurrence."""
+    """Assigns numbers to values, from 0 in order of first occurrence."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
@@ -58,7 +58,7 @@ class Codes:
 
     @property
     def values(self) -> list[Hashable]:
-        """The values in the order of their numbers."""
+        """The values, sorted by their assigned numbers."""
         return list(self._codes)
 
 
