@@ -2,8 +2,8 @@
 
 Masks are in `class_masks`, and arrays in `array_values`.
 
-Boxes were drawn on the image as it is in the file, or on the upright image. `SourceConfig.drawn_on` decides. Without
-this option, the image size that the source states decides:
+Annotators draw boxes either on the image before EXIF rotation, or on the upright image. `SourceConfig.drawn_on`
+decides. Without this option, the image size that the source states decides:
 
     stated size                            boxes
     the size of the upright image only     are not changed
@@ -12,8 +12,8 @@ this option, the image size that the source states decides:
     any other size                         are rejected with `size_mismatch`, also with `drawn_on`
 
 Resizing does not change boxes, because they are stored relative to the image. A box that extends up to one pixel beyond
-the image is cut at the edge without a warning, because some tools count pixels from 1, or include the last pixel. Boxes
-further outside are rejected, or clipped with `bad_boxes`.
+the image is clipped without a warning, because some tools count pixels from 1 or include the last pixel. Boxes that
+extend further are rejected, or are clipped if `bad_boxes` is `clip`.
 """
 
 from typing import Any, Mapping, NamedTuple
@@ -43,7 +43,7 @@ class Objects(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """A mask that has to be drawn, from COCO's outlines and run-length encodings.
+    """A mask in the form of COCO's outlines and run-length encodings, before it is drawn.
 
     Attributes:
         labels: The class name of each region. Later regions are drawn over earlier regions.
@@ -74,7 +74,7 @@ class PlacedObjects(NamedTuple):
 
 
 def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on: str | None = None) -> PlacedObjects:
-    """Transforms the boxes of an image to boxes in the stored image.
+    """Transforms boxes in the source image to boxes in the stored image.
 
     Args:
         objects: The objects, which may be empty.
@@ -137,7 +137,8 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, dr
 
 
 def _is_upright_size(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether a stated (height, width) is the size of the upright image, but not of the image in the file."""
+    """Returns whether a stated (height, width) equals the size of the upright image and differs from the size of the
+    image in the file."""
     return size is not None and geometry.found != tuple(size) == geometry.upright
 
 

@@ -41,7 +41,7 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
 
 
 def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
-    """Checks that an array can belong to its image without a rotation.
+    """Checks that an array fits its image without being rotated.
 
     Raises:
         InvalidInput: `size_mismatch`: the image is rotated, and it is unknown whether to rotate the array too.
@@ -81,7 +81,7 @@ def nested_shape(cell: list) -> tuple[int, ...]:
 
 
 def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """Reads numbers from nested lists, or from one flat list in row order, as float32 of the given shape.
+    """Reads numbers from nested lists, or from one flat list in row-major order, as float32 of the given shape.
 
     Raises:
         InvalidInput: `bad_array`: the numbers do not have that shape, or are not all finite.

@@ -9,9 +9,10 @@ A class id is the number that is stored in a file, not the displayed colour:
     `.npy`, integers [H,W] or [H,W,1]         the values
     RGB, alpha, JPEG or WebP                  rejected, because the numbers are not ids, or not exact
 
-The size of a mask is the size of the image in the file, or the size of the upright image. A mask with the size of the
-image in the file is rotated with the image. If both sizes are equal, `SourceConfig.drawn_on` determines whether the
-mask is rotated. In a resized mask, each pixel has the id of the nearest pixel. Ids are never blended.
+The size of a mask is the size of the image in the file, or the size of the upright image. A mask that has the size of
+the image before EXIF rotation is rotated with the image. If the image has the same size before and after rotation,
+`SourceConfig.drawn_on` determines whether the mask is rotated. Masks are resized by nearest-neighbor interpolation, so
+that class ids are never mixed.
 """
 
 from typing import Any, Sequence
@@ -201,7 +202,8 @@ def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
 
 
 def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
-    """Draws runs of alternating 0 and 1 in column order as bool [height, width]."""
+    """Draws a run-length encoding, in which runs of 0 and 1 alternate in column-major order, as bool [height,
+    width]."""
     counts = region.get("counts")
     if region.get("size") not in ([height, width], (height, width)):
         raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; it must be [{height}, {width}]")
@@ -220,8 +222,8 @@ def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
 def _decompress_counts(text: bytes) -> list[int]:
     """Decompresses COCO's run lengths.
 
-    Each character has 5 bits. The last character of a number has the sign. From the fourth number on, each number is
-    stored as the difference from the number two positions before.
+    Each character has 5 bits. In the compressed text form, the last character of a number contains the sign. From the
+    fourth number on, each number is stored as the difference from the number two positions earlier.
     """
     counts, value, shift = [], 0, 0
     for character in text:

@@ -81,7 +81,7 @@ def _decode_strictly(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction: int, warning: str) -> np.ndarray:
-    """Decodes a JPEG after removing parts that libjpeg warns about and that do not affect pixels."""
+    """Decodes a JPEG after removing the parts of the file that cause libjpeg warnings but do not affect pixels."""
     tidy = tidy_header(data, header)
     header = read_jpeg_header(tidy)
     for _ in range(_MAX_CUTS):
@@ -96,7 +96,7 @@ def _decode_oddities(data: bytes, header: JpegHeader, colorspace: str, reduction
 
 
 def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reduction: int) -> np.ndarray:
-    """Decodes a JPEG with corrupt pixels, or with a rare chroma subsampling, which only Pillow supports."""
+    """Decodes a JPEG that has corrupt pixels, or a rare chroma subsampling that only Pillow supports."""
     if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow accepts some of these files, but tf.io does not
         raise InvalidInput("bad_image", "JPEG: truncated: no end-of-image marker")
     # Without EXIF, because Pillow reads the resolution from it and warns about unknown content.
@@ -110,7 +110,7 @@ def _decode_leniently(data: bytes, header: JpegHeader, colorspace: str, reductio
 
 
 def _takes_it(data: bytes, header: JpegHeader, reduction: int) -> str:
-    """Returns advice for a JPEG with corrupt pixels; empty if `--check decode` rejects it too."""
+    """Returns advice for a JPEG with corrupt pixels; empty if `--check decode` rejects the image too."""
     try:
         _decode_leniently(data, header, "GRAY", max(8, reduction))
     except InvalidInput:
@@ -155,7 +155,7 @@ def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) ->
 
 @contextlib.contextmanager
 def bad_data_refused(image_format: str) -> Iterator[None]:
-    """Context manager that turns the errors of image libraries about corrupt bytes into Refusals."""
+    """Context manager that converts image library errors about corrupt bytes to `InvalidInput`."""
     try:
         yield
     except (OSError, SyntaxError, ValueError, LookupError, ArithmeticError, EOFError, struct.error) as error:
@@ -163,7 +163,7 @@ def bad_data_refused(image_format: str) -> Iterator[None]:
 
 
 def expand(image: "Image.Image") -> "Image.Image":
-    """Converts an image to 8 bits per channel. Palettes become RGB or grey, and alpha is kept."""
+    """Converts an image to 8 bits per channel. Images with a palette become RGB or grey, and alpha is kept."""
     if image.mode[0] == "I":
         return to_image(_cut_to_8_bits(image)[..., np.newaxis])
     palette = image.getpalette() if image.mode == "P" else None
@@ -192,7 +192,7 @@ def rgb(image: "Image.Image") -> np.ndarray:
 
 
 def drop_alpha(image: "Image.Image") -> "Image.Image":
-    """Drops the alpha channel. Colours do not change, even in transparent pixels."""
+    """Drops the alpha channel. The colours of transparent pixels are kept unchanged."""
     return image.convert(image.mode[:-1]) if image.mode in ("LA", "RGBA") else image
 
 
@@ -247,7 +247,8 @@ def _cut_to_8_bits(image: "Image.Image") -> np.ndarray:
 
 
 def _cmyk_to_rgb(pixels: np.ndarray, is_inverted: bool) -> np.ndarray:
-    """Converts the inks of a JPEG as TensorFlow and browsers do. With an Adobe marker, the inks are inverted."""
+    """Converts the inks of a CMYK JPEG to RGB as TensorFlow and browsers do. If the JPEG has an Adobe marker, the inks
+    are inverted."""
     from PIL import Image
 
     height, width, _ = pixels.shape

@@ -1,6 +1,7 @@
 """Identifies, checks, rotates, resizes and re-encodes images: plain functions without Beam or TensorFlow.
 
-A record contains only JPEG or PNG, unless WebP is requested. All readers (tf.io, TensorFlow Datasets) can decode these:
+Records contain only JPEG or PNG images, unless WebP is requested. All readers (tf.io, TensorFlow Datasets) can decode
+these:
 
     source                                             stored as              `reencoded`
     JPEG; PNG of any kind (palette, alpha, 16 bit)     the original bytes     ""
@@ -87,7 +88,7 @@ IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
 
 
 class CheckedImage(NamedTuple):
-    """The checked image and the bytes to store.
+    """A checked image, with the bytes to store.
 
     Attributes:
         format: The format of the source's bytes, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or
@@ -121,7 +122,7 @@ class CheckedImage(NamedTuple):
 def check_image(
     data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig(), is_checked: bool = False
 ) -> CheckedImage:
-    """Checks one image, and re-encodes it if a record cannot store it or if the options request another form.
+    """Checks one image, and re-encodes it if its original bytes cannot be stored with the given options.
 
     Args:
         data: The bytes of an image file.
@@ -152,8 +153,8 @@ def check_pixels(
 ) -> CheckedImage:
     """Checks an image of raw pixels, like `check_image` for a file.
 
-    Grey and alpha are kept. With the encoding `raw`, such images are stored as [height, width, 1 or 4]. Pixels from
-    `.npy` files, which may have different numbers of channels, are stored as [height, width, 3], like other files.
+    Grey and alpha are kept. With the encoding `raw`, such images are stored as [height, width, 1 or 4]. Images from
+    `.npy` files, which may have different numbers of channels, are stored as [height, width, 3], like image files.
 
     Raises:
         InvalidInput: The number of bytes differs from the layout, or there are too many pixels.
@@ -275,7 +276,7 @@ def _plan(found: tuple[int, int], orientation: int, images: ImageConfig) -> Geom
 
 
 def _kept_format(image_format: str) -> str:
-    """Returns the format in which an image is stored if no other format is requested."""
+    """Returns the format in which an image is stored if the options request no format."""
     return "jpeg" if image_format == "jpeg" else "png"
 
 
@@ -295,7 +296,7 @@ def _store(
     wants_pixels: bool,
     reduction: int = 1,
 ) -> CheckedImage:
-    """Resizes, rotates and encodes an image, as far as necessary.
+    """Resizes, rotates and encodes an image if necessary.
 
     Args:
         image_format: The format of the source.

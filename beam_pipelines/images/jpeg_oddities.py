@@ -6,9 +6,9 @@
     scan limits that a sequential JPEG does not have             they do not affect decoding
     bytes between the last pixel and the end-of-image marker     one repeated byte, or not decodable as blocks
 
-The last row is the most important. If bytes of a JPEG are corrupt, the decoder usually loses synchronization, and a
-part of the compressed pixels remains at the end. These bytes can still be decoded as blocks of 8 x 8 coefficients, up
-to the last bit. Padding and camera trailers cannot.
+The last row is the most important. If a JPEG is corrupt, the decoder usually loses synchronization, and some compressed
+pixels are left over at the end. These leftover bytes can still be decoded as blocks of 8 x 8 coefficients, up to the
+last bit. Padding and camera trailers cannot be decoded as blocks.
 """
 
 import itertools
@@ -33,7 +33,7 @@ class _Block(NamedTuple):
 
 
 def tidy_header(data: bytes, header: JpegHeader) -> bytes:
-    """Returns a JPEG without the oddities of its header, so that a decoder warns only about corrupt data."""
+    """Returns a JPEG with a corrected header, so that a decoder warns only about corrupt data."""
     starts = [0, *(stop for _, stop in header.gaps)]
     stops = [*(start for start, _ in header.gaps), header.num_bytes]
     head = bytearray(b"".join(data[start:stop] for start, stop in zip(starts, stops)))
@@ -49,8 +49,8 @@ def tidy_header(data: bytes, header: JpegHeader) -> bytes:
 
 
 def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None:
-    """Returns a JPEG without the bytes after its last pixel. Returns None if these bytes may be pixels, or if the
-    warning has another cause.
+    """Returns a JPEG without the bytes after its last pixel. Returns None if the extra bytes may be pixels, or if the
+    decoder's warning has another cause.
 
     Args:
         data: The bytes of the JPEG after `tidy_header`.
@@ -67,7 +67,8 @@ def cut_left_over(data: bytes, header: JpegHeader, warning: str) -> bytes | None
 
 
 def _may_be_pixels(data: bytes, header: JpegHeader, start: int, end: int) -> bool:
-    """Returns whether bytes at the end of the scan can be decoded as blocks of the image."""
+    """Returns whether the bytes at the end of the scan may be compressed pixels, because they can be decoded as
+    blocks."""
     blocks = _read_blocks(data, header)
     if not blocks:  # unknown, without tables
         return True

@@ -1,11 +1,12 @@
 """Finds images that are near-duplicates: equal bytes, or perceptual hashes that differ in few bits, even if flipped.
 
-Two images are near-duplicates only if both their lowest and their higher frequencies are near. Comparing the higher
-frequencies costs almost nothing, and distinguishes small pictures of similar things on a plain background.
+Two images are near-duplicates only if both the bits of the lowest frequencies and the bits of the higher frequencies
+are similar. Comparing the higher frequencies costs almost nothing, and distinguishes small pictures of similar things
+on a plain background.
 
-First, images are grouped into *looks*, which are sets of images with the same hash. Images without a hash (not decoded,
-or blank) form a look if they have the same bytes. Then near looks are searched. There are fewer looks than images,
-because for example a million blank pages form a single look.
+First, images are grouped into *looks*: a look is a set of images with the same hash. Images without a hash (not
+decoded, or blank) form a look if they have the same bytes. Then the search compares looks to find near-duplicates.
+There can be far fewer looks than images. For example, a million equal blank pages form a single look.
 """
 
 import hashlib
@@ -100,7 +101,8 @@ def find_looks(rows: np.ndarray) -> Looks:
 
 
 def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the distinct rows, uint64 [num, num_words], ascending, and the index of each input row among them."""
+    """Returns the distinct rows in ascending order, uint64 [num, num_words], and the index of each input row in the
+    result."""
     order = np.argsort(rows[:, 0])
     first = rows[order, 0]
     is_tied = np.zeros(len(rows) + 1, bool)
@@ -117,7 +119,7 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
-    """Finds pairs of looks that are near, even if one of them is flipped, in one part of the search.
+    """Finds pairs of near-duplicate looks, even if one image is flipped, in one part of the search.
 
     If there are more pairs than fit in memory, for example for frames of one camera, fewer pairs are searched (see
     `Edges`). The result depends only on the hashes.
@@ -155,7 +157,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
 
 
 def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Removes looks that are replaced by a representative look with the same band value and enough near looks.
+    """Keeps one representative look of each large set of near looks, and removes the other looks of the set.
 
     Returns:
         Whether each look is left, bool [num_looks]; and packed edges of the removed looks that belong to this part.
@@ -180,7 +182,7 @@ def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: i
 
 
 def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
-    """Sorts packed edges and removes duplicates. This is many times as fast as NumPy's hash-based function."""
+    """Sorts packed edges and removes duplicates. Sorting is many times as fast as NumPy's hash-based function."""
     ordered = np.sort(np.concatenate(packed))
     return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
 
@@ -190,21 +192,23 @@ def _pack(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
-    """Returns whether pairs of hashes, given by their XOR, are near in all words except the first: bool [num_pairs]."""
+    """Returns whether all words except the first differ in few bits, given the XOR of each pair of hashes: bool
+    [num_pairs]."""
     is_mirrored = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
     fine = differing[:, 1:] ^ is_mirrored[:, None] * _FINE_MIRROR
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
 def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
-    """Returns the unique edges of several parts, int64 [num_edges, 2], ascending; and whether they are complete."""
+    """Returns the unique edges of several parts in ascending order, int64 [num_edges, 2], and whether all edges were
+    found."""
     parts = list(parts)
     edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
 
 
 def components(num: int, edges: np.ndarray) -> np.ndarray:
-    """Returns the smallest index in each index's connected component: int64 [num]."""
+    """Returns, for each node, the smallest index in its connected component: int64 [num]."""
     labels = np.arange(num)
     while len(edges):
         ends = labels[edges]
@@ -219,7 +223,8 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
 
 
 def look_distance(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits in the first words, with the second hash flipped if that gives fewer bits.
+    """Returns the number of differing bits in the first words of two hashes. The second hash is flipped if fewer bits
+    differ then.
 
     Args:
         ones: The hashes of some looks, uint64 [n, HASH_WORDS].

@@ -1,9 +1,9 @@
 """Finds pairs of 64-bit hashes that differ in few bits, even if one image is flipped, without comparing all pairs.
 
 Uses multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231). If two hashes differ in at
-most 8 bits, they differ in at most two bits of one of three bands. Therefore hashes are sorted by a band, and each hash
-is compared with the hashes whose band differs in zero, one or two bits. Each pair is found once. The band of a flipped
-hash is normalized to the same value, so that flipped pairs are found too.
+most 8 bits, they differ in at most two bits of one of three bands. Therefore hashes are sorted by one band, and each
+hash is compared only with hashes whose band differs in at most two bits. Each pair is found once. The band of a hash
+and of its flipped hash are normalized to the same value, so that flipped pairs are found too.
 
 The number of comparisons grows with the square of the number of hashes. For up to some millions of hashes, the
 comparisons take less time than all other steps.
@@ -31,7 +31,7 @@ _FEW_HASHES = 1 << 12
 
 
 class SearchPart(NamedTuple):
-    """A part of a search, for one process.
+    """One part of a search for near hashes, which one process performs.
 
     Attributes:
         band: The index of the band.
@@ -84,7 +84,7 @@ def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
 
 
 def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the pairs of hashes that are near, in one part of a search.
+    """Yields the pairs of near hashes that one part of a search finds.
 
     Args:
         hashes: The hashes, uint64 [num_hashes], fewer than 2**32.
@@ -124,7 +124,8 @@ def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
-    """Returns the number of differing bits of two hashes, or of one hash and the other flipped if smaller: uint8 [...].
+    """Returns the number of differing bits of two hashes, uint8 [...]. The second hash is flipped if fewer bits differ
+    then.
 
     Args:
         differing: The exclusive or of the two hashes, uint64 [...].
@@ -134,7 +135,7 @@ def hash_distance(differing: np.ndarray) -> np.ndarray:
 
 
 def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields indexes in a band of pairs that may be near. `hashes` has the order of the band."""
+    """Yields pairs of indexes in a band whose hashes may be near. `hashes` has the order of the band."""
     keys, mirror_key, may_be_near = _make_keys(band, hashes, distance)
     values = band.values
     starts = np.zeros((1 << part.bits) + 1, np.intp)
@@ -159,7 +160,7 @@ def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> It
 def _find_there(
     block: np.ndarray, values: np.ndarray, is_there: np.ndarray, bits: int, mirror: int
 ) -> Iterator[tuple[bool, np.ndarray, np.ndarray]]:
-    """Finds existing band values that differ from a block's values in one or two bits.
+    """Finds the existing band values that differ from the values of a block in one or two bits.
 
     Yields:
         (whether one of the two is flipped, indexes in the block, existing values that they match).
@@ -185,7 +186,8 @@ def _find_there(
 
 
 def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
-    """Yields the differences of matching values by highest bit, each with whether one of the two values is flipped."""
+    """Yields the XORs of matching band values, grouped by highest bit. Each XOR comes with whether one of the two
+    values is flipped."""
     flips = [1 << bit for bit in range(bits)]
     flips[-1] ^= mirror  # the highest bit is always 0, so that its flip stands for a flipped value
     of_highest: dict[int, list[tuple[int, bool]]] = {}
@@ -196,7 +198,8 @@ def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]
 
 
 def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
-    """Returns keys to compare hashes, the bits that flipping inverts, and a test of whether two keys may be near."""
+    """Returns a key for each hash, the key bits that flipping inverts, and a function that tests whether the XOR of two
+    keys may belong to near hashes."""
     if not band.mirror:  # flips are unknown: in the upper half, few bits differ or nearly all
         step = np.uint8(distance)
         return (
@@ -215,7 +218,8 @@ def _compare(
     keys: np.ndarray,
     may_be_near: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Compares each entry of `ones` with the entries at the indexes from `others` up to `ends`."""
+    """Compares each entry of `ones` with the entries at indexes from `others` to `ends`, and yields the pairs that may
+    be near."""
     while len(ones) > _FEW_HASHES:  # vectorized: all with their first entry, then all with their next
         is_left = others < ends
         if np.count_nonzero(is_left) < 0.75 * len(is_left):
@@ -237,7 +241,7 @@ def _compare(
 
 
 def _first_band(differing: np.ndarray) -> np.ndarray:
-    """Returns the first band in which a near pair differs in few enough bits to be found."""
+    """Returns, for the XOR of each near pair, the first band that differs in few enough bits to find the pair."""
     is_mirrored = np.bitwise_count(differing >> np.uint64(32)) > 16
     differing = differing ^ is_mirrored * np.uint64(MIRROR)
     found = np.full(len(differing), len(_BANDS), np.int8)

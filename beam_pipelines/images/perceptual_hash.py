@@ -1,11 +1,11 @@
 """Perceptual hashes: the hashes of similar images differ in few bits.
 
-The hash is similar to pHash (https://www.phash.org/docs/design.html). Its bits are the signs of the lowest frequencies
-of a small grey image. Recompression, resizing, and changes of brightness or colour alter few bits. A horizontal flip
-inverts exactly the signs of the frequencies that are odd from left to right. Images with alpha are composited over
-middle grey, so that black shapes are as visible as white shapes. A black shape has the same signs on white as on grey.
-All computations are in integers, so that an image has the same hash on every machine. Matrix products use
-floating-point numbers. They are exact, because no number exceeds 53 bits.
+The hash is similar to pHash (https://www.phash.org/docs/design.html). The bits of a hash are the signs of the lowest
+DCT frequencies of a small grey image. Recompression, resizing, and changes of brightness or colour alter few bits. A
+horizontal flip inverts exactly the signs of the frequencies that are odd from left to right. Images with alpha are
+composited over middle grey, so that black shapes are as visible as white shapes. A black shape on a white background
+has the same signs as on a grey background. All computed values are integers, so that an image has the same hash on
+every machine. Matrix products use floating-point numbers. These products are exact, because no number exceeds 53 bits.
 """
 
 import functools
@@ -77,7 +77,7 @@ def look_at(data: bytes, check: str) -> np.ndarray:
 
 
 def look_at_pixels(data: bytes, raw: RawImage) -> np.ndarray:
-    """Converts raw pixels to a grey image, as `look_at` does for a file: uint8 [height, width].
+    """Converts raw pixels to a grey image, uint8 [height, width], as `look_at` does for an image file.
 
     Args:
         data: The bytes of the pixels.
@@ -132,7 +132,7 @@ def _grey(pixels: np.ndarray) -> np.ndarray:
 def _shrink(images: np.ndarray) -> np.ndarray:
     """Shrinks images to the mean grey value in each cell of a grid: float64 [num_images, _SIDE, _SIDE].
 
-    The means are whole numbers in units of 1/_GREY_UNITS.
+    The mean values are integers in units of 1/_GREY_UNITS.
     """
     height, width = images.shape[1:]
     if (height, width) == (_SIDE, _SIDE):
@@ -158,10 +158,10 @@ def _cosines() -> np.ndarray:
 
 
 def _order() -> np.ndarray:
-    """Returns the frequencies in the order of the bits.
+    """Returns the order of the frequencies in the bits of a hash.
 
-    The lowest frequencies come first. Among frequencies of the same group (low or high), those that are even from left
-    to right come first.
+    The lowest frequencies come first. Among the low frequencies, and among the high frequencies, those with left-right
+    symmetry come first.
     """
     rows, columns = np.divmod(np.arange(_LOW * _LOW), _LOW)
     return np.lexsort((columns % 2, np.maximum(rows, columns) >= _LOWEST))

@@ -1,8 +1,8 @@
 """Reads the chunks and pixel rows of PNG files as libpng, and therefore TensorFlow, does.
 
-Pillow is more lenient than libpng. Pillow decodes PNGs with missing rows (as black pixels), PNGs with a chunk before
-the header, a second header or two palettes, and PNGs with pixels in two places. This module rejects each PNG that
-libpng rejects. It ignores the chunks that libpng ignores, such as a transparency (`tRNS`) of a wrong length.
+Pillow is more lenient than libpng. Pillow decodes invalid PNGs, such as PNGs with missing rows, a chunk before the
+header, a second header, two palettes, or pixels in two places. This module rejects each PNG that libpng rejects. The
+module ignores the chunks that libpng ignores, such as a transparency chunk (`tRNS`) with a wrong length.
 """
 
 import struct
@@ -66,7 +66,8 @@ class PngFile(NamedTuple):
             pass
 
     def to_stored(self) -> bytes:
-        """Checks the rows and returns an equivalent PNG. Small images are stored uncompressed to decode them faster.
+        """Checks the rows and returns an equivalent PNG. The pixels of small images are stored uncompressed, so that
+        decoding is faster.
 
         Raises:
             InvalidInput: Rows are missing, or their compressed bytes are corrupt.
@@ -96,7 +97,8 @@ class PngFile(NamedTuple):
             pass
 
     def _passes(self) -> Iterator[tuple[int, int]]:
-        """Yields the bytes per row, including the filter byte, and the number of rows of each pass."""
+        """Yields the number of bytes per row, including the filter byte, and the number of rows for each pass. An image
+        that is not interlaced has a single pass."""
         pixel_bits = self.num_bits * _COLOR_TYPES[self.color_type][1]
         for row, column, row_step, column_step in _ADAM7 if self.is_interlaced else ((0, 0, 1, 1),):
             num_rows, num_columns = -(-(self.height - row) // row_step), -(-(self.width - column) // column_step)

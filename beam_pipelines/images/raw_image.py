@@ -7,7 +7,7 @@ _PIXEL_CHANNELS = (1, 3, 4)
 
 
 class RawImage(NamedTuple):
-    """The layout of an image that is stored as numbers in row order, without a format.
+    """The layout of an image that is stored as numbers in row-major order, without an image format.
 
     Attributes:
         height: The image's height in pixels.
@@ -30,7 +30,7 @@ class RawImage(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The shape of the array of the image's numbers."""
+        """The shape of the array that contains the image's numbers."""
         return (self.num_channels, self.height, self.width) if self.is_planar else self[:3]
 
     @property
@@ -47,9 +47,9 @@ class RawImage(NamedTuple):
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """Returns the image layout for an array's shape and dtype; None if such an array is not an image.
 
-    `[HEIGHT,WIDTH]` has one channel. If there are three dimensions, the last dimension contains the channels. For uint8
-    arrays, the first dimension contains the channels if only the first dimension is 1, 3 or 4. Tensors are never
-    planar.
+    `[HEIGHT,WIDTH]` has one channel. If there are three dimensions, the last dimension contains the channels. In uint8
+    arrays, the first dimension contains the channels if it is 1, 3 or 4 and the last dimension is not. Tensors are
+    never planar.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None

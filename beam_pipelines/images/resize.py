@@ -1,9 +1,9 @@
 """Resizes images: computes their sizes, the JPEG scale to decode, and applies the filter.
 
-The filter is Pillow's antialiased Lanczos, because images are resized once and read many times. If a JPEG is reduced a
-lot, it is decoded at 1/2, 1/4 or 1/8 scale (DCT scaling), so that it still has at least twice the requested size. The
-table shows how many photographs of 500 x 375 pixels one thread decodes and resizes per second, and their PSNR compared
-with full scale and the same filter:
+The filter is Pillow's antialiased Lanczos: images are resized once and read many times, so quality matters more than
+speed. If a JPEG is reduced a lot, it is decoded at 1/2, 1/4 or 1/8 scale (DCT scaling), so that it still has at least
+twice the requested size. The table shows how many photographs of 500 x 375 pixels one thread decodes and resizes per
+second, and their PSNR compared with full scale and the same filter:
 
     short side                          64            128           256
     full scale                          300           270           190
@@ -49,7 +49,8 @@ def turned(size: tuple[int, int], orientation: int) -> tuple[int, int]:
 
 
 def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int, width: int) -> tuple[int, int]:
-    """Returns (height, width) of the stored image for an upright image; `size` as in `config.ImageConfig`."""
+    """Returns the (height, width) of the stored image, given the size of the upright image and
+    `config.ImageConfig.size`."""
     if size is None:
         return height, width
     if size[0] == "exact":
@@ -61,12 +62,13 @@ def stored_size(size: tuple[str, int] | tuple[str, int, int] | None, height: int
 
 
 def _scale(length: int, numerator: int, denominator: int) -> int:
-    """Scales and rounds a length in integer arithmetic; at least 1."""
+    """Scales and rounds a length in integer arithmetic. The result is at least 1."""
     return max(1, (2 * length * numerator + denominator) // (2 * denominator))
 
 
 def jpeg_reduction(found: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """Returns the factor, 1, 2, 4 or 8, that reduces a JPEG to at least twice the requested size."""
+    """Returns the largest factor, 1, 2, 4 or 8, by which a JPEG can be reduced and still have twice the requested
+    size."""
     if min(found) < 8:  # small sides do not determine the scale uniquely
         return 1
     return next((n for n in (8, 4, 2) if all(have >= 2 * n * want for have, want in zip(found, wanted))), 1)

@@ -32,7 +32,7 @@ class TensorValue(NamedTuple):
 
 
 def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], feature: Feature) -> TensorValue:
-    """Returns a tensor from bytes without a header, such as the output of `tobytes` or a fixed-length record.
+    """Returns a tensor from its bytes without a header, such as the output of `tobytes` or a fixed-length record.
 
     Args:
         data: The bytes of the tensor's numbers, in C order.
@@ -134,7 +134,7 @@ def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
 
 
 def npy_image(data: bytes) -> tuple[RawImage, bytes]:
-    """Returns the layout of the image in a `.npy` file, and the bytes of its numbers in C order.
+    """Returns the layout of the image in a `.npy` file, and the bytes of the image's numbers in C order.
 
     Raises:
         InvalidInput: `bad_image`: the array does not have two or three dimensions, or the number of bytes does not match.
@@ -150,7 +150,7 @@ def npy_image(data: bytes) -> tuple[RawImage, bytes]:
 
 
 def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
-    """Returns the layout of the image in a `.npy` file, and the header, from the first bytes of the file.
+    """Reads the first bytes of a `.npy` file, and returns the layout of the image and the header.
 
     Raises:
         InvalidInput: `bad_image`: the array is not valid, or does not have two or three dimensions.

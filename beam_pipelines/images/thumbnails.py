@@ -59,8 +59,8 @@ def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, c
 def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
     """Makes a thumbnail of the readable part of a rejected image.
 
-    The readable part is the complete part of a corrupt JPEG, or the first frame of an animated GIF. Returns None if
-    nothing is readable, or if the image is too large to decode.
+    The readable part is the complete part of a corrupt JPEG, or the first frame of an animated GIF. Returns None if no
+    part of the image is readable, or if the image is too large to decode.
     """
     try:
         if raw is None and data.startswith(NPY_MAGIC):
@@ -76,7 +76,7 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
 
 
 def check_thumbnail(encoded: bytes) -> None:
-    """Checks that bytes are a small JPEG, like those from `make_thumbnail`.
+    """Checks that the given bytes are a small JPEG, like the thumbnails from `make_thumbnail`.
 
     Raises:
         InvalidInput: The bytes are not a JPEG, are corrupt, or too large.

@@ -12,7 +12,8 @@ LARGE_PIXELS = 1 << 24
 
 @contextlib.contextmanager
 def in_turn(num_pixels: int) -> Iterator[None]:
-    """Waits until no other process or thread of this user decodes a large image. Does not wait for small images."""
+    """Context manager that waits until no other process or thread of this user decodes a large image. Does not wait for
+    small images."""
     if num_pixels <= LARGE_PIXELS:
         yield
         return
