@@ -75,7 +75,8 @@ def table(stages: list[Stage]) -> str:
 
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
-    """Yields endless input pipelines with an increasing number of stages, each with the name of its last stage."""
+    """Yields endless input pipelines, each with one stage more than the previous pipeline, and the name of the last
+    stage."""
     from tf_input.epochs.position import Position
     from tf_input.pipeline import input_pipeline
 
@@ -106,7 +107,7 @@ def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: th
 
 
 def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Event) -> int:
-    """Reads batches for some seconds, and returns their number of images."""
+    """Reads batches for some seconds, and returns the number of images that were read."""
     import tensorflow as tf
 
     end, num_batches, num_images = time.perf_counter() + seconds, 0, 0
@@ -124,8 +125,7 @@ def _interrupts() -> Iterator[threading.Event]:
     """Context manager for an event that is set when the user presses Ctrl-C. A second Ctrl-C raises KeyboardInterrupt
     immediately.
 
-    An exception from a signal handler would be lost if it occurs while Python frees an object, as TensorFlow often
-    does.
+    An exception from a signal handler would be lost if the signal arrives while Python frees an object.
     """
     interrupted = threading.Event()
 

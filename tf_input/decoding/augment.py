@@ -61,10 +61,10 @@ def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
 def random_boxes(
     sizes: tf.Tensor, image_size: tuple[int, int], min_area: float, seed: tf.Tensor, rows: Rows | None = None
 ) -> tf.Tensor:
-    """Draws a box of random area, position and aspect ratio in each image, as in https://arxiv.org/abs/1409.4842.
+    """Draws a crop box of random area, position and aspect ratio in each image, as in https://arxiv.org/abs/1409.4842.
 
-    Resizing a box changes the aspect ratio of the image by a factor of at most 4/3. If ten random boxes do not fit into
-    an image, such as a panorama, the central box is returned.
+    Resizing a crop box to the output size changes the aspect ratio of the image by a factor of at most 4/3. If ten
+    random boxes in a row do not fit into an image, such as a panorama, the central box is used.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].
@@ -114,10 +114,10 @@ def _uniform(shape: tuple[Any, ...], seed: tf.Tensor, least: float, most: float)
 
 
 def _exact(numbers: tf.Tensor) -> tf.Tensor:
-    """Casts to float64, for functions such as `exp` and `cos`.
+    """Converts a tensor to float64 before functions such as `exp` and `cos` are applied.
 
-    In float32, the last bit of the results would depend on the number of values, and therefore on the number of hosts.
-    Rounded float64 results do not.
+    In float32, the last bit of a result would depend on the number of values in the tensor, and therefore on the number
+    of hosts. Rounded float64 results do not.
     """
     return tf.cast(numbers, tf.float64)
 

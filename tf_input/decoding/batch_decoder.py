@@ -1,4 +1,4 @@
-"""Decodes batches of a split or of a mixture, whose components have separate decoders."""
+"""Decodes batches of a split or a mixture. Each component of a mixture has its own decoder."""
 
 import dataclasses
 from typing import Any, Collection, Iterator, Mapping, Sequence
@@ -102,7 +102,7 @@ class BatchDecoder:
 
 
 def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the indices that sort examples by batch slot, with padding last, int32 [batch]."""
+    """Returns the indices that sort the examples of a batch by slot, with padding last, int32 [batch]."""
     joined = tf.concat(rows, axis=0)
     return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
 

@@ -36,7 +36,7 @@ def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Tab
 def weight_tables(
     option: Any, features: Mapping[str, Feature], targets: Sequence[str], statistics: Mapping[str, Any] | None, split: str
 ) -> dict[str, Table]:
-    """Converts the option `ReadConfig.class_weight` to weights by label for each target.
+    """Converts the option `ReadConfig.class_weight` to one weight per label for each target.
 
     Args:
         option: The user's option: None, "balanced", label -> weight, or target -> one of these. Labels are numbers or

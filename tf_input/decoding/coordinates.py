@@ -80,7 +80,7 @@ def _has_name_of_coordinates(name: str, feature: Feature) -> bool:
 
 
 def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[bytes]) -> dict[str, np.ndarray]:
-    """Returns the flat values of features in the first records. Features of kind `tensor` are skipped."""
+    """Returns the values of features in the first records as flat lists. Features of kind `tensor` are skipped."""
     names = [name for name in names if decoder.features[name].kind != "tensor"]
     if not len(records) or not names:
         return {}

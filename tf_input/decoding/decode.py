@@ -1,6 +1,6 @@
 """Decodes batches of images and masks to tensors. Only the visible part of a JPEG is decoded.
 
-A box is (top, left, height, width) in pixels of the stored image. By default, grayscale, palette, alpha and 16-bit
+A crop box is (top, left, height, width) in pixels of the stored image. By default, grayscale, palette, alpha and 16-bit
 images become 8-bit RGB. `tf.io` repeats gray values, drops alpha, and keeps the upper 8 of 16 bits. Masks keep their
 values.
 
@@ -91,10 +91,10 @@ def decode_boxes(
     dtype: tf.DType = tf.uint8,
     antialias: bool = False,
 ) -> tf.Tensor:
-    """Decodes one box of each image and resizes it bilinearly.
+    """Decodes one crop box of each image and resizes the pixels bilinearly.
 
-    For a JPEG, the inverse DCT is computed only within the box. If the JPEG has chroma subsampling, pixels at the edges
-    can differ slightly from a complete decode.
+    For a JPEG, the inverse DCT is computed only within the crop box. If the JPEG has chroma subsampling, pixels at the
+    edges can differ slightly from a complete decode.
 
     Args:
         encoded: The image files, string [batch].
@@ -215,7 +215,7 @@ def decode_mask_boxes(
     mirrored: tf.Tensor | None = None,
     extents: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Decodes one box of each mask and resizes it by nearest-neighbor sampling, like `decode_boxes` for images.
+    """Decodes one crop box of each mask and resizes the pixels by nearest-neighbor sampling.
 
     Args:
         encoded: The masks as 8-bit or 16-bit grayscale PNGs, string [batch].
@@ -256,7 +256,8 @@ def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
 
 
 def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the sizes of images if records do not contain sizes. JPEG headers are read; other formats are decoded.
+    """Determines the sizes of images whose records do not contain the sizes. JPEG headers are read; other formats are
+    decoded.
 
     Args:
         encoded: The image files, string [batch].
@@ -275,10 +276,10 @@ def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def central_boxes(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """Returns the largest central box of each image with the aspect ratio of `image_size`.
+    """Returns the largest centered crop box of each image that has the aspect ratio of `image_size`.
 
-    Resizing the box is equivalent to resizing the short side and cropping the center, but does not process hidden
-    pixels.
+    Resizing this crop box is equivalent to resizing the short side of the image and cropping the center. Pixels outside
+    the crop box are not processed.
 
     Args:
         sizes: The heights and widths of the images in pixels, int32 [batch, 2].

@@ -99,7 +99,8 @@ class ExampleDecoder:
         return self.outputs(self.parse_batch(serialized), seed)
 
     def decode(self, serialized: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
-        """Decodes records, given their batch slots. The slots are used only if batches may contain padding."""
+        """Decodes records, given their batch slots. The batch slots of the examples are used only if batches may
+        contain padding."""
         return self.outputs(self.parse_batch(serialized), seed, rows if self.has_padding else None)
 
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
@@ -296,7 +297,7 @@ cached. Only examples with images, masks or dense targets of equal sizes can be 
 
     @property
     def unsized(self) -> list[str]:
-        """The names of images that are decoded in varying sizes. `image` also stands for its masks."""
+        """The names of image features whose images are decoded in varying sizes. `image` also stands for its masks."""
         stored = [one for one in map(self.features.get, self.asked_for) if one.kind in STORED_KINDS or _is_of_any_size(one)]
         names = dict.fromkeys(one.name if is_other_image(one) else IMAGE for one in stored)
         return [name for name in names if self.sizes_of(name).shown is None]
@@ -305,8 +306,8 @@ cached. Only examples with images, masks or dense targets of equal sizes can be 
     def default_fit(self) -> str:
         """The default of `ReadConfig.fit`.
 
-        The default is `unscaled` if the canvas has the size of the largest image. Otherwise, the default is `pad` if a
-        crop could hide parts of boxes, masks or dense targets, and `crop` if not.
+        The default of the option `fit` is `unscaled` if `image_size` is "largest". Otherwise, the default is `pad` if a
+        crop could remove parts of boxes, masks or dense targets, and `crop` if not.
         """
         if self.config.image_size == "largest":
             return "unscaled"
@@ -352,7 +353,7 @@ cached. Only examples with images, masks or dense targets of equal sizes can be 
         return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _settled(self, feature: Feature) -> Feature:
-        """Returns the feature. An `image` tensor gets the common size of all images as its shape."""
+        """Returns the feature. The tensor `image` has a static shape if all images have the same size."""
         if feature.kind != "tensor" or feature.name != IMAGE or self.stored_size is None:
             return feature
         return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))

@@ -101,7 +101,8 @@ def is_other_image(feature: Feature) -> bool:
 def key_parser(
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]], features: Mapping[str, Feature]
 ) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a function from records, string [batch], to their keys, string [batch]; None if records have no keys.
+    """Returns a function that extracts keys, string [batch], from records, string [batch]; None if records have no
+    keys.
 
     Args:
         parse: A function from records and names to the features with these names.

@@ -15,7 +15,7 @@ NO_LABEL = -1
 
 
 def object_features(features: Mapping[str, object]) -> dict[str, str]:
-    """Returns a dictionary of the features of objects, from the name without `objects/` to the full name."""
+    """Returns a dictionary of object features, which maps each name without the prefix `objects/` to the full name."""
     return {name.removeprefix(f"{OBJECTS}/"): name for name in features if name.startswith(f"{OBJECTS}/")}
 
 

@@ -100,10 +100,10 @@ def make_views(
 
 
 def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
-    """Returns the largest JPEG downscaling ratio for which a box is still at least as large as its extent, int32
-    [batch].
+    """Returns the largest JPEG downscaling ratio at which the crop is at least as large as its area on the canvas,
+    int32 [batch].
 
-    The ratio is always 1 for small images, so that decoded pixels do not depend on how small images are decoded.
+    The ratio is always 1 for small images, so that whole and cropped decoding give the same pixels.
     """
     most = tf.reduce_min(boxes[:, 2:] // extents, axis=1, keepdims=True)  # [batch, 1]
     most = tf.where(tf.reduce_max(sizes, axis=1, keepdims=True) <= MAX_SMALL_SIDE, 1, most)
@@ -111,7 +111,7 @@ def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor
 
 
 def _snap(boxes: tf.Tensor, sizes: tf.Tensor, ratios: tf.Tensor) -> tf.Tensor:
-    """Rounds boxes to multiples of a ratio. Incomplete blocks at the edges of an image are cut off."""
+    """Rounds boxes to multiples of a ratio. Incomplete JPEG blocks at the edges of an image are ignored."""
     ratios = ratios[:, tf.newaxis]
     corners, extents = tf.split((boxes + ratios // 2) // ratios, 2, axis=1)  # rounded
     extents = tf.minimum(extents, sizes // ratios)
@@ -120,7 +120,8 @@ def _snap(boxes: tf.Tensor, sizes: tf.Tensor, ratios: tf.Tensor) -> tf.Tensor:
 
 
 def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """Returns the largest (height, width) within `image_size` with the image's aspect ratio, int32 [batch, 2]."""
+    """Returns the largest (height, width) that fits into `image_size` and has the image's aspect ratio, int32 [batch,
+    2]."""
     target, sides = tf.constant(image_size, tf.float32), tf.cast(sizes, tf.float32)
     scale = tf.reduce_min(target / sides, axis=1, keepdims=True)  # [batch, 1]
     return tf.clip_by_value(tf.cast(tf.round(sides * scale), tf.int32), 1, tf.constant(image_size))
@@ -135,7 +136,7 @@ def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
 
 
 def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Converts bounding boxes from stored images to bounding boxes in their crops.
+    """Converts bounding boxes from the coordinates of the stored image to the coordinates of the crop.
 
     Args:
         boxes: float32 [batch, None, 4], (ymin, xmin, ymax, xmax) in 0..1 of the stored image.
@@ -232,7 +233,7 @@ def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int]) -> tf.Tensor:
-    """Samples pixels with the coordinates of `tf.image.resize`, in which 0..1 goes from edge to edge.
+    """Samples pixels in the coordinates of `tf.image.resize`, in which 0 and 1 are the outer edges of the image.
 
     The op `crop_and_resize` measures from the center of the first pixel to the center of the last pixel. A border of
     one pixel is therefore added to sample the outer half of the edge pixels.

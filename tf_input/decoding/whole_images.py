@@ -1,5 +1,5 @@
-"""Decodes whole images of one size. For small images, it reduces the overhead of ops, which costs as much as the
-decoding."""
+"""Decodes whole images of one size. For small images, unrolling the loop over the images reduces the overhead of ops,
+which takes as long as the decoding itself."""
 
 import tensorflow as tf
 
@@ -66,7 +66,6 @@ def is_small(image_size: tuple[int, int]) -> bool:
 
 
 def _unrolled_width(batch_size: int) -> int:
-    """Returns the number of unrolled ops, the largest suitable divisor of the batch size; 1 if that divisor is too
-    small."""
+    """Returns the number of unrolled ops, which divides the batch size; 1 if no divisor is suitable."""
     width = next(width for width in range(min(batch_size, _MAX_UNROLLED), 0, -1) if batch_size % width == 0)
     return width if width >= min(batch_size, _MIN_UNROLLED) else 1

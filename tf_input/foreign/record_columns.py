@@ -26,7 +26,7 @@ class Column:
 
 
 def stored_alike(feature: Feature, stored: str) -> Column:
-    """Returns the column of a feature that is stored under another name."""
+    """Returns the column of a feature that is stored under a name different from its own."""
     return Column(feature, (dataclasses.replace(feature, name=stored),))
 
 

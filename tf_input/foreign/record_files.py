@@ -184,8 +184,8 @@ class RecordFiles:
     def batches(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Returns the batches of a split, like `PreparedDataset.batches`.
 
-        The cardinality is unknown if `num_examples` is. Keras then reads to the end of the data, and counts the steps
-        in the first epoch.
+        The cardinality is unknown if `num_examples` is. If the number is unknown, Keras reads to the end of the data,
+        and counts the steps in the first epoch.
 
         Args:
             split: The name of the split, one of `splits`. Default: `train`.

@@ -41,7 +41,7 @@ class RecordLayout:
         return {name: column.feature for name, column in self.columns.items()}
 
     def parse(self, serialized: tf.Tensor, names: Collection[str]) -> dict[str, Any]:
-        """Parses serialized records like `schema.parse_examples`, for this layout."""
+        """Parses serialized records of this layout, like `schema.parse_examples`."""
         columns = {name: self.columns[name] for name in names}
         stored = {feature.name: feature for column in columns.values() for feature in column.stored}
         parsed = parse_examples(serialized, stored.values())
@@ -162,7 +162,7 @@ class _FirstRecords:
     def _counted(self, feature: Feature, item: Item, kind: str, convert: Callable[[Any], Any] = lambda values: values) -> Column:
         """Returns the column of a feature with a fixed or variable number of values.
 
-        This function also detects a wrong number of values, so that the error message can suggest a layout.
+        The function detects a wrong number of values, so that the error message can suggest another layout.
         """
         parts = (Feature(item.name, kind, (None,)),)
         if feature.is_ragged:

@@ -70,7 +70,7 @@ class NumberReader:
     def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
         """Returns the source of each dimension of the shape, and the features to parse.
 
-        A source is a fixed number, or the integer dtype of a feature that contains the dimension.
+        The source of a dimension is a fixed number, or the integer dtype of a feature that contains the dimension.
         """
         if item.shape:
             return item.shape, ()

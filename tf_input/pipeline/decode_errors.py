@@ -20,7 +20,8 @@ FindNumber = Callable[[Sequence[int], int, int], int]
 
 
 def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, part: int, row: int) -> int:
-    """Returns the index of the example in a batch slot, in the split of its component."""
+    """Returns the index of the example in a batch slot. The index refers to the split from which the example was
+    read."""
     with make_inputs() as inputs:
         found = inputs.numbers(epoch, step)
     numbers, rows = found if isinstance(found, tuple) else found[part]

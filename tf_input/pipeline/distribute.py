@@ -1,4 +1,4 @@
-"""Reads batches with a tf.data service, and divides whole shards among hosts."""
+"""Reads batches with a tf.data service, and assigns whole shards to hosts."""
 
 import dataclasses
 import logging
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "window") -> Part:
-    """Returns the shards of one host, if hosts can only read whole shards. Each shard belongs to one host.
+    """Returns the shards that one host reads if hosts can only read whole shards. Each shard belongs to one host.
 
     Args:
         split: The name of the split, for messages.
@@ -79,7 +79,7 @@ def service_batches(
 
     Each iteration contains every example exactly once, unless a worker dies. Each worker gets one shard at a time, so
     the split should have many more shards than workers. If a worker dies, the iteration waits until a worker runs at
-    the same address again. The remaining examples of the failed worker's shards are left out. Repeated examples replace
+    the same address again. The unread examples in the failed worker's shards are left out. Repeated examples replace
     the missing examples, so that the number and size of batches stay the same.
 
     The order depends on the speed of the workers, not only on the seed. All iterations use the same random crops and
@@ -150,7 +150,7 @@ def _check_service_config(config: ReadConfig) -> None:
 
 
 def _warn_of_silence(service: str) -> None:
-    """Warns if the service does not answer. Otherwise TensorFlow would wait for an hour without a message."""
+    """Warns if the service does not answer. Without this check, TensorFlow would wait for an hour without a message."""
     address = urllib.parse.urlsplit(service if "://" in service else f"grpc://{service}")
     try:
         socket.create_connection((address.hostname, address.port), timeout=_ANSWER_SECONDS).close()

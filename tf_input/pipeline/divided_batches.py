@@ -16,8 +16,8 @@ def sharding_policy(num_hosts: int) -> _AutoShardPolicy:
     """Returns the policy by which `experimental_distribute_dataset` divides batches among the workers of a strategy.
 
     With a single host, each worker reads whole batches and keeps its part of every batch. With several hosts,
-    TensorFlow must reject the batches, because they are already divided. The policy FILE divides only files, so it
-    fails with the name of the first dataset that does not read files; see `source_name`.
+    TensorFlow must reject the batches, because the batches are already divided among hosts. The policy FILE divides
+    only files, so it fails with the name of the first dataset that does not read files; see `source_name`.
     """
     return _AutoShardPolicy.FILE if num_hosts > 1 else _AutoShardPolicy.DATA
 
@@ -32,7 +32,8 @@ def source_name(hosts: tuple[int, int]) -> str | None:
 
 
 def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
-    """Marks a dataset as divided among hosts. Its method `shard` then raises an error, also in derived datasets."""
+    """Marks a dataset as divided among hosts. The method `shard` of the returned dataset raises an error, and so does
+    `shard` of datasets derived from it."""
     data.__class__ = _divided_type(type(data))
     data.hosts = hosts
     return data
@@ -42,7 +43,8 @@ def divided(data: tf.data.Dataset, hosts: tuple[int, int]) -> tf.data.Dataset:
 def _divided_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Divided(plain):
         def shard(self, num_shards: Any, index: Any, name: str | None = None) -> tf.data.Dataset:
-            """Raises an error, because each host would read only a part of its own part.
+            """Raises an error. The batches are already divided among hosts, and dividing them again would lose
+            examples.
 
             Raises:
                 ValueError: Always.

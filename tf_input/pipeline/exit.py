@@ -1,8 +1,8 @@
 """Releases tf.data iterators at exit, before the interpreter shuts down.
 
-TensorFlow prefetches in separate threads, which call Python. A call during the shutdown of the interpreter never
-returns, so that releasing the iterator would wait forever. If iterators are released before the shutdown, the threads
-can still end.
+TensorFlow's prefetching threads call Python functions. If a thread calls Python while the interpreter shuts down, the
+call never returns, and releasing the iterator waits forever. The threads end normally if their iterators are released
+before the shutdown.
 """
 
 import atexit

@@ -56,7 +56,7 @@ def read_batches(
         return find_number(make_inputs, epochs[note[0]], note[1], part, row)
 
     def generate() -> Iterator[np.ndarray]:
-        """Yields packed batches, each with the key of the epoch and the step."""
+        """Yields packed batches, each with the random key of its epoch and with its step."""
         keep_freed_memory()
         current = position.take(share.num_batches)
         with make_inputs() as inputs:
@@ -117,7 +117,7 @@ def _num_calls(read_buffer: int, batch_bytes: int) -> int:
 
 
 def _bytes_of_one(spec: Any) -> int:
-    """Returns the size of an example in a batch in bytes. Unknown dimensions count as 1."""
+    """Returns the size in bytes of one example in a decoded batch. Unknown dimensions count as 1."""
     leaves = [one for one in tf.nest.flatten(spec) if isinstance(one, tf.TensorSpec) and one.shape.rank]
     return sum(one.dtype.size * math.prod(size or 1 for size in one.shape[1:]) for one in leaves)
 
@@ -139,8 +139,8 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
     counting = min(1, count - 1)
 
     def begin() -> np.ndarray:
-        """Returns the iteration that the generator is about to start. The number of batches is 0 if the position must
-        not change."""
+        """Returns the iteration that the generator is about to start. The number of batches is 0 if reading must not
+        update the position."""
         first = position.take(num_batches)
         return np.array(first._replace(count=0) if _is_look_of_keras() else first, np.int64)
 

@@ -44,7 +44,7 @@ class Inputs(Protocol):
 
 
 class SplitInputs(Inputs, Protocol):
-    """An interface for reading the inputs at any indices of a split's epochs."""
+    """An interface for reading the inputs at arbitrary indices of any epoch of a split."""
 
     def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
         """Reads the inputs at the given indices of an epoch, with None for corrupt records that are left out.
@@ -270,7 +270,7 @@ def _without_damaged(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _filled_up(numbers: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
-    """Appends `number` to the indices for each padding slot."""
+    """Appends one copy of `number` to the indices for each padding slot."""
     return np.concatenate([numbers, np.full(len(rows) - len(numbers), number)])
 
 

@@ -44,7 +44,8 @@ class Held:
         return len(self.numbers) if self.selection is None else self.selection.num_examples
 
     def select(self, selection: Selection | None) -> "Held":
-        """Returns the same examples with a selection. Examples that are not cached are removed from the selection."""
+        """Returns the same examples with a selection. Examples that are missing from the cache are removed from the
+        selection."""
         if selection is None:
             return self
         is_there = np.isin(selection.numbers, self.numbers)
@@ -160,7 +161,7 @@ class Numbers:
             tf.raw_ops.ResourceStridedSliceAssign(ref=self._handle, begin=[begin], end=[self._count], strides=[1], value=values)
 
     def join(self) -> "Numbers":
-        """Returns the object itself, because the values need no concatenation."""
+        """Returns the object itself, because its values are already stored in one tensor."""
         return self
 
     def gather(self, places: tf.Tensor) -> tf.Tensor:
@@ -192,7 +193,7 @@ def _collect(data: tf.data.Dataset, num_rows: int) -> dict[str, Numbers | _Chunk
 
 
 def _rows_of(values: tf.Tensor | tf.RaggedTensor, num_rows: int) -> Numbers | _Chunks:
-    """Returns a collector for values like the given values, with at most `num_rows` rows."""
+    """Returns a collector for up to `num_rows` rows of values that have the dtypes and shapes of the given values."""
     is_plain = not isinstance(values, tf.RaggedTensor) and values.dtype != tf.string and math.prod(values.shape[1:])
     return Numbers(num_rows, values) if is_plain else _Chunks()
 

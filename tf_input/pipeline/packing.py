@@ -14,10 +14,10 @@ _ALIGNED = 8  # TensorFlow copies rows of strings whose length is not a multiple
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
-    """Packs the inputs of a batch into one array. With records, the numbers are appended as bytes. Without records, the
-    array is int64.
+    """Packs the inputs of a batch into one array. If the inputs are records, the numbers are appended to the records as
+    bytes. Without records, the array is int64.
 
-    The length of an array with records is padded to a multiple of 8.
+    An array that contains records is padded to a multiple of 8 bytes.
 
     Args:
         note: The note of the batch, NUM_NOTED numbers.

@@ -106,8 +106,8 @@ class Plan:
 
     @property
     def make_inputs(self) -> Callable[[], SplitInputs]:
-        """A function that opens the inputs without a reference to the plan, because TensorFlow never releases generator
-        functions."""
+        """A function that opens the inputs. The function does not refer to the plan, because TensorFlow never releases
+        generator functions."""
         if self.reader is None:
             return functools.partial(HeldInputs, self.share, self.seed, self.kind in ("window", "exact"), self.held.numbers, self.held.selection)
         read_buffer = self.config.read_buffer
@@ -134,7 +134,7 @@ def draw_seed() -> int:
 
 
 def make_share(split: str, num_examples: int, config: ReadConfig, has_targets: bool) -> Share:
-    """Returns the part of each batch that this host reads. Logs a warning if padding can't be marked by weights.
+    """Returns the batch slots that this host reads. Logs a warning if padding can't be marked by a weight of 0.
 
     Raises:
         ValueError: The errors of `Plan.of`.

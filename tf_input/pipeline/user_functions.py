@@ -18,10 +18,10 @@ def apply_functions(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, config: Read
     """Applies `map_example` to each example of a batch, and then `map_batch` to the batch.
 
     The functions may change structure, shapes and dtypes, but not the number and order of examples. User functions are
-    traced with AutoGraph, so put other Python code into a `tf.numpy_function`. A parameter `seed` receives an int64 [2]
-    tensor for stateless random numbers. The seed of an example depends on the batch's seed and the example's slot in
-    the global batch. The seed that `map_batch` receives depends on the batch's seed and the host. The first host of
-    several hosts receives the same seed as a single host.
+    traced with AutoGraph. Use `tf.numpy_function` to run code that TensorFlow cannot trace. If a user function has a
+    parameter `seed`, the parameter receives an int64 [2] tensor for stateless random numbers. The seed of an example
+    depends on the batch's seed and the example's slot in the global batch. The seed that `map_batch` receives depends
+    on the batch's seed and the host. The first of several hosts receives the seed that a single host would receive.
 
     Args:
         outputs: A batch `x`, `(x, y)` or `(x, y, weight)`; with `keys`, a pair of that and the keys, which are not
@@ -60,7 +60,7 @@ def allow_state(data: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _caller(name: str, function: Callable[..., Any], example: Any, has_keys: bool = False) -> Callable[[Any, tf.Tensor], Any]:
-    """Returns a function (outputs, seed) that calls a user function.
+    """Returns a function with the parameters `outputs` and `seed` that calls a user function.
 
     Args:
         name: The name of the option, for errors.
@@ -111,9 +111,9 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
     """Calls a function with each example of a batch, and batches the results.
 
     The examples of the batch are converted to a nested `tf.data.Dataset`. Therefore structures, lists and unknown
-    shapes work as in `Dataset.map`, in contrast to `tf.map_fn`. Unbatching the whole dataset would make its cardinality
-    unknown. If corrupt records are left out, unbatching would also move examples from the next batch into the
-    incomplete batch.
+    shapes work as in `Dataset.map`, in contrast to `tf.map_fn`. The function does not unbatch the whole dataset,
+    because the cardinality would become unknown. If corrupt records are left out, unbatching would also move examples
+    from the next batch into the incomplete batch.
     """
     leaves = tf.nest.flatten(outputs)
     examples = tf.data.Dataset.from_tensor_slices((rows, outputs))

@@ -110,7 +110,7 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     The signatures accept any number of examples (a JAX model needs at least one):
 
     - `serving_default` takes `image`, string [batch]: the contents of JPEG, PNG, GIF, BMP or WebP files of any size.
-      For datasets with raw pixels, `image` contains raw pixels in the stored format. The signature returns `label`,
+      If the dataset stores raw pixels, `image` contains raw pixels in the same format. The signature returns `label`,
       string [batch], and `scores`, float32 [batch, classes]. The scores of an example sum to 1. For a multi-label
       target, `label` is string [batch, n], padded with "", and each class has an independent score. For a target
       without class names, the signature returns `value`, float32 [batch, ...]. With several targets, the outputs are
@@ -127,11 +127,11 @@ def export_serving(model: keras.Model, train: Any, path: str | os.PathLike[str],
     `--image_size`, clients should send images of that size, because `recordmill prepare` downscales more smoothly.
 
     The SavedModel is loaded again and compared with `batches` without augmentation, on examples of the dataset. The
-    preprocessed images must be identical bit by bit. Pixels may differ by 1 of 255 if all stored images have the same
-    size, and are cached before resizing or have at most 96 x 96 pixels. Predictions may have rounding differences of up
-    to 1e-4 of the largest prediction, if the model computes in float32. Models that obviously do not fit the inputs are
-    rejected. Examples are different shapes, fractions instead of integers, and normalized images for a model that
-    already normalizes images.
+    preprocessed images must be bit-identical to the images from `batches`. Pixels may differ by 1 of 255 if all stored
+    images have the same size, and are cached before resizing or have at most 96 x 96 pixels. Predictions may have
+    rounding differences of up to 1e-4 of the largest prediction, if the model computes in float32. Models that
+    obviously do not fit the inputs are rejected. For example, the inputs have the wrong shape, are fractions instead of
+    integers, or are normalized although the model normalizes them.
 
     Args:
         model: A Keras model, on the TensorFlow or JAX backend.

@@ -27,7 +27,7 @@ def check_fed(model: keras.Model, x: Any) -> None:
 
 
 def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: int) -> None:
-    """Compares the served inputs of a model with those of a training batch.
+    """Compares the inputs that the server computes with the inputs of a training batch.
 
     Args:
         name: The name of the input.

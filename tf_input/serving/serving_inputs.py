@@ -105,8 +105,8 @@ class ServingInputs:
         return tf.cond(is_same, lambda: same_size.outputs(held(parsed)), lambda: self._any_size.outputs(parsed))
 
     def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any, Any]:
-        """Returns the first examples of the dataset. They are a random sample, because the dataset was shuffled when it
-        was written.
+        """Returns the first examples of the dataset. The examples are a random sample, because the dataset was shuffled
+        when it was written.
 
         Returns:
             The raw features of the examples, and `x` as in `batches`, in NumPy arrays; and the specs of `x` for any
@@ -151,7 +151,7 @@ def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
 
 
 def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
-    """Returns the names of the encoded images among the model's inputs."""
+    """Returns the names of the model's inputs that are encoded images."""
     return [name for name in decoder.config.input_names if name in decoder.features and decoder.features[name].kind == "image"]
 
 
@@ -162,7 +162,8 @@ def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
 
 
 def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | None:
-    """Returns a separate decoder for images that have the stored size; None if its results would not differ."""
+    """Returns a separate decoder for images that have the stored size; None if the general decoder gives the same
+    results."""
     resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
     if not any(is_held or whole_images.is_small(size) for size in resized):
         return None

@@ -2,7 +2,7 @@
 
 This module uses only the standard library. `transform_fn/` is a SavedModel in the format of TensorFlow Transform, next
 to `transformed_metadata/`, so that `tft.TFTransformOutput(OUT)` can open both. `transform.json` contains the version of
-the dataset to which both folders belong.
+the dataset from which both folders were computed.
 """
 
 import dataclasses

@@ -52,7 +52,7 @@ class TransformGraph:
         return tuple(name for name in self.input_specs if any(one.op.name in needed for one in components[name]))
 
     def apply(self, inputs: Mapping[str, Any], outputs: Collection[str]) -> dict[str, Any]:
-        """Computes the given outputs within a `tf.function`, without operations for other outputs.
+        """Computes the given outputs within a `tf.function`, and omits operations that the outputs do not need.
 
         Args:
             inputs: The features of a batch, at least those of `inputs_of`.
@@ -96,7 +96,7 @@ class TransformGraph:
     def _compute(self, tensors: list[tf.Tensor], fed: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Copies the operations for the given tensors from the transform's graph to the current graph.
 
-        Calling the whole function would compute all outputs, and fail if inputs are missing.
+        Calling the whole function instead would compute all outputs, and would fail if inputs are missing.
         """
         needed = _needed(tensors, self._arguments)
         part = tf.compat.v1.GraphDef()

@@ -77,8 +77,8 @@ class Transform:
         return os.fspath(kept)
 
     def parse(self, serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str]) -> dict[str, Any]:
-        """Parses records to transformed features. Only the stored features that are required for these features are
-        parsed.
+        """Parses records to transformed features. Only stored features from which the requested features are computed
+        are parsed.
 
         Args:
             serialized: The serialized records, string [batch].
