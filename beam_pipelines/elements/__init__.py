@@ -1,5 +1,6 @@
-"""Values that pass between the stages: references, the listing, the plan, dead letters, statistics.
+"""Data structures that pass between the stages: references, the listing, the plan, dead letters and statistics.
 
-A stage creates these values and the next stage reads them. The values are packed for the runner's shuffle or written to
-the plan. All sums are exact, so the order of bundles does not change the results.
+One stage creates these data structures and the next stage reads them. The data structures are packed for the runner's
+shuffle or written to the plan. All sums in the statistics are exact, so the order of bundles does not change the
+results.
 """

@@ -26,8 +26,8 @@ def make_class_table(
     """Returns the class names of a feature in label order.
 
     If all names are integers, the integers are the labels: label 7 stays 7, and missing numbers become classes too. The
-    names of class folders are an exception. Their labels are the indexes of the names in the order of
-    `sort_class_names`.
+    rule for integers does not apply to the names of class folders. The label of a class folder is the index of its name
+    in the order of `sort_class_names`.
 
     Args:
         source: The configuration of the source, with the user's options for class names.
@@ -70,7 +70,7 @@ def sort_class_names(names: Iterable[str]) -> list[str]:
 
 
 def are_integers(names: Iterable[str]) -> bool:
-    """Returns whether all class names are integers, with a minus sign or leading zeros too."""
+    """Returns whether all class names are integers, which may have a minus sign or leading zeros."""
     return all(map(_NUMBER.fullmatch, names))
 
 
@@ -88,7 +88,7 @@ def _check_known(feature: str, found: set[str], known: tuple[str, ...]) -> None:
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_each: bool | None) -> None:
-    """Checks that class names are neither lists of classes nor 0/1 flags."""
+    """Raises UserError if class names look like lists of classes or like 0/1 flags."""
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(
@@ -112,7 +112,8 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_
 
 
 def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
-    """Returns the class table in which the first names keep their labels and new names follow."""
+    """Returns the class table of an earlier dataset, extended with the new class names, so that earlier labels do not
+    change."""
     new = names - set(first)
     if first == tuple(map(str, range(len(first)))) and integers == names:
         return max(first, _integer_table(feature, names | set(first)), key=len)
@@ -137,7 +138,7 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
 def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
     """Returns the class table for a mix of numbers and other names, such as hexadecimal or zero-padded names.
 
-    Raises UserError if most names are numbers and another name would change their labels.
+    Raises UserError if most names are integers and the remaining names would change the labels of the integers.
     """
     table = tuple(sort_class_names(names))
     if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
@@ -156,7 +157,7 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
 
 
 def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
-    """Checks that the class name options refer to features with class names.
+    """Checks that the options with class names refer only to features that have class names.
 
     Args:
         source: The configuration of the source.
@@ -183,7 +184,7 @@ def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
 
 
 def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
-    """Reads the class names of an earlier dataset, by feature.
+    """Reads the class names of each feature from an earlier dataset.
 
     Raises:
         OSError: The manifest cannot be read.

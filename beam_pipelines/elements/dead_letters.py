@@ -40,13 +40,13 @@ class DeadLetter(NamedTuple):
 
     @classmethod
     def of(cls, path: str, refusal: InvalidInput, stage: str = "list") -> "DeadLetter":
-        """Makes the dead letter of a rejected input."""
+        """Creates the dead letter of a rejected input from its error."""
         return cls(path, stage, refusal.reason, printable(str(refusal)))
 
 
 @dataclasses.dataclass
 class DeadLetterCount:
-    """The number of dead letters, and the first few in sorted order.
+    """The number of dead letters, and the first few dead letters in sorted order.
 
     Attributes:
         num: The number of dead letters.
@@ -71,7 +71,8 @@ class DeadLetterCount:
         self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
     def describe(self, image_root: str = "") -> str:
-        """Returns one line for each of the first dead letters, and the number of the others.
+        """Returns text for a message: one line for each of the first dead letters, and the number of further dead
+        letters.
 
         Args:
             image_root: The folder of the images, if `--image_root` can change it. It is shown if a file is missing.
@@ -88,7 +89,8 @@ def _by_reason(letter: DeadLetter) -> tuple[str, ...]:
 
 
 def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool = False) -> str:
-    """Returns dead letters as sorted lines of JSON, so that the file does not depend on the order of arrival."""
+    """Returns dead letters as sorted lines of JSON, so that `dead_letters.jsonl` does not depend on the order of
+    processing."""
     names = DeadLetter._fields if with_thumbnails else DeadLetter._fields[:-1]
     return "".join(json.dumps(dict(zip(names, letter)), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
 
@@ -99,7 +101,7 @@ def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: int) -> Iterator[bytes]:
-    """Yields the lines of a file. Only one block of the file is in memory at a time.
+    """Yields the lines of a file. Only one block of a file is in memory at a time.
 
     Args:
         read: A function that reads a byte range of the file, from an offset and a number of bytes.

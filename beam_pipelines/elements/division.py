@@ -1,4 +1,4 @@
-"""Describes how inputs were divided among splits, and how close the result is to the requested shares."""
+"""Describes how inputs were divided among splits, and how far the sizes of the splits are from the requested sizes."""
 
 import dataclasses
 from fractions import Fraction
@@ -41,7 +41,7 @@ def largest_groups(splits: Sequence[str], groups: Sequence[bytes], nums: np.ndar
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """The split with the largest excess over its share of a stratum, and the reason for the excess.
+    """The split that most exceeds its requested number of inputs of a stratum, and the group that caused the excess.
 
     Attributes:
         stratum: The stratum, from `join_stratum`. Empty if splits are not stratified.
@@ -93,10 +93,10 @@ class Division:
     largest: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     def with_inputs(self, num_listed: Mapping[str, int]) -> "Division":
-        """Returns a copy with the number of inputs of each split, for splits by hash.
+        """Returns a copy with the number of inputs of each split, if splits are chosen by hash.
 
-        If there are many groups, a hash comes close to the shares. A group is reported only if this group alone makes
-        its split exceed the share by more than one input in a hundred.
+        With many small groups, the hash divides the inputs nearly in the requested proportions. A group is reported
+        only if its inputs alone explain that its split exceeds the requested size by at least 1 % of all inputs.
 
         Args:
             num_listed: A mapping from split name to its number of inputs.
@@ -132,7 +132,7 @@ class Division:
         return facts
 
     def warnings(self) -> Iterator[str]:
-        """Yields one-line warnings about results that the user may not expect."""
+        """Yields one-line warnings about unexpected results of the division."""
         if self.num_small:
             num, others = self.num_first_small, self.num_small - 1
             has = (

@@ -1,4 +1,4 @@
-"""Encoded features of an example other than its image and label."""
+"""Defines the encoded features of an example besides its image and label."""
 
 from typing import Any, Mapping, NamedTuple
 
@@ -32,7 +32,7 @@ class OtherImage(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """Encoded features of an example other than its image and label, with statistics.
+    """Encoded features of an example besides its image and label, with statistics of their values.
 
     Attributes:
         entries: The encoded features, from `tfrecord.example_encoder.encode_extras`.

@@ -11,7 +11,7 @@ from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
 
 class HashedRun(NamedTuple):
-    """A sorted run of references with image hashes, without rejected images.
+    """A sorted run of references to valid images, with the hashes of these images.
 
     Attributes:
         run: The references, with their hashes.
@@ -39,7 +39,8 @@ class ImageHashes(NamedTuple):
 
 
 def pack_hashes(rows: np.ndarray) -> BinaryColumn:
-    """Packs `HASH_ROW`s for references: 8 bytes of the content hash, and the perceptual hash if it exists."""
+    """Packs the `HASH_ROW` of each reference into bytes: 8 bytes of the content hash, and the perceptual hash if it
+    exists."""
     words = np.concatenate([rows["content"][:, :1], rows["look"]], axis=1)
     has_look = rows["has_look"]
     if not has_look.all():  # Usually, all images have a perceptual hash.

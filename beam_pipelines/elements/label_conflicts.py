@@ -19,7 +19,7 @@ _NUM_IMAGES_SHOWN = 3  # Maximum number of images to list for each conflict.
 
 
 class Conflict(NamedTuple):
-    """Images of one near-duplicate cluster with different labels.
+    """A conflict: images in one cluster of near-duplicates have different labels.
 
     Attributes:
         feature: The name of the label feature.
@@ -86,7 +86,8 @@ def find_conflicts(clusters: np.ndarray, key_of: Callable[[int], str], labels: M
 
 
 def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the images that share a cluster, in an order that does not depend on the cluster numbers.
+    """Returns the images that are in a cluster with other images, in an order that does not depend on the cluster
+    numbers.
 
     Args:
         clusters: The cluster number of each image, int64 [num_images].
@@ -105,7 +106,7 @@ def order_clusters(clusters: np.ndarray, ranks: np.ndarray) -> tuple[np.ndarray,
 
 
 def read_labels(schema: Iterable[Feature], labels: Sequence[bytes], values: Sequence[bytes], spool: SpoolReader) -> dict[str, list[Label]]:
-    """Returns the labels of each class feature for inputs, decoded from columns of `References`."""
+    """Returns the labels of all inputs for each class feature, decoded from columns of `References`."""
     features = [feature for feature in schema if feature.kind == "class_label"]
     found: dict[str, list[Label]] = {feature.name: [] for feature in features}
     others = [feature for feature in features if not _is_one_class(feature)]
@@ -124,7 +125,7 @@ def _is_one_class(feature: Feature) -> bool:
 
 
 def as_label(names: Iterable[str]) -> Label:
-    """Returns the label of an example with several classes."""
+    """Returns the label of an example that has several classes."""
     return tuple(sorted(set(names)))
 
 

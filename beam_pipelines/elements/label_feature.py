@@ -1,4 +1,4 @@
-"""The class feature of records of other writers."""
+"""Describes the class feature in records that other tools wrote."""
 
 from typing import Any, NamedTuple, Sequence
 
@@ -15,5 +15,5 @@ class LabelFeature(NamedTuple):
     is_flags: bool = False
 
     def classes(self, values: Sequence[Any]) -> list[Any]:
-        """Returns the classes of an example from the values of the feature."""
+        """Returns the classes of an example, given the values of its class feature."""
         return [place for place, value in enumerate(values) if value] if self.is_flags else list(values)

@@ -1,8 +1,8 @@
-"""Encodes the values of an example's other features as bytes beside its reference.
+"""Encodes the values of an example's features besides image and label, to store them with its reference.
 
-Small values are part of the reference. Large values, such as many boxes or long text, are stored in the spool, and the
-reference contains a pointer. Values are pickled, but only the classes in this module can be unpickled, because a plan
-can be on disk for a long time.
+Small values are part of the reference. Large values, such as many boxes or a long text, are stored in the spool, and
+the reference contains a pointer to them. Values are pickled. Only the classes that this module lists can be unpickled,
+because a plan can be on disk for a long time.
 """
 
 import contextlib
@@ -36,13 +36,14 @@ _MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, File
 
 
 class ValueWriter:
-    """Encodes values as bytes. Creates a spool file when the first large value is encoded."""
+    """Encodes values as bytes. The spool file is created when the first large value is encoded."""
 
     def __init__(self, spool: Callable[[], SpoolWriter | ObjectSpoolWriter]) -> None:
         self._spool = spool
 
     def encode(self, values: Mapping[str, Any] | None) -> bytes:
-        """Encodes the values of an example's other features. Returns empty bytes without values."""
+        """Encodes the values of an example's features besides image and label. Returns empty bytes if there are no
+        values."""
         if not values:
             return b""
         data = _pickle(dict(values))
@@ -67,7 +68,7 @@ def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
 
 
 def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
-    """Decodes the values of an example's other features. Returns None without values.
+    """Decodes the values of an example's features besides image and label. Returns None without values.
 
     Raises:
         RunError: The spool could not be read. The example itself may be correct.

@@ -55,7 +55,8 @@ class Listing:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def image_root(self, source: SourceConfig) -> str:
-        """Returns the folder that paths are relative to if `--image_root` can change it. Otherwise, returns ""."""
+        """Returns the folder that image paths are relative to if `--image_root` can change this folder. Otherwise,
+        returns ""."""
         return self.root if source.can.has_image_root else ""
 
     @property
@@ -75,7 +76,7 @@ class Listing:
 
     @property
     def num_listed(self) -> int:
-        """The number of inputs without dead letters and dropped duplicates."""
+        """The number of inputs, excluding dead letters and dropped duplicates."""
         return self.num_inputs - self.dead_letters.num - self.num_dropped
 
     @property
@@ -85,7 +86,7 @@ class Listing:
 
     @property
     def num_moved(self) -> int:
-        """The number of images that moved to another split because of a near-duplicate, or because of their group."""
+        """The number of images that were moved to another split to keep near-duplicates or groups together."""
         return self.near_duplicates.num_moved if self.near_duplicates else 0
 
     @property
@@ -98,7 +99,8 @@ _USUAL = ("train", "validation", "test")
 
 
 def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
-    """Sorts split names for display: the usual names first, then the others. Sets are sorted by name."""
+    """Sorts split names for display: first train, validation and test, then all other names. Sets are sorted by
+    name."""
     others = [name for some in names for name in (sorted(some) if isinstance(some, (set, frozenset)) else some)]
     return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
@@ -127,7 +129,7 @@ def empty_split(split: str, num_examples: int, config: PrepareConfig, num_moved:
 
 
 def torn_groups(config: PrepareConfig, num_groups: int, first: str, splits: set[str]) -> UserError:
-    """Returns the error for groups whose inputs are in several splits that are not divided.
+    """Returns the error for groups whose inputs are in several predefined splits.
 
     Args:
         config: The configuration of the run.

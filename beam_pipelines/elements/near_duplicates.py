@@ -1,4 +1,4 @@
-"""Summary of the near-duplicates of a run and of their treatment."""
+"""Summarizes the near-duplicates in a run, and how they were treated."""
 
 import dataclasses
 from typing import Any, Iterator
@@ -57,7 +57,7 @@ class NearDuplicates:
         return {"duplicates": self.how, "distance": self.distance, "exact_only": self.distance is None, **facts, **self.conflicts.to_json()}
 
     def warnings(self) -> Iterator[str]:
-        """Yields one-line warnings about results that the user may not expect."""
+        """Yields one-line warnings about unexpected near-duplicates."""
         if not self.counts_all_pairs:
             yield (
                 "duplicates: too many images look like others, as frames of one camera do, for all pairs to be held: most were compared "

@@ -1,4 +1,4 @@
-"""Converts this package's plain values to JSON and back without loss, for later runs.
+"""Converts dataclasses and plain values to JSON and back without loss, so that a later run can read them.
 
 Only the classes listed here can be decoded.
 """
@@ -48,7 +48,8 @@ Value = TypeVar("Value")
 
 
 def dumps(value: Any) -> bytes:
-    """Encodes a value as JSON in UTF-8: a number, text, None, or a sequence, mapping or dataclass of these."""
+    """Encodes a value as JSON in UTF-8. The value is a number, text or None, or a sequence, mapping or dataclass of
+    such values."""
     return json.dumps(_encode(value), allow_nan=False).encode()
 
 

@@ -1,4 +1,4 @@
-"""Plain values of a plan and its shards."""
+"""Data structures of a plan and its shards."""
 
 import dataclasses
 from typing import Iterator, Mapping, NamedTuple
@@ -23,7 +23,7 @@ class ShardAddress(NamedTuple):
 
 
 class PlannedShard(NamedTuple):
-    """A shard whose references are in the plan, in rank order.
+    """A planned shard. The plan contains the references of the shard in rank order.
 
     Attributes:
         address: The address of the shard.
@@ -36,7 +36,7 @@ class PlannedShard(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class WrittenShard:
-    """A completed shard with its index and catalog.
+    """A completed shard, with its index file and its catalog file.
 
     Attributes:
         address: The address of the shard.
@@ -86,7 +86,8 @@ class Plan:
 
 
 def own_version() -> str:
-    """Returns the version of this package and of its data format. Other versions can write other bytes for a plan."""
+    """Returns the version of this package and of its data format. A different version may write different bytes for the
+    same plan."""
     import importlib.metadata  # Imported here, because it is slow and the shard writers do not need it.
 
     try:

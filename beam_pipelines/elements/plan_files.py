@@ -37,7 +37,7 @@ def write_planned_shard(config: PrepareJob, shard: PlannedShard, pieces: bytes) 
 
 
 def write_plan(plan: Plan) -> None:
-    """Writes the plan after every shard is planned. After this call, the run can be resumed."""
+    """Writes the plan after every shard is planned. Once the plan is written, the run can be resumed."""
     make_folder(plan.config.done_directory)
     write_file(plan.config.plan_path, sealed(plain_json.dumps(plan)))
 
@@ -58,7 +58,7 @@ def read_plan(config: OutputPaths) -> Plan | None:
 
 
 def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
-    """Reads the references of a shard, all or from index `start` to `stop`.
+    """Reads all references of a shard, or the references from index `start` to `stop`.
 
     Raises:
         RunError: The references are missing or corrupt.
@@ -81,12 +81,14 @@ def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[D
 
 
 def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
-    """Returns the path of a completed shard's sorted dead letters. Without dead letters, the file does not exist."""
+    """Returns the path of a completed shard's sorted dead letters. If there are no dead letters, the file does not
+    exist."""
     return f"{config.done_directory}/{address}.dead_letters.jsonl"
 
 
 def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
-    """Reads the facts about a completed shard, or None if they are missing or corrupt. Other files are not checked."""
+    """Reads the facts about a completed shard. Returns None if the facts are missing or corrupt. Other files are not
+    checked."""
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
     if not files.exists(path):
@@ -102,7 +104,7 @@ def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
 
 
 def sealed(data: bytes, others: bytes = b"") -> bytes:
-    """Appends a line with a checksum of `data` and of `others`, the contents of a related file."""
+    """Appends a checksum line to `data`. The checksum also covers `others`, the contents of a related file."""
     return data + f"\n{zlib.crc32(data, zlib.crc32(others)):08x}".encode()
 
 
@@ -125,7 +127,8 @@ def num_done(config: OutputPaths) -> int:
 
 
 def damage(directory: str, info: ShardInfo) -> dict[str, str]:
-    """Maps each missing or corrupt file of a shard to its problem. In object stores, only sizes are compared."""
+    """Returns file name -> problem for each missing or corrupt file of a shard. In an object store, only the sizes of
+    files are checked."""
     found = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"

@@ -1,8 +1,8 @@
 """Measures how well a sequence of labels is shuffled, compared with random permutations of the same labels.
 
 A run is a sequence of equal labels. Labels sorted by class have a few long runs, so a model sees one class at a time. A
-shuffle buffer smaller than the runs does not help. Examples with any number of labels or objects are represented by
-their set of classes (see `one_label`).
+shuffle buffer smaller than the runs does not help. An example with several labels or objects is represented by its set
+of classes (see `one_label`).
 """
 
 import dataclasses
@@ -79,7 +79,8 @@ def labels_in_windows(labels: np.ndarray, window: int) -> np.ndarray:
 
 
 def expected_run_length(label_counts: Iterable[int]) -> float:
-    """Returns the mean run length in a uniformly random permutation of records with these label counts."""
+    """Returns the mean run length in a uniformly random permutation of the records, given the number of records of each
+    label."""
     counts = list(label_counts)
     num = sum(counts)
     return num * num / (num * num - sum(count * (count - 1) for count in counts))
@@ -92,12 +93,13 @@ class ShuffleQualities:
         self._features: dict[str, _Joined] = {}
 
     def add(self, labels: Mapping[str, LabelSequence]) -> None:
-        """Adds the labels of the next shard, by feature."""
+        """Adds the labels of the next shard for each feature."""
         for name, sequence in labels.items():
             self._features.setdefault(name, _Joined()).add(sequence)
 
     def to_json(self) -> dict[str, Any] | None:
-        """Returns the shuffle quality by feature in the format of `statistics.json`, or None without features."""
+        """Returns the shuffle quality of each feature in the format of `statistics.json`, or None if there are no class
+        features."""
         return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 
@@ -137,7 +139,8 @@ class _Joined:
 
 
 def proves_nothing(quality: Mapping[str, Any]) -> bool:
-    """Returns whether sorted records would have runs as short as shuffled records.
+    """Returns whether the run length cannot show that records are shuffled, because sorted records would have runs as
+    short.
 
     Sorted records have such short runs if each class has only one example, or if all examples have the same class.
     """

@@ -1,7 +1,7 @@
 """Sorted runs of references in the spool, as in the first half of an external merge sort.
 
 A range of shuffle keys can be read without reading the whole run. The runner's memory and shuffle contain only pointers
-to runs.
+to these runs.
 """
 
 from typing import Iterable, Iterator, NamedTuple
@@ -61,7 +61,8 @@ class Run(NamedTuple):
             yield first, min(PIECE_REFERENCES, self.num_references - first), SpoolStretch(self.spool, offset, end - offset)
 
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, SpoolStretch]]:
-        """Yields (block, byte range of the chunks that can have its references), from the first key of each block.
+        """Divides a run into blocks, given the first key of each block. Yields (block, byte range of the chunks that
+        may contain references of the block).
 
         `bounds` is uint64 [num_blocks].
         """
@@ -88,7 +89,8 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
 
 
 def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[SpoolStretch]:
-    """Writes the references of each range to the spool, and returns the byte range of each."""
+    """Writes the references of each index range to the spool, and returns the byte range of each index range in the
+    spool."""
     stretches = []
     with own_spool(spool_directory) as spool:
         for start, stop in ranges:
@@ -98,7 +100,8 @@ def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spoo
 
 
 def read_stretch(stretch: SpoolStretch, spool: SpoolReader) -> bytes:
-    """Reads a byte range of the spool. Nothing is read for an empty range, because its object may not exist in a store.
+    """Reads a byte range of the spool. For an empty range, nothing is read, because the object may not exist in the
+    store.
 
     Raises:
         RunError: The bytes are missing or incomplete.

@@ -1,4 +1,4 @@
-"""References to images, which pass through the pipeline instead of the images. A chunk packs 1024 references.
+"""References to images. The pipeline processes references instead of the images. A chunk packs 1024 references.
 
 A reference contains everything that a record needs except the image: the key, the location of the bytes, the split, the
 class, and the values of other features or a pointer to large values. References are columns instead of objects: numbers
@@ -104,7 +104,8 @@ class References:
         return cls(rows, splits, raws, *(BinaryColumn.concatenate(parts) for parts in columns))
 
     def pack(self) -> bytes:
-        """Packs the references into bytes without unused layouts. There can be as many layouts as references."""
+        """Packs the references and the layouts that they use into bytes. Unused layouts are left out, because there can
+        be as many layouts as references."""
         rows, raws = self.rows, self.raws
         if len(raws) > 1:
             used, places = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 means no layout.
@@ -190,7 +191,7 @@ def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = N
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:
-    """Encodes rows with bytes of equal significance next to each other, which improves the compression."""
+    """Groups the bytes of rows by significance, which improves the compression."""
     return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.itemsize).T.tobytes()
 
 
@@ -201,7 +202,8 @@ def _decode_columns(data: bytes, dtype: np.dtype, num_rows: int, position: int) 
 
 
 class _Codec(threading.local):
-    """Thread-local compressors. Creating a compressor takes longer than compressing a chunk."""
+    """Thread-local compressors. The compressor is reused, because creating a compressor takes longer than compressing a
+    chunk."""
 
     @functools.cached_property
     def compressor(self) -> Any:

@@ -1,7 +1,7 @@
-"""Shuffle keys, which determine the order of examples, and counts of shuffle keys.
+"""Computes and counts shuffle keys, which determine the order of examples.
 
-A split is sorted by ascending `BLAKE2b-128(key=seed, example key)` (RFC 7693). This is a fixed, uniformly random
-permutation that does not depend on the order of the inputs.
+The examples of a split are sorted by their shuffle key, `BLAKE2b-128(key=seed, example key)` (RFC 7693). The resulting
+order is a uniformly random permutation that is fixed by the seed and does not depend on the order of the inputs.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def shuffle_orders(seed: int, keys: Sequence[bytes]) -> np.ndarray:
 
 
 def buckets(orders: np.ndarray) -> np.ndarray:
-    """Returns the histogram bucket of each shuffle key, given by its first bits."""
+    """Returns the histogram bucket of each shuffle key, which is determined by the first bits of the key."""
     return (orders >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
@@ -43,7 +43,7 @@ class KeyCounts:
         self._counts: dict[str, np.ndarray] = {}
 
     def add_references(self, batches: Sequence["References"]) -> None:
-        """Counts the references of several batches by split."""
+        """Counts the references in several batches for each split."""
         by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for references in batches:
             for place, split in enumerate(references.splits):
@@ -53,7 +53,7 @@ class KeyCounts:
                 self.add(split, np.concatenate(orders))
 
     def add(self, split: str, orders: np.ndarray) -> None:
-        """Counts shuffle keys of a split, given by their first 8 bytes, uint64 [num_keys]."""
+        """Counts shuffle keys of a split. The argument contains the first 8 bytes of each key, uint64 [num_keys]."""
         self._add_counts(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
 
     def merge(self, other: "KeyCounts") -> None:
@@ -65,12 +65,13 @@ class KeyCounts:
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:
-        """Packs the counts: a mapping from split to compressed bytes. Most counts of a bundle are 0."""
+        """Packs the counts into a mapping from split to compressed bytes. Most counts of a bundle are 0."""
         return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
 
 
 def merge_counts(parts: Iterable[Mapping[str, bytes]]) -> dict[str, np.ndarray]:
-    """Merges packed `KeyCounts` into a mapping from split to the number of keys per bucket, int64 [NUM_BUCKETS]."""
+    """Merges packed `KeyCounts`. Returns a mapping from split to the number of keys in each bucket, int64
+    [NUM_BUCKETS]."""
     merged: dict[str, np.ndarray] = {}
     for part in parts:
         for split, packed in part.items():

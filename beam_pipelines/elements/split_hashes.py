@@ -1,7 +1,8 @@
 """Computes the group hash that decides the split of an example by default.
 
 The hash does not depend on the other inputs, so the split does not change when the dataset grows. The hash does not use
-the seed, and is independent of the shuffle key. Otherwise, each split would be a range of the shuffled order.
+the seed, and is independent of the shuffle key. If the split depended on the shuffle key, each split would be a range
+of the shuffled order.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ def split_hashes(groups: Sequence[bytes]) -> np.ndarray:
 
 
 def hash_bounds(fractions: Mapping[str, Fraction]) -> np.ndarray:
-    """Returns the hash at which each split except the first begins, uint64 [num_splits - 1]."""
+    """Returns the lowest hash value of each split except the first, uint64 [num_splits - 1]."""
     total, bounds = Fraction(0), []
     for fraction in fractions.values():
         total += fraction

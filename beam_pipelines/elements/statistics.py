@@ -1,6 +1,6 @@
 """Mergeable, exact statistics of the written examples.
 
-Sums are integers, so they do not depend on the order of batches. Division is the last step.
+Sums are integers, so that they do not depend on the order of batches. Division is the last step.
 """
 
 import dataclasses
@@ -85,7 +85,8 @@ class Range:
         self.total += other.total
 
     def to_json(self, count: int) -> dict[str, Any] | None:
-        """Returns the range and mean of `count` integers for `statistics.json`, or None without integers."""
+        """Returns the minimum, maximum and mean of `count` integers for `statistics.json`, or None if there are no
+        integers."""
         return None if self.smallest is None else {"min": self.smallest, "max": self.largest, "mean": self.total / count}
 
 
@@ -222,7 +223,7 @@ class ImageStatistics:
         return sum(split.num_examples for split in self.splits.values())
 
     def images_of(self, name: str) -> ImageFacts:
-        """Returns the facts about a feature's images, and creates them if needed."""
+        """Returns the `ImageFacts` of a feature. Creates an empty `ImageFacts` for a new feature."""
         return self.images.setdefault(name, ImageFacts())
 
     def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
@@ -258,13 +259,15 @@ class ImageStatistics:
         self.num_turns_guessed += other.num_turns_guessed
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the image facts for `statistics.json`: facts about `image`, and about other images by name."""
+        """Returns the facts about images for `statistics.json`: for the feature `image`, and for each additional image
+        feature."""
         found = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
         images = found.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
         return {"images": images} | ({"other_images": found} if found else {})
 
     def mask_values_to_json(self) -> dict[str, int] | None:
-        """Returns the range and the bits of the pixels of all masks, or None without masks."""
+        """Returns the minimum and maximum value and the maximum bit depth of all masks, or None if there are no
+        masks."""
         values = self.mask_values
         return None if values.smallest is None else {"min": values.smallest, "max": values.largest, "bits": self.mask_bits.largest}
 

@@ -13,9 +13,11 @@ _MAX_CHANNELS = 1024
 
 @dataclasses.dataclass
 class TensorSums:
-    """Sums of the sampled tensors of a feature, per channel if the tensors are images with few channels.
+    """Sums over the sampled tensors of a feature. If the tensors are images with few channels, each channel has its own
+    sums.
 
-    Values that are not finite are counted, and all values of the same pixel are excluded from the sums.
+    Values that are not finite are counted. If a pixel has such a value, all values of the pixel are excluded from the
+    sums.
 
     Attributes:
         num_examples: The number of sampled tensors.
@@ -80,7 +82,7 @@ class TensorSums:
     def pixels_to_json(self, num_channels: int) -> dict[str, Any] | None:
         """Returns the mean and variance per channel of an image's pixels.
 
-        Returns None without pixels, without separate channel sums, or if a variance is too large for 64 bits.
+        Returns None if there are no pixels or no sums per channel, or if a variance is too large for 64 bits.
         """
         moments = [_moments(total, square, self.num_pixels) for total, square in zip(self.sums, self.squares)]
         if len(moments) != num_channels or any(None in one for one in moments):
@@ -90,7 +92,7 @@ class TensorSums:
 
 
 def _sums_of(pixels: np.ndarray) -> TensorSums:
-    """Returns the sums of numbers of any type, [pixels, channels]."""
+    """Returns the sums over pixels, which are an array [pixels, channels] of any numeric type."""
     is_finite = np.isfinite(pixels)
     kept = pixels if is_finite.all() else pixels[is_finite.all(axis=1)]
     num_not_finite = pixels.size - int(np.count_nonzero(is_finite))
