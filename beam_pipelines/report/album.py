@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 class Album:
-    """Collects example pictures up to a size limit.
+    """Collects pictures of examples up to a size limit.
 
     Args:
         sample: The first examples of the dataset.
@@ -57,13 +57,13 @@ class Album:
         self.load_places(map(self._sample.place, rows))
 
     def load_places(self, places: Iterable[Place]) -> None:
-        """Decodes any examples, in the order of the shards."""
+        """Decodes the examples at any locations, in the order of the shards."""
         wanted = [place for place in dict.fromkeys(places) if place not in self._loaded] if self._pictures.has_any else []
         for place, example in read_places(self._sample.directory, self._sample.manifest, wanted):
             self._loaded[place] = self._pictures.of(example) if example else []
 
     def show(self, rows: list[int], told: list[str] | None = None) -> list[Shown]:
-        """Returns loaded examples with the captions in `told`, or with their keys as captions."""
+        """Returns loaded examples. Their captions are the texts in `told`, or their keys."""
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
         places = map(self._sample.place, rows)
         return [self.show_pictures(key, caption, self._loaded.get(place, [])) for key, caption, place in zip(keys, told or keys, places)]
@@ -73,7 +73,7 @@ class Album:
         return self.show_pictures(key, caption, self._loaded.get(place, []) if place else [])
 
     def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
-        """Returns an example with as many of its pictures as fit into the page."""
+        """Returns an example with only those pictures that fit within the size limit of the page."""
         found = []
         for picture in pictures:
             if picture.num_bytes <= self._left:

@@ -1,4 +1,4 @@
-"""Shows near-duplicate images: the counts in `leaks.json`, and some images side by side."""
+"""Shows the numbers of near-duplicates from `leaks.json`, and a few near-duplicate images side by side."""
 
 import itertools
 from typing import Iterator, NamedTuple
@@ -41,7 +41,7 @@ class Alike(NamedTuple):
 
 
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
-    """Yields (description, value) rows about the near-duplicates found, and about those in the final splits."""
+    """Yields (description, value) rows about all near-duplicates, and about the near-duplicates in the final splits."""
     found, now = leaks.facts["found"], leaks.facts["now"]
     near = f"perceptual hashes that differ in at most {found['distance']} of the 64 lowest bits, and in at most a third of the others"
     yield "alike are images with", "the same bytes" if found["exact_only"] else near
@@ -72,7 +72,7 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
-    """Yields the clusters with pictures: leaks first, then possibly mislabeled images, then all others."""
+    """Yields the clusters that have pictures: first leaks, then clusters with possibly wrong labels, then the others."""
     found, now = leaks.facts["found"], leaks.facts["now"]
     apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
     has_several = len(found["num_conflicts_of"]) > 1

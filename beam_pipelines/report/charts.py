@@ -1,4 +1,4 @@
-"""Computes the data of the charts in the report: histograms, and the order of classes."""
+"""Computes the data of the report's charts: histograms, and the classes of consecutive examples."""
 
 from typing import NamedTuple, Sequence
 
@@ -28,7 +28,7 @@ class Bar(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """Histograms of a quantity of the sample's images, one for each split.
+    """The histograms of one property of the sampled images, such as the height, for each split.
 
     Attributes:
         title: The name of the quantity.
@@ -44,7 +44,7 @@ class Histogram(NamedTuple):
 
 
 def make_histogram(title: str, values: np.ndarray, splits: np.ndarray, names: Sequence[str]) -> Histogram | None:
-    """Makes a histogram for each split, with the same bins. Returns None if no value is known.
+    """Computes a histogram for each split. All histograms have the same bins. Returns None if no value is known.
 
     Args:
         title: The name of the quantity.

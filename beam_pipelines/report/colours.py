@@ -1,4 +1,4 @@
-"""Assigns colors to classes so that neighboring classes have different colors for any number of classes."""
+"""Assigns colors to any number of classes. Classes with consecutive numbers get clearly different colors."""
 
 import colorsys
 

@@ -21,7 +21,7 @@ _MAX_NEAR_DUPLICATES = 2_000  # Maximum number of images whose clusters are kept
 
 
 class Refused(NamedTuple):
-    """The dead letters with one stage and reason.
+    """The dead letters that have the same stage and reason.
 
     Attributes:
         stage, reason: The stage that rejected the inputs, and the reason.
@@ -146,7 +146,7 @@ def _read_leaks(directory: str, manifest: Manifest) -> Leaks:
 
 
 def _show_value(value: Any) -> str:
-    """Formats a JSON value as text. An object becomes a list of labels, and null becomes an empty string."""
+    """Formats a JSON value as text. An object is shown as a list of its labels, and null as an empty string."""
     if isinstance(value, dict):
         return ", ".join(map(show_label, value.values()))
     return "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Describes a dataset in text and numbers: features, images, how it was made, and how to read it."""
+"""Describes a dataset in text and numbers: its features and images, the run that made it, and how to read it."""
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
@@ -17,7 +17,7 @@ _VERSIONS = ("recordmill", "numpy", "pillow", "simplejpeg", "pyarrow")
 
 
 class FeatureRow(NamedTuple):
-    """A feature, with its values in a few examples."""
+    """A feature and its values in a few examples."""
 
     name: str
     kind: str
@@ -27,7 +27,7 @@ class FeatureRow(NamedTuple):
 
 
 def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (name, text) facts about each image feature: value counts or ranges."""
+    """Yields (name, text) pairs about each image feature, such as the number of images per format."""
     found = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
     for name, facts in list(found.items())[:_MAX_IMAGES]:
         for key in ("formats", "channels", "reencoded"):
@@ -76,7 +76,7 @@ def _value(feature: Feature, example: ExampleReader) -> str:
 
 
 def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yields (name, text) facts about the run that made the dataset, such as its seed, options and versions."""
+    """Yields (name, text) pairs about the run that made the dataset, such as its seed, options and versions."""
     manifest, run = contents.manifest, contents.run
     yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
     yield "seed", str(manifest.seed)
@@ -88,7 +88,7 @@ def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
 
 
 def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
-    """Yields the ways to read the dataset: the name of a library, and lines of Python."""
+    """Yields the name of each library that can read the dataset, with Python code."""
     manifest = contents.manifest
     split = next(iter(manifest.splits))
     images = contents.statistics.get("images") or {}

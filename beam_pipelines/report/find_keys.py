@@ -1,4 +1,7 @@
-"""Locates examples by their keys. A split is sorted by a hash of its keys, so few catalogs are read."""
+"""Locates examples by their keys.
+
+The examples of a split are sorted by a hash of their keys, so a search reads only a few catalogs.
+"""
 
 import bisect
 import itertools
@@ -30,7 +33,7 @@ def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[s
 
 
 def _orders(seed: int, keys: Sequence[str]) -> list[float]:
-    """Returns the relative position (0 to 1) of each key in the order of its split."""
+    """Returns the approximate position of each key in its split, from 0 (first example) to 1 (last example)."""
     return (shuffle_orders(seed, [key.encode(errors="replace") for key in keys]) / 2.0**64).tolist()
 
 
@@ -69,6 +72,6 @@ def _at(starts: Sequence[int], rank: float) -> int:
 
 
 def _read_all(directory: str, infos: Sequence[ShardInfo], shards: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    """Yields shard indices with the keys of the shards."""
+    """Yields the index of each given shard and the keys of its examples."""
     read = lambda shard: (shard, read_keys(directory, infos[shard]))
     return read_ahead(read, [(shard, infos[shard].catalog_bytes) for shard in shards]) if is_remote(directory) else map(read, shards)

@@ -56,10 +56,10 @@ def find_qualities(contents: Contents) -> list[ShuffleRow]:
 
 
 def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
-    """Returns a lower bound of the z-score for too few runs, compared with a perfect shuffle.
+    """Returns a lower bound of the z-score for having fewer runs of equal classes than a perfect shuffle.
 
-    The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`. Here, s is the probability that
-    two random examples have the same class.
+    The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`. In this formula, n is the number
+    of examples, and s is the probability that two random examples have the same class.
     """
     expected = quality["expected_mean_run_length"]
     same = min(max(1 + 1 / num_examples - 1 / expected, 0.0), 1.0)
@@ -68,7 +68,7 @@ def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
 
 
 def check_health(contents: Contents, qualities: list[ShuffleRow]) -> list[Check]:
-    """Returns the checks for the first screen of the report, most severe first."""
+    """Returns the checks that the report shows first, with the most severe at the top."""
     checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_leaks(contents)]
     checks += [*_check_classes(contents), *_check_boxes(contents.statistics)]
     warnings = contents.statistics["warnings"]

@@ -28,7 +28,7 @@ class Odd(NamedTuple):
 
 
 def find_oddest(sample: Sample, album: Album, has_light: bool) -> list[Odd]:
-    """Returns the most extreme examples, or an empty list if the sample has no catalogs and so no keys.
+    """Returns the most extreme examples, or an empty list if the dataset has no catalogs.
 
     Args:
         sample: The first examples of the dataset.
@@ -83,13 +83,16 @@ def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
 
 
 def _first_of_splits(sample: Sample, num: int) -> np.ndarray:
-    """Returns up to `num` rows: the first rows of each split, in proportion to the sizes of the splits."""
+    """Returns at most `num` rows. The number of rows from each split is proportional to the size of the split."""
     place_in_split = np.arange(len(sample)) - np.searchsorted(sample.splits, sample.splits)
     return np.argsort(place_in_split / np.bincount(sample.splits)[sample.splits], kind="stable")[:num]
 
 
 def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, tell: Callable[[int], str]) -> Iterator[Odd]:
-    """Yields the rows with the smallest values unless all values are equal. `tell` returns the caption for an index."""
+    """Yields the rows with the smallest values, or nothing if all values are equal.
+
+    `tell` returns the caption for an index.
+    """
     order = np.argsort(values, kind="stable")[:_NUM_SHOWN].tolist()
     if len(rows) and values.min() < values.max():
         keys = sample.texts("key", rows[order])

@@ -41,7 +41,7 @@ class Split(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The classes of a split's examples in source order and in stored order."""
+    """The runs of equal classes in a split, in the order of the source and in the stored order."""
 
     feature: str
     split: str
@@ -51,7 +51,7 @@ class Order(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A class: its color, examples, and number of examples in each split, absolute and relative to the maximum."""
+    """A class with its color, a few examples, and its number of examples in each split."""
 
     name: str
     hue: int
@@ -160,7 +160,7 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
 
 
 def _order(contents: Contents, sample: Sample) -> Order | None:
-    """Returns the source order and the stored order of classes, for one class feature. Prefers a target."""
+    """Returns the classes of one feature in the order of the source and in the stored order. Prefers a target."""
     manifest = contents.manifest
     found = [one for one in manifest.schema if one.kind == "class_label"]
     found.sort(key=lambda one: (one.name not in manifest.targets, one.shape != ()))
@@ -192,7 +192,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 def _one_code_each(labels: Labels, feature: Feature, rows: list[int]) -> tuple[dict[int, int], list[str]]:
-    """Returns a number for the class, or the set of classes, of each row, and the names of the numbers."""
+    """Returns an integer code for each row, which represents its set of classes, and the name of each code."""
     classes: dict[int, set[str]] = {row: set() for row in rows}
     wanted = np.flatnonzero(np.isin(labels.rows, rows))
     for row, code in zip(labels.rows[wanted].tolist(), labels.codes[wanted].tolist()):

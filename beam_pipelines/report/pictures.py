@@ -68,7 +68,7 @@ class Picture:
 
     @property
     def is_enlarged(self) -> bool:
-        """Whether the picture is enlarged so much that its pixels are visible."""
+        """Whether the picture is shown at least twice as large as its pixels."""
         return self.shown_size[0] >= 2 * self.width
 
     @property
@@ -98,12 +98,12 @@ class Pictures:
 
     @property
     def has_any(self) -> bool:
-        """Whether examples have images that can be shown."""
+        """Whether the examples have images that can be displayed."""
         return bool(self._images)
 
     @property
     def has_light(self) -> bool:
-        """Whether thumbnails have the same brightness as the stored images. Tensors are rescaled for display."""
+        """Whether thumbnails preserve the brightness of the stored images. Tensors are rescaled for display."""
         return self.has_any and self._images[0].kind != "tensor"
 
     @property
@@ -130,7 +130,7 @@ class Pictures:
         return found
 
     def of_jpeg(self, encoded: bytes) -> list[Picture]:
-        """Returns a small JPEG as one picture, or an empty list if it is not a JPEG."""
+        """Returns a list with the picture of a small JPEG, or an empty list if the bytes are not a JPEG."""
         try:
             return [Picture(*make_thumbnail(encoded), shown_side=_SHOWN_SIDE)]
         except InvalidInput:

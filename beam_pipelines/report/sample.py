@@ -47,7 +47,7 @@ class Labels(NamedTuple):
     codes: np.ndarray
 
     def first_rows(self, num: int, num_rows: int) -> dict[str, list[int]]:
-        """Returns up to `num` first rows of each class. `num_rows` is the size of the sample."""
+        """Returns the first rows of each class, at most `num`. `num_rows` is the number of rows in the sample."""
         pairs = np.unique(self.codes * num_rows + self.rows)
         codes, rows = np.divmod(pairs, max(num_rows, 1))
         rank = np.arange(len(codes)) - np.searchsorted(codes, codes)
@@ -197,7 +197,10 @@ def read_keys(directory: str, info: ShardInfo) -> list[str]:
 
 
 def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[str]) -> pa.Table:
-    """Reads the first rows of the given columns that a catalog has. Returns an empty table without a catalog."""
+    """Reads the first rows of a catalog, with only those of the given columns that exist.
+
+    Returns an empty table without a catalog.
+    """
     if not info.catalog:
         return pa.table({})
     path = f"{directory}/{info.catalog}"

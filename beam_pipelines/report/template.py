@@ -37,7 +37,7 @@ def render_template(page: dict[str, Any]) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    """Returns the compiled template. It escapes all text of the dataset and prints it on one line."""
+    """Returns the compiled template. All text from the dataset is escaped and printed on one line."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
         bytecode_cache=_Compiled(),

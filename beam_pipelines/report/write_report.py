@@ -42,7 +42,7 @@ def make_report(directory: str, manifest: Manifest) -> bytes:
 
 
 def run_report(directory: str, manifest: Manifest, output: str | None = None) -> str:
-    """Writes the report of a published dataset, and returns its path.
+    """Writes the report of a published dataset, and returns the path of the report.
 
     Args:
         directory: The path or URL of the dataset.
