@@ -50,7 +50,7 @@ class NearDuplicateGroups:
 
 
 def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:
-    """Returns references with the hashes of their images, and one line for each image that is now rejected."""
+    """Returns the references with the hashes of their images, and a message for each image that is now rejected."""
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         rows, refused, dead_letters = hash_references(context, references, spool)
     if refused:

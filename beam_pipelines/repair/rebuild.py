@@ -1,7 +1,8 @@
 """Rebuilds corrupt shards from the keys of their examples and the sources.
 
-A shard depends only on its section of the plan and on the sources. The plan was deleted after the run. However, the
-catalog or the records have the keys of the examples in rank order, and the sources have everything else.
+The bytes of a shard depend only on the sources and on the shard's section of the plan. The plan was deleted after the
+run. However, the catalog and the records contain the keys of the examples in rank order, and the sources contain all
+other data.
 """
 
 import collections
@@ -131,7 +132,10 @@ def _from_sources(
 
 
 def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
-    """Reads the names of a shard's examples in record order, from the catalog or else from the records."""
+    """Reads the names of a shard's examples in record order from the catalog.
+
+    If it is corrupt, reads them from the records.
+    """
     if shard.info.catalog not in shard.damage:
         catalog = read_catalog(f"{directory}/{shard.info.catalog}")
         names = zip(catalog.column("key").to_pylist(), catalog.column("path").to_pylist())
@@ -141,7 +145,7 @@ def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
 
 
 def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Listing:
-    """Returns a listing with the values that influence the bytes of a shard."""
+    """Returns a listing that contains only the values on which the bytes of a shard depend."""
     return Listing(
         source=config.source.kind,
         root=wanted.source.root,
@@ -187,7 +191,7 @@ def _compare_records(directory: str, working: str, shard: DamagedShard) -> list[
 
 
 def _describe_sums(shard: DamagedShard, sums: Mapping[str, tuple[int, int]]) -> str:
-    """Describes a difference in size or checksum for which no other cause was found."""
+    """Describes the difference in size or checksum between the old and the rebuilt file, if its cause is unknown."""
     differing = (one for one in shard.info.files() if one[0] in shard.damage and sums[one[0]] != one[1:])
     name, num_bytes, crc = next(differing)
     which = "it" if name == shard.info.name else printable(name)

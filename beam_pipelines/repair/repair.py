@@ -67,7 +67,7 @@ def _repair(
     damaged: list[DamagedShard],
     progress_directory: str,
 ) -> Iterator[str]:
-    """Implements `repair`, and adds the corrupt shards to `damaged`."""
+    """Implements `repair`, and appends each corrupt shard to `damaged`."""
     for shard in find_damaged(config.directory, shards, progress_directory):
         damaged.append(shard)
         yield from (f"{printable(name)} {how}" for name, how in shard.damage.items())
@@ -151,7 +151,10 @@ def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: 
 def _rebuild_in_place(
     directory: str, manifest: Manifest, config: PrepareJob, damaged: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
-    """Rebuilds and replaces the files of shards. Yields each shard with the reasons for a failure, if any."""
+    """Rebuilds and replaces the files of shards.
+
+    Yields each shard with the reasons why it could not be rebuilt, if any.
+    """
     yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
     damaged = [shard for shard in damaged if not shard.is_lost]
     if not damaged:
@@ -174,7 +177,10 @@ def _rebuild_in_place(
 
 @contextlib.contextmanager
 def _open(directory: str) -> Iterator[int]:
-    """Opens a directory. Its descriptor stays valid if another dataset replaces it at the same path."""
+    """Opens a directory.
+
+    The descriptor still refers to this directory if another dataset replaces it at the same path.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield descriptor
@@ -210,7 +216,7 @@ def _what_to_expect(damaged: Sequence[DamagedShard]) -> str:
 
 
 def _shorten(shard: DamagedShard, changes: Sequence[str]) -> list[str]:
-    """Returns the first messages about one shard, and the number of further messages."""
+    """Returns the first messages about a shard, and the number of messages that are not shown."""
     more = len(changes) - _NUM_CHANGES_SHOWN
     lines = [*changes[:_NUM_CHANGES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
     return [f"{printable(shard.info.name)}: {line}" for line in lines]

@@ -43,7 +43,7 @@ def _name(key: str, path: str | None) -> str:
 
 
 def describe_missing(missing: Sequence[ExampleName], refused: Iterable[DeadLetter]) -> list[str]:
-    """Returns a line for each example that is no longer listed.
+    """Returns a line for each example that the sources no longer contain.
 
     Args:
         missing: The examples. If it is empty, the result is empty.
@@ -83,7 +83,7 @@ def describe_unknown_classes(references: References, source: Source, schema: Seq
 
 
 def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
-    """Returns a line for each example that is in both catalogs and has different values."""
+    """Returns a line for each example whose values in the two catalogs differ."""
     rebuilt = {row["key"]: row for row in new.to_pylist()}
     lines = []
     for row in old.to_pylist():
@@ -106,7 +106,7 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def record_changes(old_path: str, new_path: str) -> list[str]:
-    """Returns a line for each example whose records in two shards differ. Corrupt old records are skipped."""
+    """Returns a line for each example whose old and rebuilt records differ. Corrupt old records are skipped."""
     rebuilt = dict(_read_digests(new_path))
     lines = []
     for key, digests in _read_digests(old_path):

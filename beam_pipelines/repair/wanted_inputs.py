@@ -1,7 +1,7 @@
 """Lists the sources again, and finds the inputs of the examples in corrupt shards.
 
-The references are stored in the spool as sorted runs, as `recordmill prepare` does. Only one shard's references are in
-memory at a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
+The references are stored in spool files as sorted runs, in the same way as in `recordmill prepare`. Only one shard's
+references are in memory at a time. A task that lists a part of the source needs 8 bytes of memory for each wanted key.
 """
 
 import contextlib
@@ -79,9 +79,9 @@ class Wanted:
         return WantedInputs(found.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
 
     def _read(self, orders: np.ndarray) -> References:
-        """Returns all references whose shuffle keys are in the range of the given shuffle keys.
+        """Returns all references whose shuffle keys are between the smallest and the largest given shuffle key.
 
-        The shuffle keys of a shard fill a range, which can also contain shuffle keys of other splits.
+        The result can also contain references of other splits.
         """
         if not len(orders):
             return References.concatenate([])
@@ -178,7 +178,7 @@ def _check_features(source: Source, manifest: Manifest) -> None:
 
 
 def _as_listed(feature: Feature) -> tuple[str, str, tuple]:
-    """Returns the name, kind and shape of a feature as its source lists it. Sources have no kind `pixels`."""
+    """Returns the name, kind and shape that the source listed for a feature. Sources have no kind `pixels`."""
     return (feature.name, "image", ()) if feature.kind == "pixels" else (feature.name, feature.kind, feature.shape)
 
 
