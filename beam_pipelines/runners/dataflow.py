@@ -57,7 +57,7 @@ class Dataflow(Engine):
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """Sets the machine type, the job name and the service's time limit.
 
-        The defaults of Beam and Dataflow suit all other options. The job name does not contain the run ID, so that
+        All other options keep the defaults of Beam and Dataflow. The job name does not contain the run ID, so that
         Dataflow rejects a second active job for the same output in the same region. The job name of a template stays
         unchanged, because the launcher of the template looks for the job by that name.
         """

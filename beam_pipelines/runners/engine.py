@@ -60,7 +60,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """The engine that runs a job. The defaults of this base class suit a cluster of any kind.
+    """The engine that runs a job. The default implementations in this base class work for any cluster.
 
     Attributes:
         name: The name of the engine, as in `--runner`.
@@ -84,7 +84,7 @@ class Engine:
 
     @property
     def environment(self) -> str | None:
-        """The way to start the engine's workers, as given by `--environment_type`."""
+        """How the engine starts its workers, from `--environment_type`."""
         return self.options.view_as(PortableOptions).environment_type
 
     @property
@@ -144,9 +144,9 @@ class Engine:
         """
 
     def find_jobs(self, output: str) -> list[Job]:
-        """Returns the active recordmill jobs that write to an output directory, no matter which process started them.
+        """Returns all active recordmill jobs that write to an output directory, even if other processes started them.
 
-        The list is always empty for an engine whose jobs end with their client.
+        The list is always empty if the engine's jobs end when their client ends.
 
         Raises:
             RunError: The engine does not list its jobs.
@@ -168,7 +168,7 @@ class Engine:
             raise StillRunningError(f"a job of an earlier run could not be cancelled ({_one_line(error)}): {told}") from error
 
     def _cancel_until_none(self, is_meant: Callable[[Job], bool]) -> None:
-        """Cancels the jobs for which `is_meant` is true until none is left, or raises `TimeoutError`."""
+        """Cancels all jobs for which `is_meant` returns true, or raises `TimeoutError` if some of them do not end."""
         deadline = time.monotonic() + _STOP_SECONDS
         while going_on := [job for job in self._list_jobs() if is_meant(job)]:
             if time.monotonic() > deadline:
@@ -183,19 +183,19 @@ class Engine:
         return []
 
     def _cancel_job(self, job_id: str) -> None:
-        """Requests that a job be cancelled, without waiting for its end."""
+        """Requests the cancellation of a job without waiting for its end."""
         raise NotImplementedError(self.name)
 
     def make_runner(self) -> PipelineRunner | None:
-        """Creates the Beam runner. Returns None if Beam should construct the runner itself."""
+        """Creates the Beam runner. If the result is None, Beam constructs the runner."""
         return None
 
     def make_pipeline(self) -> beam.Pipeline:
         """Creates an empty pipeline.
 
-        The temporary folder that Beam creates for cross-language transforms is removed immediately. Otherwise, a
-        pipeline that never runs or a killed process would leave the folder behind. If the workers do not use Beam's
-        image, an experiment stops Beam from listing the installed packages with pip, which takes half a second.
+        Beam's temporary folder for cross-language transforms is removed immediately, because a killed process would
+        leave the folder behind. If the workers do not use Beam's image, an experiment stops Beam from listing the
+        installed packages with pip, which takes half a second.
         """
         if self.environment in ("LOOPBACK", "PROCESS"):
             self.options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
@@ -222,7 +222,9 @@ class Engine:
         yield
 
     def stop(self, result: PipelineResult | None) -> None:
-        """Stops a job and waits for its end. Raises an exception of any class if it cannot confirm the end.
+        """Stops a job and waits for its end.
+
+        If the end of the job cannot be confirmed, the method raises an exception of any class.
 
         Args:
             result: The result of the job's submission, or None if the submission did not complete.

@@ -1,7 +1,7 @@
 """The Flink engine (`--runner=FlinkRunner`), for a Flink cluster or for the Flink inside Beam's job server.
 
 Each job on a cluster has a unique name, by which the cluster's REST interface finds and cancels the job. The job server
-cannot do this: it is a child of this process, so Ctrl-C ends the job server before Beam can send it a request.
+cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server, which is a child of this process.
 """
 
 import argparse
@@ -81,16 +81,16 @@ class Flink(Engine):
         )
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
-        """Sets a unique job name, parallel stages and the lifetime of idle workers.
+        """Sets a unique job name, the parallel execution of stages and the lifetime of idle workers.
 
-        By default, stages run in parallel (PIPELINED). After the loss of a TaskManager, the job lists and plans again
-        and writes only the unfinished shards. It recognizes finished shards by the files beside them. BATCH_FORCED also
-        preserves the plan, but takes 50 % longer because each stage waits for the previous stage.
+        By default, stages run in parallel (PIPELINED). After the loss of a TaskManager, the job repeats the listing and
+        the planning, but writes only the unfinished shards. BATCH_FORCED also preserves the plan, but takes 50 % longer
+        because each stage waits for the previous stage.
 
         By default, idle workers stay alive between stages, so that each stage does not import Beam and TensorFlow
-        again. A killed worker is replaced only when its lifetime is over. This needs a cluster with Beam's job server
-        on its class path, such as the cluster of `deploy/flink/cluster.py`. Other clusters end the workers after each
-        stage.
+        again. A killed worker is replaced only when its lifetime is over. The lifetime has an effect only if Beam's job
+        server is on the cluster's class path, as in `deploy/flink/cluster.py`. Other clusters end the workers after
+        each stage.
         """
         cloud = self.options.view_as(GoogleCloudOptions)  # Flink uses the same --job_name option
         cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)
@@ -119,7 +119,7 @@ class Flink(Engine):
 
     @property
     def _worker_logs(self) -> str:
-        """The location of the logs that show why a Python worker does not start. Flink does not know the reason."""
+        """A text that says which logs show why a Python worker does not start. Flink does not know the reason."""
         if self.environment == "EXTERNAL":
             return f"the log of the pool of workers there (--environment_config={self.options.view_as(PortableOptions).environment_config})"
         return "the log of the program in --environment_config" if self.environment == "PROCESS" else "the log of its container there"

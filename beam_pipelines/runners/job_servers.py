@@ -1,7 +1,7 @@
 """Runners that submit a job through a job server process, which listens at a reserved port.
 
-Beam itself chooses a free port, but the Java server listens at the port only seconds later. By then, another process
-may use the port, and Beam would send the job to that process. A reserved port prevents this.
+Beam itself chooses a free port, but the Java server listens at the port only seconds later. In the meantime, another
+process may start to use the port, and Beam would send the job to that process. A reserved port prevents this.
 
 The job server ends when this process ends, even if this process is killed. The temporary files are then deleted.
 """

@@ -47,9 +47,9 @@ class RunOptions(PipelineOptions):
         return views[cls]
 
     def get_all_options(self, *args: Any, display_warnings: bool = False, **options: Any) -> dict[str, Any]:
-        """Returns all options, or no options if called only for warnings about unknown flags.
+        """Returns all options, or no options if Beam calls the method only to warn about unknown flags.
 
-        Unknown flags were already rejected, so Beam's second call in each run is skipped.
+        Recordmill already rejects unknown flags, so the second call in each run is not needed.
         """
         return {} if display_warnings else super().get_all_options(*args, **options)
 
@@ -59,7 +59,7 @@ class RunOptions(PipelineOptions):
 
 
 class EngineJobs:
-    """Finds and cancels an engine's jobs that write to an output directory without a waiting command.
+    """Finds and cancels jobs whose command was killed while they wrote to an output directory.
 
     It implements `publish.output_directory.Jobs`.
     """
@@ -73,7 +73,7 @@ class EngineJobs:
         return any(found.name == job for found in self._engine.find_jobs(output))
 
     def end_others(self, output: str) -> None:
-        """Cancels the active jobs that write to the output, which killed commands left behind."""
+        """Cancels the active jobs that write to the output and that killed commands left behind."""
         if jobs := self._engine.find_jobs(output):
             say(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
             self._engine.cancel_jobs(jobs)

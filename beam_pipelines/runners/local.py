@@ -20,14 +20,14 @@ class Local(Engine):
     def num_processes(self) -> int:
         """The number of worker processes: the number of cores in the `in_memory` mode, which has one Beam worker.
 
-        It is 0 in the other modes, which start several Beam workers.
+        The number is 0 in all other modes, because these modes start several Beam workers.
         """
         return num_cores() if self.options.view_as(DirectOptions).direct_running_mode == "in_memory" else 0
 
     def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """Disables Beam's type checks, which take as long as the rest of the pipeline's construction.
 
-        Pipelines without TensorFlow have the same types in every run, so each run need not check them.
+        The types in pipelines without TensorFlow are the same in every run, so a check in each run is not needed.
         """
         if not has_tensorflow:  # a pipeline with TensorFlow may contain the user's own code
             self.options.view_as(TypeOptions).pipeline_type_check = False

@@ -1,4 +1,4 @@
-"""The engine for all other runners with a job service (`--runner=PortableRunner --job_endpoint=HOST:PORT`)."""
+"""The engine for any runner that has a job service (`--runner=PortableRunner --job_endpoint=HOST:PORT`)."""
 
 from apache_beam.runners.portability.portable_runner import PortableRunner
 

@@ -71,7 +71,7 @@ def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunE
 class _Interrupter:
     """Context manager that lets a timeout or another thread interrupt the main thread.
 
-    It raises an exception in the main thread again every few seconds, because a library may swallow the exception.
+    The exception is raised in the main thread every few seconds, because a library may suppress it.
 
     Args:
         timeout: The maximum duration of the job in seconds, or None for no limit.
@@ -122,4 +122,4 @@ class _Interrupter:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """Raised in the main thread. Code that lets `KeyboardInterrupt` through lets this exception through too."""
+    """Raised in the main thread. Code that does not catch `KeyboardInterrupt` does not catch this exception either."""
