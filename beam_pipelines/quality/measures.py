@@ -153,7 +153,7 @@ def run_lengths(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shard_distances(labels: np.ndarray, shards: np.ndarray) -> np.ndarray:
-    """Returns total variation distances between the labels of each shard and all labels, float [num_rows, num_shards]."""
+    """Returns the total variation distance of each shard's labels from all labels, float [num_rows, num_shards]."""
     num_rows, num_shards, num_labels = len(labels), int(shards[-1]) + 1, int(labels.max()) + 1
     cells = np.sort(shards.astype(np.int64) * num_labels + labels, axis=1)
     begins = np.ones(cells.shape, bool)
