@@ -15,7 +15,8 @@ from tf_input.storage.record_reader import RecordReader
 
 
 def config_of_any(config: ReadConfig) -> ReadConfig:
-    """Returns the reading options with keys enabled. `hosts=None` selects the whole batch instead of one host's part.
+    """Returns the reading options with keys enabled. With `hosts=None`, the result covers the whole batch instead of
+    the examples of one host.
 
     Raises:
         ValueError: An option conflicts with `epoch` and `step`, or requires another reader.

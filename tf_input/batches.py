@@ -79,8 +79,8 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     class Batches(plain):
         """A `tf.data.Dataset` of the batches of a split or mixture.
 
-        Each iteration over the dataset reads one epoch, or the rest of an epoch. `len` is the number of batches in an
-        iteration.
+        Each iteration over the dataset reads one epoch, or the remaining batches of an epoch. `len` is the number of
+        batches in an iteration.
 
         Attributes:
             position: The epoch and the step at which the next iteration begins, which `BackupAndRestore` and `Backup`
@@ -111,7 +111,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return super().map(map_func, *arguments, **options)
 
         def repeat(self, count: Any = None, name: str | None = None) -> tf.data.Dataset:
-            """Applies `tf.data.Dataset.repeat`. With index files, the next epoch is prefetched."""
+            """Applies `tf.data.Dataset.repeat`. If the dataset has index files, the next epoch is prefetched."""
             number = -1 if count is None else count
             if not hasattr(self, "read_passes") or not isinstance(number, Integral) or not (0 < number < _MAX_PASSES or number == -1):
                 return super().repeat(count, name)
@@ -165,7 +165,8 @@ class NumpyBatches:
         return self._first if self._rest is None or self._first.position.next == self._begin else self._rest
 
     def __len__(self) -> int:
-        """Returns the number of batches in the next iteration, which may be the rest of an epoch."""
+        """Returns the number of batches in the next iteration, which may contain only the remaining batches of an
+        epoch."""
         return len(self._data)
 
     def __iter__(self) -> Iterator[Any]:

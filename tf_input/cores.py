@@ -7,7 +7,7 @@ from typing import Iterator
 
 
 def num_cores() -> int:
-    """Returns the number of cores that the scheduler and the cgroup quotas of containers allow, at least 1."""
+    """Returns the number of CPU cores that the scheduler and the container's cgroup quotas allow, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([allowed, *quotas()])))
 

@@ -215,9 +215,9 @@ class PreparedDataset(Mapping[str, Examples]):
     def class_weight(self, split: str | None = None, target: str | None = None) -> dict[int, float]:
         """Returns class weights for `model.fit(class_weight=...)` that give all classes the same total weight.
 
-        Keras accepts class weights only for models with a single target, and only without example weights. If the
-        dataset has a feature `weight`, pass `use_weights=False` to `batches`. The option `class_weight` of `batches`
-        works with several targets and with example weights.
+        Keras accepts class weights only if the model has a single target and the batches have no example weights. If
+        the dataset has a feature `weight`, pass `use_weights=False` to `batches`. The option `class_weight` of
+        `batches` works with several targets and with example weights.
 
         Args:
             split: The split whose classes are counted. Default: None, the training split.
@@ -277,8 +277,8 @@ class PreparedDataset(Mapping[str, Examples]):
         Each iteration over the dataset is one epoch. An epoch contains every example exactly once, except for a dropped
         remainder. The next iteration reads the next epoch. Requesting the second batch of an iteration advances the
         epoch, even if the iteration ends early, as in `fit(train.take(10), epochs=5)`. Requesting a single batch, as in
-        `next(iter(train))` or `take(1)`, does not advance the epoch. Iterators that start together read the same epoch.
-        Batches that `prefetch` requests also advance the epoch.
+        `next(iter(train))` or `take(1)`, does not advance the epoch. Iterators that are created before the epoch
+        advances read the same epoch. Batches that `prefetch` requests also advance the epoch.
 
         The cardinality is known, so `fit` needs no `steps_per_epoch`. With `start_step`, each iteration has as many
         batches as remain in the first epoch, and starts where the previous iteration ended. To continue a training with

@@ -1,4 +1,4 @@
-"""The files of a dataset, and properties of its features that are known from metadata alone."""
+"""The files of a dataset, and properties of the features that are read from metadata without reading records."""
 
 import functools
 import json
@@ -93,7 +93,7 @@ class DatasetFiles:
         return Transform(self.directory, source, self.cache, self.manifest)
 
     def check_room(self, split: str, has_catalog: bool) -> None:
-        """Checks that random access is fast, because the files of a split are on a local disk or fit into the cache.
+        """Checks that the files of a split are on a local disk or fit into the cache, which makes random access fast.
 
         Args:
             split: The name of the split.
@@ -146,7 +146,7 @@ class DatasetFiles:
         return {side: found.get(side) for side in SIDES}
 
     def has_jpegs_only(self, name: str = IMAGE) -> bool:
-        """Returns whether all images of a feature have the same format: JPEG, or the requested format."""
+        """Returns whether all images of a feature are JPEGs, or were all re-encoded in one format."""
         found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
         is_given = "format" in (found.get("reencoded") or {})
         return self.features[name].kind == "image" and (is_given or set(found.get("formats") or {}) <= {"jpeg"})

@@ -1,8 +1,8 @@
 """The file format that the writer (`beam_pipelines`) and the reader (`tf_input`) share.
 
 This module uses only the standard library, so that both packages can import it without Beam, TensorFlow or NumPy. A
-dataset is a directory with a `manifest.json`. The manifest is written last, so a directory without it is not a complete
-dataset.
+dataset is a directory with a `manifest.json`. The manifest is written last, so a directory without a manifest is not a
+complete dataset.
 
 Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s.
 Each shard has an index file, which consists of a header and one fixed-size row for each record.
@@ -179,8 +179,8 @@ class Feature:
         return () if FEATURE_KINDS[self.kind] == "bytes" and self.kind != "text" else self.shape
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the non-empty JSON fields, without the class names of `label`, which the manifest already
-        contains."""
+        """Returns the non-empty JSON fields of the feature. The class names of `label` are omitted, because the
+        manifest contains them already."""
         fields: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.shape:
             fields["shape"] = list(self.shape)
@@ -226,9 +226,10 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
 def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     """Returns the features that have a column in the catalog, by column name.
 
-    Features with class names have a column, and so do single numbers and single short texts. If another column already
-    has the name of a feature, a class label becomes `label_NAME`, and a number or text becomes `feature_NAME`. In
-    datasets without images, features may use the names of the image columns, such as `width`.
+    Features with class names, single numbers and single short texts have a column in the catalog. If the name of a
+    feature is already used by another column, the column of a class label is called `label_NAME`, and the column of a
+    number or text is called `feature_NAME`. In datasets without images, features may use the names of the image
+    columns, such as `width`.
     """
     has_image = any(feature.name == IMAGE for feature in schema)
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
@@ -279,7 +280,8 @@ class ShardInfo:
 
     @property
     def fingerprint(self) -> "Fingerprint":
-        """The checksums by which a reader verifies that a file is this shard. Its index contains them, too."""
+        """The checksums with which a reader verifies that a file is the expected shard. The index file of the shard
+        contains the same checksums."""
         return self.first_crc32c, self.last_crc32c
 
     @classmethod
@@ -320,7 +322,7 @@ class FileSum:
 
 
 def sum_of(file: BinaryIO) -> FileSum:
-    """Computes the size and checksum of an open file, which is read in small blocks."""
+    """Computes the size and the checksum of an open file. The file is read in small blocks."""
     found = FileSum()
     while data := file.read(1 << 20):
         found = found.extended(data)
@@ -379,7 +381,8 @@ class Manifest:
         return sum(shard.num_examples for shard in self.splits[split])
 
     def check_file(self, name: str, data: bytes) -> None:
-        """Checks the contents of a metadata file. Files that the manifest does not list are not checked.
+        """Checks the contents of a metadata file against the manifest. Files that the manifest does not list are not
+        checked.
 
         Raises:
             ValueError: The file differs from the one that was written with the dataset.

@@ -1,6 +1,7 @@
 """Detects the layout of TFRecords from other tools, and the shapes of their raw arrays, from the first records.
 
-This module uses only the standard library, so that writer and reader give the same results and messages.
+The writer and the reader of datasets share this module, so that both detect the same layouts and give the same
+messages. The module uses only the standard library.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ class Seen:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The shape of one record's values. The first dimension is None if its size varies."""
+        """The shape of one record's values. The first dimension is None if its size varies between records."""
         count, *others = self.counts
         return (None,) if others or not count else () if count == 1 else (count,)
 
@@ -129,14 +130,15 @@ def find_layout(
 
 
 def _missing(layout: Layout, seen: Mapping[str, Seen], needs_label: bool) -> list[tuple[str, ...]]:
-    """Returns the required features that are missing from the records, each as a list of alternative names."""
+    """Returns the required features that are missing from the records. Each feature is given as its possible names."""
     spared = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
     needed = [item.names for name, item in layout.items.items() if item.names and not item.is_optional and name not in spared]
     return [names for names in needed if seen.keys().isdisjoint(names)]
 
 
 def _says_all(layout: Layout, seen: Mapping[str, Seen]) -> bool:
-    """Returns whether a layout fits the records. The layout "images" fits only if no other feature could be a label."""
+    """Returns whether a layout fits the records. The layout "images", which has no label, fits only if the records
+    contain no feature that could be a label."""
     return layout.name != "images" or all(name == "image/encoded" or _OF_IMAGES.fullmatch(name) for name in seen)
 
 
@@ -225,7 +227,7 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
 
 
 def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: Iterable[Stored]) -> list[tuple[int, ...]]:
-    """Returns the shapes of a raw array in the first records, without records that store no shape.
+    """Returns the shape of a raw array in each of the first records. Records that store no shape are skipped.
 
     Raises:
         ValueError: No record states a shape, or the numbers of sides differ. The message is one line.
@@ -251,7 +253,7 @@ def record_shapes(layout: Layout, sides: Sequence[str], item: Item, examples: It
 def common_shape(shapes: Sequence[tuple[int, ...]], is_list: bool) -> tuple[int | None, ...]:
     """Returns the common shape of an array in all records, with None for dimensions that differ.
 
-    With `is_list`, all dimensions may differ, except the channels of images.
+    If `is_list` is True, all dimensions except the channels of images may differ between records.
     """
     sides = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*shapes))
     may_differ = len(sides) - (len(sides) == 3) if is_list else 0
@@ -271,7 +273,7 @@ def _integers(values: Sequence[Any], num_values: int) -> list[Any]:
 
 
 def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tuple[int, int, int, bool]:
-    """Returns (height, width, channels, is channels-first) of a raw image.
+    """Returns (height, width, channels, whether channels come first) of a raw image.
 
     Args:
         shape: The stated shape: height, width and channels; channels, height and width; or height and width.
@@ -293,7 +295,7 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
 
 
 def wrong_size(name: str, num_bytes: int, shape: Sequence[int], dtype: str = "uint8") -> str:
-    """Returns the error message for raw bytes whose number does not match their shape."""
+    """Returns the error message for a raw array whose number of bytes does not match its shape."""
     others = [f"{name}:{one}" for one in ("float32", "float64", "uint8") if DTYPES[one] * math.prod(shape) == num_bytes]
     hint = f". To read them as {others[0].rpartition(':')[2]}, use the layout {others[0]}." if others else ""
     return f"feature {name!r} has {num_bytes} bytes, which do not fit {'x'.join(map(str, shape))} of {dtype}{hint}"

@@ -1,4 +1,5 @@
-"""Cross-validation with a dataset from `--folds N`: one fold is for validation, the others are for training."""
+"""Cross-validation with a dataset from `--folds N`. One fold is used for validation, and all other folds are used for
+training."""
 
 import dataclasses
 import math
@@ -25,7 +26,7 @@ def plain_fold(fold: Any) -> Fold:
 
 
 def choose_fold(manifest: Manifest, fold: Fold) -> Manifest:
-    """Returns the manifest with the folds replaced by the splits `train` and `validation`.
+    """Returns the manifest with the splits `train` and `validation` instead of the folds.
 
     Args:
         manifest: The manifest of the dataset.
@@ -111,7 +112,7 @@ def _merge_tensors(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merge_moments(counts: list[int], moments: list[tuple[float, float]]) -> tuple[float, float]:
-    """Returns the mean and variance of several samples together, given the count, mean and variance of each sample."""
+    """Returns the mean and variance of several pooled samples, given the count, mean and variance of each sample."""
     weights = [count / sum(counts) for count in counts]
     mean = sum(weight * of_part for weight, (of_part, _) in zip(weights, moments))
     return mean, sum(weight * (variance + (of_part - mean) ** 2) for weight, (of_part, variance) in zip(weights, moments))

@@ -1,8 +1,8 @@
 """Detects processes that were forked after TensorFlow had run, and raises an error instead of hanging.
 
-TensorFlow's threads do not exist in the child process, and their locks stay locked. Reading examples in the child
-process would therefore wait forever. A process may fork as long as TensorFlow has not run in it, and may spawn
-processes at any time.
+A forked child process has no TensorFlow threads, but locks that the threads held stay locked. Reading examples in the
+child process would therefore wait forever. A process may fork before it runs TensorFlow, and may spawn processes at any
+time.
 """
 
 import os

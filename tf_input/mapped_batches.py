@@ -38,7 +38,7 @@ class MappedBatches(NamedTuple):
     source: weakref.ref[tf.data.Dataset]
 
     def difference(self, dataset: Any) -> "Difference | None":
-        """Returns the difference that the function makes to the inputs of new batches; see `compare`."""
+        """Returns the difference between the mapped inputs and the original inputs of new batches; see `compare`."""
         seeded = dataclasses.replace(self.config, seed=self.config.seed or 0)
         before = dataset.batches(self.split, dataclasses.replace(seeded, map_example=None, map_batch=None))
         if self.name != "map":
@@ -100,13 +100,14 @@ def compare(batches: tf.data.Dataset, mapped: tf.data.Dataset) -> Difference | N
 
 
 def is_other_scale(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether the standard deviations of values differ by a factor of ten or more, or a mean was subtracted."""
+    """Returns whether the standard deviations of two arrays differ by a factor of ten or more, or only one array is
+    centered around 0."""
     low, high = sorted(float(values.std(dtype=np.float64)) for values in (one, other))
     return low > 0 and (low * OTHER_SCALE <= high or _is_centered(one) != _is_centered(other))
 
 
 def _is_centered(values: np.ndarray) -> bool:
-    """Returns whether values are around 0. An augmentation of brightness or contrast does not have this effect."""
+    """Returns whether values are around 0. Augmentation of brightness or contrast does not center values around 0."""
     return values.min() < 0 and abs(values.mean(dtype=np.float64)) < values.std(dtype=np.float64)
 
 
@@ -128,7 +129,7 @@ def _is_same(one: np.ndarray, other: np.ndarray | None) -> bool:
 
 
 def _rescaling(one: np.ndarray, other: np.ndarray) -> str:
-    """Returns code for a `Rescaling` layer that converts the first values to the second; "" if there is none."""
+    """Returns Python code for a `Rescaling` layer that converts `one` to `other`; "" if no such layer exists."""
     if one.shape != other.shape or not other.dtype.kind == "f" or not one.std():
         return ""
     before, after = (values.astype(np.float64).reshape(-1) for values in (one, other))

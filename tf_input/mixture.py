@@ -103,18 +103,19 @@ class Mixture:
         mixture.batches(batch_size=128, image_size=224, augment=True, seed=0)
         tf_input.Sequence(mixture, batch_size=128, image_size=224, seed=0)
 
-    Proportions are exact, not only expected values. With two components, the number of examples read from each
-    component always equals its proportion, rounded to an integer. With three or four components, the difference is at
-    most one example. The examples of a component are spread over the slots of a batch. Therefore each host gets the
-    exact proportions in full batches, and each replica gets nearly the exact proportions.
+    Proportions are exact, not only expected values. With two components, the number of examples that are read from each
+    component always equals its proportion of all examples read, rounded to an integer. With three or four components,
+    the number differs from the exact proportion by at most one example. The examples of a component are spread over the
+    slots of a batch. Therefore the examples of a full batch on each host have the same proportions as the whole batch,
+    and the examples on each replica have nearly the same proportions.
 
     All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once,
     in a new random order. Each epoch of the mixture continues in every component at the example where the previous
     epoch stopped. Therefore every example of a component is read once before any example is repeated. A batch depends
     only on the seed, the epoch and the step, as in a single split.
 
-    `image_size` brings images to the same size. Classes are matched by name. The classes of the first component keep
-    their labels. Additional classes of the other components get the following labels. If only some components have
+    `image_size` brings images to the same size. Classes are matched by name. The class indices of the first component
+    do not change. Classes that occur only in later components get the next class indices. If only some components have
     example weights, the examples of all other components have weight 1.
 
     Args:
@@ -304,7 +305,7 @@ class Mixture:
         return MixedPlan(config, seed, order, share, tuple(parts), decoder)
 
     def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
-        """Returns the share of this host in each batch, given the number of examples in each component."""
+        """Returns the batch slots that this host reads, given the number of examples in each component."""
         length = config.batch_size * self._stop if self._has_whole_batches else epoch_length(self._weights, sizes, self._stop)
         return make_share(_NAME, length, config, has_targets)
 
@@ -332,7 +333,7 @@ class Mixture:
         return BatchDecoder(tuple(settled), tuple(self._parts), tuple(numbers), size)
 
     def _tell_of_objects(self, plans: Sequence[Plan], decoder: BatchDecoder) -> None:
-        """Logs the features of objects that are dropped because not all components have them."""
+        """Logs the object features that are omitted, because some components do not have these features."""
         if OBJECTS not in (*plans[0].decoder.config.input_names, *plans[0].decoder.targets):
             return
         for name, plan, own in zip(self._parts, plans, decoder.decoders):
@@ -397,10 +398,10 @@ class Mixture:
                 raise ValueError(f"{name} must be of one kind in all components: {', '.join(there)}")
 
     def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
-        """Returns the features that all components share, and for each component the new class indices of its labels.
+        """Returns the features that all components share, and the new class indices of the labels in each component.
 
-        The returned class labels have the class names of all components. The second value contains only labels whose
-        indices change.
+        The returned class labels have the class names of all components. The second return value contains only labels
+        whose class indices change.
         """
         united = {
             name: one

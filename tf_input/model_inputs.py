@@ -20,7 +20,8 @@ _MAX_NORMALISED, _MAX_RESCALING = 16, 1 / 100
 
 
 def describe_misfit(model: keras.Model, x: Any) -> str:
-    """Returns why a model can't have been trained on the given inputs, with advice; "" if the inputs seem to fit.
+    """Explains why a model can't have been trained on the given inputs, and gives advice. Returns "" if the inputs seem
+    to fit.
 
     Args:
         model: The model. A model that is not built fits all inputs.
@@ -69,7 +70,7 @@ def _first_layers(model: keras.Model, given: Any) -> Iterator[keras.layers.Layer
 
 
 def _misfit(layer: keras.layers.Layer, values: np.ndarray) -> str:
-    """Returns why the given values do not fit a layer; "" if they seem to fit."""
+    """Explains why the given values do not fit a layer. Returns "" if the values seem to fit."""
     if isinstance(layer, keras.layers.Rescaling) and values.dtype.kind == "f":
         scale, largest = np.abs(np.asarray(layer.scale)).max(), np.abs(values).max(initial=0)
         if scale <= _MAX_RESCALING and 0 < largest <= _MAX_NORMALISED:

@@ -68,9 +68,10 @@ _ELSEWHERE = {
 
 
 def meant(name: Any, names: Iterable[str]) -> str:
-    """Returns a question such as "Did you mean 'batch_size'?"; "" if no similar name exists.
+    """Returns a suggestion such as "Did you mean 'batch_size'?", or "" if no option has a similar name.
 
-    The question suggests the equivalent of another library's option, or the option with the most similar name.
+    If the unknown option belongs to another library, the equivalent option is suggested. Otherwise, the option with the
+    most similar name is suggested.
     """
     names = list(names)
     near = [elsewhere] if (elsewhere := _ELSEWHERE.get(str(name))) in names else difflib.get_close_matches(str(name), names, n=1)

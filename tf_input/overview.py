@@ -43,7 +43,7 @@ def heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
 
 
 def overview_tables(manifest: Manifest) -> Iterator[Table]:
-    """Yields the table of splits and the table of features."""
+    """Yields a table of the splits, and a table of the features."""
     splits = [
         (printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", size(sum(shard.num_bytes for shard in shards)))
         for split, shards in manifest.splits.items()

@@ -190,12 +190,13 @@ _WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
 
 
 def _to_numpy(value: Any) -> Any:
-    """Converts numeric tensors to NumPy arrays, which models on all backends accept. String tensors are unchanged."""
+    """Converts a numeric tensor to a NumPy array, because Keras models accept NumPy arrays on all backends. String
+    tensors are unchanged."""
     return value.numpy() if isinstance(value, tf.Tensor) and value.dtype != tf.string else value
 
 
 def _find_row(key: str, rows: Iterator[tuple[str | None, ...]], catalog: Catalog) -> tuple[str | None, ...]:
-    """Returns the next row with this key. Catalog rows of examples that are not read are skipped."""
+    """Returns the next row with this key. Rows of examples without predictions are skipped."""
     for row in rows:
         if row[0] == key:
             return row
@@ -276,7 +277,7 @@ def _best(model: Any, name: str, values: np.ndarray, names: Sequence[str], is_fi
 
 
 def _array(value: Any) -> np.ndarray:
-    """Converts an output to a NumPy array, with float32 instead of float16 and bfloat16."""
+    """Converts a model output to a NumPy array. Values of dtype float16 or bfloat16 become float32."""
     found = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
     if found.dtype.kind in "OSU":  # TensorFlow returns strings as bytes
         texts = [one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else one for one in found.reshape(-1).tolist()]

@@ -1,4 +1,4 @@
-"""Imports TensorFlow in commands without its log output."""
+"""Imports TensorFlow in commands without printing TensorFlow's log messages."""
 
 import importlib
 import os

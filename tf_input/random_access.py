@@ -24,9 +24,10 @@ class Examples:
         len(train), train[17]["label"], train[-1]["image"].shape
         [example["key"] for example in train[100:110]]
 
-    Each access reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog (`pip install
-    pyarrow`). Threads may share the object. An example is a dictionary of features. The values are the same as in
-    batches of whole images, without the batch dimension. Scalars are Python values. Features have these types:
+    Each access to an example reads one record. A key, as in `train["ant/17.jpg"]`, is first looked up in the catalog
+    (`pip install pyarrow`). Threads may share the object. An example is a dictionary of features. The values are the
+    same as in batches without cropping and resizing, and have no batch dimension. Scalars are Python values. Features
+    have these types:
 
     image         uint8 [height, width, 3] in RGB; one channel if all images are grayscale; uint16 with `--keep_depth`
     tensor        its own dtype and shape
@@ -39,7 +40,7 @@ class Examples:
     objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`,
                   bool [n], all True; and further features of objects
 
-    Examples can be pickled. The receiving process opens the dataset once for all examples.
+    Examples can be pickled. A process that unpickles examples opens the dataset only once.
 
     Args:
         reader: The reader of single examples.
@@ -112,7 +113,8 @@ class Examples:
 
 
 def _position(index: Any) -> int | None:
-    """Converts an index to a Python integer. Returns None for booleans, arrays and all types that are not integers."""
+    """Converts an index to a Python integer. Returns None for booleans, arrays and other values that are not
+    integers."""
     try:
         return None if isinstance(index, bool) else operator.index(index)
     except TypeError:
@@ -163,7 +165,7 @@ class ExampleReader:
 def record_decoder(
     schema: Iterable[Feature], mask_dtype: tf.DType, channels: int = decode.NUM_CHANNELS
 ) -> Callable[[bytes], Example]:
-    """Returns a function from a record to its features, as described in `Examples`.
+    """Returns a function that converts a record to a dictionary of features, as described in `Examples`.
 
     Args:
         schema: The features of a record.
@@ -219,7 +221,7 @@ def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: tf.DType, c
 
 
 def _python_value(value: Any, feature: Feature) -> Any:
-    """Returns a scalar as a Python value, and text as str; other arrays are returned unchanged."""
+    """Converts a scalar to a Python value, and text to str. Other arrays are returned unchanged."""
     if feature.kind == "text":
         return value.decode() if isinstance(value, bytes) else np.vectorize(bytes.decode, otypes=[object])(value)
     return value.item() if np.ndim(value) == 0 else value

@@ -345,7 +345,8 @@ class ReadConfig:
         _require(is_whole, "service", self.service, "an address with a port, such as grpc://dispatcher:5050")
 
     def _make_plain(self) -> None:
-        """Converts equivalent option values to the same plain Python values, which checkpoints can store."""
+        """Converts option values to plain Python values, which checkpoints can store. Equivalent values become
+        equal."""
         plain: dict[str, Any] = {
             "image_size": _plain_size(self.image_size),
             "class_weight": _plain_weights(self.class_weight),
@@ -372,7 +373,8 @@ class ReadConfig:
 
     @property
     def selects(self) -> bool:
-        """Whether options select or repeat examples. If False, an epoch contains each example of the split once."""
+        """Whether options select or repeat examples. If the value is False, an epoch contains each example of the split
+        once."""
         return any(getattr(self, name) is not None for name in SELECTING)
 
     @property
@@ -499,7 +501,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain_size(size: Any) -> Any:
-    """Returns `image_size` in Python integers, because NumPy integers may overflow."""
+    """Returns `image_size` with Python integers instead of NumPy integers, which may overflow."""
     if isinstance(size, Mapping):
         return {name: _plain_size(one) for name, one in size.items()}
     if isinstance(size, (tuple, list)):
@@ -510,8 +512,8 @@ def _plain_size(size: Any) -> Any:
 def _plain_weights(weights: Any) -> Any:
     """Returns `class_weight` with JSON-compatible labels and weights.
 
-    Invalid labels and weights are returned unchanged. Errors in labels and weights are raised later, when the classes
-    of the dataset are known.
+    Invalid labels and weights are returned unchanged, and are rejected later, when the classes of the dataset are
+    known.
     """
     if isinstance(weights, Mapping):
         return {int(key) if _is_integer(key) else key: _plain_weights(value) for key, value in weights.items()}
@@ -527,7 +529,7 @@ def is_one_of_several(value: Any) -> bool:
 
 
 def _folds(value: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Returns (number of folds, folds to read) in Python integers; None if the value is invalid.
+    """Returns (number of folds, folds to read) as Python integers; None if the value is invalid.
 
     A single fold number is rejected as ambiguous, because `open(fold=(5, 0))` uses fold 0 for validation, not for
     training.

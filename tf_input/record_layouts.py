@@ -66,7 +66,7 @@ _FEATURE = re.compile(r"(?P<names>[^:\[\]?]+)(?::(?P<dtype>\w+))?(?P<shape>\[[\d
 
 
 class Item(NamedTuple):
-    """An item of a layout, such as the image or the label, and the stored features that contain it.
+    """An item of a layout, such as the image or the label, with the names of the features that store the item.
 
     Attributes:
         names: The names of stored features, of which the first readable one is used. Empty for a number.
@@ -90,7 +90,7 @@ class Item(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The first of `names`. After detection, an item has only one name."""
+        """The first of `names`. After the layout is detected, each item has only one name."""
         return self.names[0]
 
     def __str__(self) -> str:
@@ -118,13 +118,13 @@ class Layout:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The target features: the label, the objects or the mask, whichever exists first."""
+        """The target features: the label, or else the objects, or else the mask."""
         return default_targets(self.items)
 
     @property
     def box_names(self) -> tuple[str, ...]:
-        """The names of the stored features of boxes: one feature, or four features with one side each; empty without
-        boxes."""
+        """The names of the features that store boxes: one feature for whole boxes, or four features for the four sides.
+        Empty if the records have no boxes."""
         found = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
         return tuple(self.items[name].name for name in found)
 

@@ -33,8 +33,8 @@ def regular_opener(path: str, flags: int) -> int:
 
 
 def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
-    """Reads a byte range of an open file. The result is shorter than requested only if the file ends. A single `pread`
-may return fewer bytes in FUSE file systems or after a signal.
+    """Reads a byte range of an open file. The result is shorter than requested only at the end of the file. A single
+    `pread` may return fewer bytes in FUSE file systems or after a signal.
     """
     data = os.pread(descriptor, num_bytes, offset)
     if len(data) == num_bytes or not data:
@@ -47,7 +47,8 @@ may return fewer bytes in FUSE file systems or after a signal.
 
 
 def read_regular(path: str) -> bytes:
-    """Reads a whole regular file with few system calls, which takes a third of the usual time for tiny images.
+    """Reads a whole regular file. Few system calls are used, so that reading tiny images takes a third of the usual
+    time.
 
     Raises:
         OSError: The file does not exist, is not a regular file, or has more than `MAX_WHOLE_BYTES`.

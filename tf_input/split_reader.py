@@ -1,4 +1,4 @@
-"""Reads one split of a dataset: selects, orders and decodes its examples."""
+"""Reads one split of a dataset by selecting, ordering and decoding its examples."""
 
 import dataclasses
 import functools
@@ -145,7 +145,7 @@ class SplitReader:
         return select(self.split, config, self.catalog, labels)
 
     def counted(self, config: ReadConfig) -> Mapping[str, Any]:
-        """Returns the statistics, with the class counts of the examples that are read."""
+        """Returns the statistics of the dataset, in which the class counts include only the examples that are read."""
         files = self._files
         if config.class_weight is None or (selection := self.select(config)) is None:
             return files.statistics
@@ -192,7 +192,7 @@ class SplitReader:
     def read_files(
         self, config: ReadConfig, shards: Sequence[int] | None = None, times: Sequence[np.ndarray] | None = None
     ) -> tf.data.Dataset:
-        """Returns the batches of a split for a tf.data service, whose workers receive one shard at a time.
+        """Returns the batches of a split for a tf.data service, in which each worker receives one shard at a time.
 
         Args:
             config: The options of reading.
@@ -223,8 +223,8 @@ class SplitReader:
         """Returns all or the selected examples, decoded. All readers of the same features share the cached examples,
         also across threads.
 
-        The most recently used examples stay cached for the next reader, within the memory budget. Batches keep their
-        own references.
+        The most recently used examples stay cached for later readers if the memory budget allows this. Batches keep
+        their own references.
         """
         wanted = (config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
         whole_bytes = self.decoded_bytes(decoder)

@@ -21,7 +21,7 @@ NUM_PASSES = 3
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The labels and the accuracies of a training, batch by batch.
+    """The labels and the accuracy of each batch of a training.
 
     Attributes:
         labels: The labels of each batch, in training order.
@@ -80,7 +80,8 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
 
 
 def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) -> np.ndarray:
-    """Writes the training examples sorted by key, and therefore by class folder. Returns their labels."""
+    """Writes the training examples in the order of their keys. This order is also the order of the class folders.
+    Returns their labels."""
     shards = [os.fspath(digits.directory / shard.name) for shard in digits.manifest.splits["train"]]
     examples = [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(shards).as_numpy_iterator()]
     examples.sort(key=lambda example: example.features.feature["key"].bytes_list.value[0])

@@ -161,7 +161,7 @@ class Cluster:
 
     @functools.cached_property
     def _task_manager_options(self) -> tuple[list[str], list[str]]:
-        """The Java options and the settings that Flink derives from the configuration."""
+        """The Java options and the settings that Flink computes from the cluster's configuration."""
         tool = "org.apache.flink.runtime.util.bash.BashJavaUtils"
         classpath = f"{LIBRARIES}/bin/bash-java-utils.jar:{LIBRARIES}/lib/*"
         command = [java(), "-cp", classpath, tool, "GET_TM_RESOURCE_PARAMS", "--configDir", self.folder / "conf"]

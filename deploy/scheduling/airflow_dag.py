@@ -27,8 +27,8 @@ def command(output: str, error_json: str) -> list[str]:
 
 
 def run(arguments: list[str], error_json: str) -> None:
-    """Runs the command. Its output appears in the log of the task. Raises the Airflow exception that matches the exit
-    code."""
+    """Runs the command. The output of the command appears in the log of the task. Raises the Airflow exception that
+    matches the exit code."""
     process = subprocess.Popen(arguments)
     try:
         code = process.wait()

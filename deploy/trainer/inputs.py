@@ -98,10 +98,10 @@ def evaluation_batches(
     image_size: int,
     limit_steps: int | None = None,
 ) -> Batches:
-    """Returns batches with every example once and with weight 1.
+    """Returns batches for evaluation. Every example occurs once and has weight 1.
 
-    The last batch is padded with weight 0. If the workers' parts differ in size, arbitrary images are used as padding.
-    A replica without any remaining image gets a black image.
+    The last batch is padded with weight 0. If the last batch can't be divided equally among the workers, arbitrary
+    images are used as padding. A replica that has no images in the last batch gets a black image.
     """
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]

@@ -124,7 +124,8 @@ def detection_loss(expected: Any, predicted: Any) -> Any:
 
 
 def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float, int, np.ndarray]]:
-    """Returns the objects in an image, sorted by descending score: (score, label, (ymin, xmin, ymax, xmax) in 0..1).
+    """Returns a list of (score, label, box) for an image in descending order of score. A box is (ymin, xmin, ymax,
+    xmax) in 0..1.
 
     Args:
         cells: The output of the network, float32 [cells, cells, num_classes + 4].
@@ -144,8 +145,8 @@ def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float,
 
 
 def average_precisions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> dict[int, float]:
-    """Returns the average precision of each class that occurs in the data. A detection matches an object if their
-    intersection over union is at least 0.5."""
+    """Returns the average precision of each class that occurs in the evaluation data. A detection matches an object if
+    their intersection over union is at least 0.5."""
     found: dict[int, list[tuple[float, bool]]] = collections.defaultdict(list)
     num_expected: collections.Counter[int] = collections.Counter()
     for images, objects in batches.as_numpy_iterator():
@@ -171,7 +172,8 @@ def overlap(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def average_precision(found: Iterable[tuple[float, bool]], num_expected: int) -> float:
-    """Returns the area under the precision-recall curve of one class, from (score, is correct) of all detections."""
+    """Returns the area under the precision-recall curve of one class. Each detection is given as (score, whether it is
+    correct)."""
     right = np.array([is_right for _, is_right in sorted(found, key=lambda one: -one[0])], bool)
     precision = np.cumsum(right) / np.arange(1, len(right) + 1)
     best_from_here = np.maximum.accumulate(precision[::-1])[::-1]

@@ -73,7 +73,8 @@ def two_convolutions(x: keras.KerasTensor, width: int) -> keras.KerasTensor:
 
 
 def intersections_over_unions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> np.ndarray:
-    """Returns the intersection over union of each class over all pixels of all batches, float [num_classes]."""
+    """Returns the intersection over union (IoU) of each class, computed over all pixels of all batches, float
+    [num_classes]."""
     confusion = np.zeros((num_classes, num_classes), int)
     for images, masks in batches.as_numpy_iterator():
         predicted = model.predict_on_batch(images).argmax(-1)

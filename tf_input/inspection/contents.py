@@ -170,7 +170,8 @@ def _range(found: Mapping[str, Any] | None) -> str:
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the name and value of each option. The name of a nested option is its path."""
+    """Yields the name and value of each option. The name of a nested option also contains the names of its parent
+    options."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{inner}", one) for inner, one in value.items())

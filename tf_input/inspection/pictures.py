@@ -43,7 +43,7 @@ def is_shown(value: Any) -> bool:
 
 
 def _console() -> Any:
-    """Returns a console of the package rich; None if rich is not installed or the terminal has no colors."""
+    """Returns a console from the package `rich`, or None if `rich` is not installed or the terminal has no colors."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -55,8 +55,8 @@ def _console() -> Any:
 
 
 def _half_blocks(pixels: np.ndarray, console: Any) -> str:
-    """Returns lines of upper half blocks. The foreground color is the upper pixel, and the background color is the
-    lower pixel."""
+    """Returns lines of upper half blocks. Each character shows the upper pixel in its foreground color, and the lower
+    pixel in its background color."""
     from rich.color import Color
     from rich.segment import Segment, Segments
     from rich.style import Style

@@ -91,7 +91,7 @@ class Flink:
         return "\n".join(told) + "\n"
 
     def _accumulators(self, job_id: str) -> Any:
-        """Asks for the accumulators of a job. Returns None if Flink has removed the job since it was listed."""
+        """Asks for the accumulators of a job. Returns None if Flink has removed the job after listing it."""
         try:
             return self.ask(f"jobs/{job_id}/accumulators")
         except urllib.error.HTTPError as error:
@@ -116,8 +116,8 @@ def _line(name: str, labels: dict[str, str], value: float) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quotes the value of a label. Escapes the three characters that Prometheus requires to be escaped. All other
-    characters are UTF-8."""
+    """Quotes the value of a label. Escapes the three characters that have a special meaning in Prometheus' text format.
+    All other characters are UTF-8."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
