@@ -1,5 +1,5 @@
 """Reads and writes TFRecord files and `tf.train.Example`s without TensorFlow.
 
-The writer turns the features of a schema into the bytes of a record. The reader also handles records of other writers.
-It locates values inside the record and does not copy them.
+The writer turns the features of a schema into the bytes of a record. The reader also accepts records that other tools
+wrote. The reader locates values inside the record and does not copy them.
 """

@@ -72,7 +72,7 @@ class RecordFileReader:
 
 
 class _Copy:
-    """Temporary copy of a file. It is closed, and so deleted, when the last reader releases it."""
+    """Temporary copy of a file. The copy is closed, and therefore deleted, when the last reader releases it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -90,7 +90,8 @@ def _copy_to_disk(path: str) -> _Copy:
 
 
 def read_array_records(path: str) -> Iterator[Record | BadRecord]:
-    """Yields the records of a local ArrayRecord file. Offsets are record numbers. One chunk is in memory at a time.
+    """Yields the records of a local ArrayRecord file. Offsets are record numbers. Only one chunk is in memory at a
+    time.
 
     Raises:
         NoRecordsError: The file is truncated, or its footer is corrupt or does not match the chunks.
@@ -145,7 +146,7 @@ def _opened(path: str, number: int = 0) -> Iterator[Any]:
 
 
 def _problem(reader: Any) -> str:
-    """Closes the reader and returns the reason why it has no records."""
+    """Closes a reader that found no records, and returns the reason."""
     try:
         reader.close()
     except RuntimeError as error:
@@ -154,7 +155,8 @@ def _problem(reader: Any) -> str:
 
 
 def _read_through(path: str) -> None:
-    """Reads the whole file to raise OSError for disk failures, which the library reports like corrupt files."""
+    """Reads the whole file, so that a disk failure raises OSError. The library would report a disk failure as a corrupt
+    file."""
     with open_file(path) as file:
         while file.read(_READ_BYTES):
             pass

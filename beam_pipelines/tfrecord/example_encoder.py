@@ -46,13 +46,14 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
 def is_core(feature: Feature, has_image: bool = True) -> bool:
-    """Returns whether a reference, or the image itself, provides the feature's value. Other values are in the spool."""
+    """Returns whether the value of a feature comes from the reference or the image itself. The values of all other
+    features are in the spool."""
     is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
     return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 
 
 def stored_image(schema: Sequence[Feature]) -> str | None:
-    """Returns the name of the feature that contains the image bytes, or None without an image."""
+    """Returns the name of the feature that contains the image bytes, or None if examples have no image."""
     of_image = (one.name for one in stored_features(schema) if one.name in _IMAGE_NAMES and FEATURE_KINDS[one.kind] == "bytes")
     return next(of_image, None)
 
@@ -79,7 +80,7 @@ class ExampleEncoder:
         self._after = [(feature.name, self._encoder_of(feature)) for feature in stored[position + 1 :]]
 
     def _encoder_of(self, feature: Feature) -> Callable[[str, Value], bytes]:
-        """Returns a function from a feature's name and value to an entry of Features.feature."""
+        """Returns a function that encodes a feature's name and value as an entry of `Features.feature`."""
         if feature in self._extras:
             return lambda name, entry: entry  # The value is already encoded.
         return _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
@@ -118,7 +119,7 @@ class ExampleEncoder:
 
 
 def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequence[bytes]]) -> list[bytes]:
-    """Returns a serialized example in pieces, to avoid copying large values.
+    """Returns the serialized example as a list of byte strings, to avoid copying large values.
 
     Args:
         schema: The features to encode, sorted by name, with or without an image.
@@ -136,7 +137,7 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
 
 
 def value_piece(schema: Sequence[Feature], name: str) -> int:
-    """Returns the index of the piece in `encode_pieces` that contains the values of a feature."""
+    """Returns the index in the result of `encode_pieces` of the byte string with the values of a feature."""
     position = [feature.name for feature in schema].index(name)
     num_of_example, num_of_entry = 1, 2  # The example has one header. Each feature has a header and a value.
     return num_of_example + num_of_entry * position + 1  # Skip the feature's own header.
@@ -164,7 +165,7 @@ def split_entries(entries: bytes) -> Iterator[bytes]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Returns an integer and the position after it."""
+    """Decodes an integer, and returns the integer and the position after it."""
     value, shift = 0, 0
     while True:
         byte = data[position]
@@ -176,14 +177,14 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Returns the header of an entry, and its values."""
+    """Returns the header and the encoded values of a feature's entry."""
     payload = _encode_values(feature, value)
     is_list = feature.kind == "text" and bool(feature.shape)
     return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload
 
 
 def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
-    """Encodes the list of a feature: one string, packed numbers, or several strings with length prefixes."""
+    """Encodes the values of a feature as one string, as packed numbers, or as several strings with length prefixes."""
     stored = FEATURE_KINDS[feature.kind]
     if stored == "float":
         return np.asarray(value, "<f4").tobytes()
@@ -228,7 +229,7 @@ def _delimited(tag: bytes, value: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False) -> bytes:
-    """Returns the bytes of a feature's entry that precede the content of its list.
+    """Returns the header of a feature's entry: all bytes before the content of the list of values.
 
     Args:
         name: The name of the feature.

@@ -8,8 +8,8 @@ The messages (tensorflow/core/example/example.proto, feature.proto) have the wir
     a list     1: values; numbers can be packed into one or more fields
 
 Other fields are skipped. The nesting depth is fixed, so malicious input cannot cause recursion. Values are decoded only
-on request, so small inputs cannot expand to large outputs. Nearly all messages use the shortest encoding, with
-contiguous fields. A fast path reads these messages without a full parse.
+on request, so small inputs cannot expand to large outputs. Nearly all examples use the shortest encoding, in which the
+fields are contiguous. A fast path reads examples in the shortest encoding without a full parse.
 """
 
 import struct
@@ -30,7 +30,7 @@ class BadExampleError(ValueError):
 
 
 class FeatureLists(NamedTuple):
-    """Byte ranges of one feature's values in a serialized example.
+    """The byte ranges of one feature's values in a serialized example.
 
     Attributes:
         kind: The kind of the list: `bytes`, `float`, `int64`, or an empty string without a list.
@@ -75,7 +75,8 @@ class ExampleReader:
                 self._read_features(*_message(wire_type, start, end))
 
     def spans(self, name: str) -> list[tuple[int, int]]:
-        """Returns (offset, number of bytes) of each value of a bytes feature, or an empty list if it is absent."""
+        """Returns the offset and the number of bytes of each value of a bytes feature, or an empty list if the feature
+        is absent."""
         kind, lists, only = self.features.get(name, _NO_LIST)
         if kind not in ("", "bytes"):
             raise BadExampleError(f"feature {name!r} is a list of {kind}; it must be bytes")
@@ -152,7 +153,7 @@ class ExampleReader:
         return FeatureLists(kind, lists)
 
     def _first_fields(self, messages: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:
-        """Yields the wire type, start and end of each field with number 1 in the messages."""
+        """Yields the wire type, start and end of each field in the messages that has the number 1."""
         for start, end in messages:
             while field := _field_at(self._data, start, end, 1):
                 yield _DELIMITED, *field
@@ -162,9 +163,10 @@ class ExampleReader:
 
 
 def _field_at(data: bytes, position: int, end: int, number: int) -> tuple[int, int] | None:
-    """Returns the start and end of the length-delimited field with this number (below 16) at a position of a message.
+    """Returns the start and end of a length-delimited field, if the field at `position` has the given number (below
+    16).
 
-    Returns None if the bytes at the position do not match.
+    Returns None if there is a different field at `position`.
     """
     if position + 1 >= end or data[position] != number << 3 | _DELIMITED:
         return None

@@ -1,4 +1,4 @@
-"""Computes the row of a shard's index for a record."""
+"""Computes a record's row in the index of its shard."""
 
 from typing import Sequence
 

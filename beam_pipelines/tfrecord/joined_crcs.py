@@ -1,4 +1,4 @@
-"""Combines the CRC-32Cs of parts into the CRC-32C of the whole without reading the bytes again.
+"""Computes the CRC-32C of concatenated data from the CRC-32Cs of its parts, without reading the bytes again.
 
 A CRC is linear over GF(2). Appending `n` bytes to data multiplies the contribution of its CRC by x**(8 n) modulo the
 CRC polynomial:
@@ -19,7 +19,7 @@ _PERIOD = 2**31 - 1
 
 
 def moved(crcs: np.ndarray, num_bytes: np.ndarray | int) -> np.ndarray:
-    """Returns the contribution of each CRC after bytes are appended to its data.
+    """Returns the contribution of each CRC to the CRC of longer data, in which other bytes follow.
 
     Args:
         crcs: The CRC-32Cs, uint32 [n].
@@ -44,7 +44,7 @@ def joined_crc(crcs: np.ndarray, num_bytes: np.ndarray) -> int:
 
 
 def inner_crcs(crcs: np.ndarray, before: np.ndarray, num_inner: np.ndarray, behind: np.ndarray, num_behind: np.ndarray) -> np.ndarray:
-    """Returns the CRCs of the inner parts of byte ranges from the CRCs of the whole range and its outer parts.
+    """Returns the CRC of the middle of each byte range, given the CRCs of the whole range, of its start and of its end.
 
     Args:
         crcs, before, behind: The CRCs of the whole ranges, and of their first and last parts, uint32 [n].
@@ -57,13 +57,13 @@ def inner_crcs(crcs: np.ndarray, before: np.ndarray, num_inner: np.ndarray, behi
 
 
 def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
-    """Applies a linear function of CRCs, given as one lookup table per byte."""
+    """Applies a linear function to CRCs. The function is given as one lookup table for each byte."""
     return tables[0, crcs & 255] ^ tables[1, crcs >> 8 & 255] ^ tables[2, crcs >> 16 & 255] ^ tables[3, crcs >> 24]
 
 
 @functools.cache
 def _tables() -> list[np.ndarray]:
-    """Returns the tables that shift CRCs by 1, 2, 4, ... bytes, uint32 [4, 256] each."""
+    """Returns the lookup tables that shift CRCs by 1, 2, 4, ... bytes. Each table is uint32 [4, 256]."""
     of_zero = google_crc32c.value(b"\0")
     tables = [
         np.array([[google_crc32c.extend(value << 8 * index, b"\0") ^ of_zero for value in range(256)] for index in range(4)], np.uint32)

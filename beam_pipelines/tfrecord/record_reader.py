@@ -47,7 +47,7 @@ class Record(NamedTuple):
     footer: bytes
 
     def data_crc32c(self) -> int:
-        """Returns the stored CRC-32C of the data of a TFRecord."""
+        """Returns the CRC-32C of a record's data, as stored in the TFRecord."""
         return unmasked(_CRC.unpack(self.footer)[0])
 
 
@@ -66,7 +66,7 @@ class BadRecord(NamedTuple):
 
 
 class NoRecordsError(ValueError):
-    """Raised if a file is not empty but contains no record, so it is not a TFRecord file."""
+    """Raised if a file has bytes but contains no record, and is therefore not a TFRecord file."""
 
 
 def read_records(file: BinaryIO) -> Iterator[Record | BadRecord]:
@@ -89,7 +89,8 @@ def is_compressed(file: BinaryIO) -> bool:
 
 
 def inflate(file: BinaryIO) -> BinaryIO:
-    """Returns a sequential reader of a compressed file. It raises zlib.error or EOFError if the file is corrupt."""
+    """Returns a sequential reader of a compressed file. The reader raises zlib.error or EOFError if the file is
+    corrupt."""
     return io.BufferedReader(_Inflated(file), _READ_BYTES)
 
 
@@ -131,7 +132,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
 
 
 def _length(header: bytes) -> int | None:
-    """Returns the length from a record header, or None if the checksum is wrong."""
+    """Returns the record length from a record header, or None if the checksum of the header is wrong."""
     if len(header) < HEADER_BYTES:
         return None
     if _CRC.unpack_from(header, _LENGTH.size)[0] != masked(google_crc32c.value(header[: _LENGTH.size])):
@@ -160,7 +161,7 @@ def _describe_size(length: int) -> str:
 
 
 def read_up_to(stream: BinaryIO, length: int) -> bytes:
-    """Reads up to `length` bytes in chunks, so that a wrong length in a header does not allocate much memory."""
+    """Reads up to `length` bytes in chunks, so that a wrong length in a header cannot allocate too much memory."""
     if length <= _READ_BYTES:
         return stream.read(length)
     pieces = []
@@ -171,7 +172,8 @@ def read_up_to(stream: BinaryIO, length: int) -> bytes:
 
 
 def _find_header(file: BinaryIO, offset: int, size: int) -> int:
-    """Returns the offset of the next valid header whose record fits into the file, or `size` if there is none."""
+    """Returns the offset of the next valid header whose record fits into the file, or `size` if there is no such
+    header."""
     while offset + _FRAME_BYTES <= size:
         file.seek(offset)
         block = file.read(_READ_BYTES)
@@ -186,7 +188,8 @@ def _find_header(file: BinaryIO, offset: int, size: int) -> int:
 
 
 def _sound_headers(block: bytes) -> list[int]:
-    """Returns the positions in a block where a length is followed by its checksum. Vectorized for large files."""
+    """Returns the positions in a block at which a length is followed by the checksum of this length. Vectorized for
+    large files."""
     data = np.frombuffer(block, np.uint8)
     num_positions = len(data) - HEADER_BYTES + 1
     zeros, tables = _crc_tables()
@@ -202,7 +205,8 @@ def _sound_headers(block: bytes) -> list[int]:
 
 @functools.cache
 def _crc_tables() -> tuple[int, list[np.ndarray]]:
-    """Returns the CRC of eight zeros, and for each of the eight bytes a table of the changes to the CRC."""
+    """Returns tables to compute the CRC of eight bytes: the CRC of eight zeros, and for each byte a table of the
+    changes to this CRC."""
     zeros = google_crc32c.value(bytes(_LENGTH.size))
     tables = [
         np.array([google_crc32c.value(_LENGTH.pack(value << 8 * index)) ^ zeros for value in range(256)], np.uint32)
@@ -212,7 +216,7 @@ def _crc_tables() -> tuple[int, list[np.ndarray]]:
 
 
 class _Inflated(io.RawIOBase):
-    """Decompressed content of a GZIP file (with several members and zero padding) or a ZLIB file."""
+    """The decompressed content of a ZLIB file, or of a GZIP file, which may have several members and zero padding."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

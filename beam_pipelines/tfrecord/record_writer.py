@@ -34,11 +34,11 @@ class RecordWriter:
 
     @property
     def fingerprint(self) -> tuple[int, int]:
-        """The stored data checksums of the first and the last record, or (0, 0) before the first record."""
+        """The stored data checksums of the first and the last record, or (0, 0) if no record has been written."""
         return _CRC.unpack(self._first)[0], _CRC.unpack(self._last)[0]
 
     def write(self, *data: bytes) -> int:
-        """Writes one record, given in pieces, and returns its offset."""
+        """Writes one record, which is given as one or several byte strings, and returns its offset."""
         offset = self.num_bytes
         record = frame(*data)
         self._last = record[-1]
@@ -64,7 +64,8 @@ class RecordWriter:
 
 
 def frame(*data: bytes) -> tuple[bytes, ...]:
-    """Returns the pieces of a framed TFRecord for data given in pieces."""
+    """Adds TFRecord's header and footer to data that is given as one or several byte strings, and returns all byte
+    strings."""
     num_bytes = crc = 0
     for piece in data:
         num_bytes += len(piece)
@@ -79,7 +80,7 @@ def _header(num_bytes: int) -> bytes:
 
 
 def masked(crc: int) -> int:
-    """Applies TFRecord's CRC mask, which avoids problems with CRCs of data that contains CRCs."""
+    """Applies TFRecord's CRC mask. A masked CRC avoids problems if CRCs are computed over data that contains CRCs."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
