@@ -101,7 +101,7 @@ def _kept(part: WrittenPart) -> References:
 
 
 def read_catalog(path: str) -> pa.Table:
-    """Reads the catalog of a shard from its path, with one row per example in record order.
+    """Reads the catalog file of a shard, which has one row per example in record order.
 
     Raises:
         OSError: The file can't be read.
@@ -111,7 +111,7 @@ def read_catalog(path: str) -> pa.Table:
 
 
 def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
-    """Yields the Parquet names of the columns with many repeated values."""
+    """Yields the Parquet names of the columns that are dictionary-encoded."""
     for name, column in columns.items():
         if pa.types.is_dictionary(column.type):
             yield name
@@ -168,7 +168,10 @@ def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:
 
 
 def _label_names(labels: np.ndarray, feature: Feature) -> pa.DictionaryArray:
-    """Returns class names in a dictionary of only the names that occur, because a schema may have a million classes."""
+    """Dictionary-encodes class names.
+
+    The dictionary has only the names that occur, because a schema may have a million classes.
+    """
     found, places = np.unique(labels, return_inverse=True)
     names = pa.array([feature.label_names[label] for label in found.tolist()], pa.string())
     return pa.DictionaryArray.from_arrays(places.astype(np.int32), names)

@@ -71,7 +71,7 @@ class ExtrasEncoder:
 
     @property
     def image_names(self) -> tuple[str, ...]:
-        """The names of the features that are other images."""
+        """The names of the image features other than `image`."""
         return tuple(feature.name for feature in self.features if feature.kind in IMAGE_KINDS)
 
     def encode(
@@ -169,13 +169,13 @@ class ExtrasEncoder:
             self._note_turn(value.image_size, geometry, facts)
 
     def _form_of_boxes(self, error: InvalidInput) -> str:
-        """Returns the box format for the message of a bad box, if the source allows several formats."""
+        """Returns the box format to show in an error about an invalid box, if the source supports several formats."""
         if error.reason != "bad_box" or self._source.kind is None or not self._source.can.has_box_forms:
             return ""
         return f" (boxes are read as --box_format {self._source.box_format or 'xywh'} --box_unit {self._source.box_unit or 'pixels'})"
 
     def _note_turn(self, size: tuple[int, int] | None, geometry: Geometry, facts: dict[str, Any]) -> None:
-        """Records that the rotation of annotations was guessed from the image size that they state."""
+        """Records whether the rotation of annotations was guessed from the image size in the annotations."""
         if self._source.drawn_on is None and is_turn_guessed(size, geometry):
             facts["is_turn_guessed"] = True
 
@@ -184,7 +184,7 @@ class ExtrasEncoder:
     ) -> np.ndarray:
         """Returns a mask as it was drawn.
 
-        Outlines are drawn on the image that `drawn_on` names, independent of the image size that they state.
+        `drawn_on` determines the image on which outlines are drawn, even if the annotations contain another image size.
         """
         if isinstance(value, Regions):
             is_turned = follows_turn(value.image_size, geometry, "outlines were", self._source.drawn_on)
@@ -195,9 +195,9 @@ class ExtrasEncoder:
         return read_mask(self._read(value, files, spool))
 
     def _make_image(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
-        """Returns the stored bytes of another image and its facts.
+        """Encodes an additional image, and returns the bytes to store and the facts about it.
 
-        The image is checked, rotated and resized in the same way as the example's main image.
+        An additional image is checked, rotated and resized in the same way as the example's main image.
         """
         data = self._read(part, files, spool)
         checked = self._check_image(part, data)
@@ -240,7 +240,7 @@ class ExtrasEncoder:
 
 @contextlib.contextmanager
 def _file_named(name: str, value: Any) -> Iterator[None]:
-    """Adds the feature's name and the path of its file to a InvalidInput, because the main image is not the cause."""
+    """Adds the feature's name and its file's path to an `InvalidInput` error that the main image did not cause."""
     try:
         yield
     except InvalidInput as error:

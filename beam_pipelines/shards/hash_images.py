@@ -30,7 +30,7 @@ _TASK_INPUTS = 256
 
 @dataclasses.dataclass
 class HashImages(beam.PTransform):
-    """Beam transform from `Run`s to `HashedRun`s, with a tagged output `dead_letters` of sorted dead-letter files.
+    """Beam transform from `Run`s to `HashedRun`s. Its tagged output `dead_letters` contains sorted dead-letter files.
 
     Attributes:
         config: The job of the run.
@@ -56,12 +56,12 @@ class HashImages(beam.PTransform):
 
 
 def _name(spool: int) -> str:
-    """Returns the number of a spool as text, because it can exceed Beam's signed 64-bit integers."""
+    """Returns a spool ID as text, because the ID can exceed Beam's signed 64-bit integers."""
     return f"{spool:016x}"
 
 
 def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[SpoolStretch, int]]]:
-    """Yields the chunks of a sorted run of references."""
+    """Splits a sorted run of references into chunks."""
     for first, num, stretch in run.pieces():
         yield (_name(run.spool), first), (stretch, num)
 

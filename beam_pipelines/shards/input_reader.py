@@ -34,7 +34,7 @@ _SECONDS_OF_A_BYTE = 1e-9
 
 
 class ReadImage(NamedTuple):
-    """A checked input that is ready to be stored, with the facts that are kept about it.
+    """A checked input that is ready to be stored, and the recorded facts about it.
 
     Attributes:
         data: The bytes of the image to store. Without an image, the whole serialized example.
@@ -67,7 +67,7 @@ class ReadImage(NamedTuple):
 
 
 class SeenImage(NamedTuple):
-    """The values from which the hashes of an image are computed.
+    """The content digest and the visual descriptor of an image, from which its hashes are computed.
 
     Attributes:
         content: A digest of the image's bytes, 16 bytes long.
@@ -96,7 +96,7 @@ class InputReader:
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
     def see_all(self, images: Iterable[InputRecord]) -> Iterator[SeenImage | DeadLetter]:
-        """Yields the result of `see` for each input, in order, with the same read-ahead as `read_all`."""
+        """Yields the result of `see` for each input, in order. Inputs are read ahead as in `read_all`."""
         return self._read_in_order(self.see, zip(images), ())
 
     def _read_in_order(self, read: Callable[..., Any], items: Iterator[tuple[Any, ...]], others: tuple[str, ...]) -> Iterator[Any]:
@@ -109,9 +109,9 @@ class InputReader:
         yield from read_ahead(lambda item: read(*item), ((item, image_bytes(item[0], others)) for item in items), _size_of)
 
     def is_slow(self) -> bool:
-        """Returns whether nearly all of the recent reads waited for the medium, so that parallel reads would help.
+        """Returns whether most recent reads were slow, so that parallel reads would help.
 
-        On a machine with busy cores many reads are slow too, but never nearly all of them.
+        If the cores are busy, some reads are also slow, so a few slow reads are not enough.
         """
         return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 
@@ -150,7 +150,7 @@ class InputReader:
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, *seen)
 
     def see(self, image: InputRecord) -> SeenImage | DeadLetter:
-        """Reads one image for its hashes. The image is checked if its visual descriptor is computed.
+        """Reads one image for its hashes. The image is checked only if its visual descriptor is computed.
 
         Raises:
             StorageError: A disk or a store failed to return the bytes. The image may still be valid.
@@ -171,7 +171,7 @@ class InputReader:
         return look_at(data, self._context.config.check) if raw is None else look_at_pixels(pixels, raw)
 
     def _read_bytes(self, image: InputRecord) -> bytes:
-        """Returns the bytes of an image. For a `.npy` file inside another file, they do not include its header."""
+        """Returns the bytes of an image. The header of a `.npy` file inside another file is removed."""
         data = self._read_part(image)
         is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data
@@ -192,7 +192,7 @@ class InputReader:
         return data
 
     def _read_spool(self, image: InputRecord) -> bytes:
-        """Reads from a spool. A missing spool file is a RunError, because the run itself wrote it."""
+        """Reads from a spool. If a spool file is missing, RunError is raised, because the run itself wrote the file."""
         try:
             return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
         except RunError as error:
@@ -223,8 +223,8 @@ class InputReader:
     def _refuse_content(self, image: InputRecord, data: bytes, error: InvalidInput) -> DeadLetter:
         """Returns a dead letter for an input with invalid content.
 
-        Only the first dead letters of each reason, by name, get a thumbnail. The thumbnails are therefore few, and do
-        not depend on the order of the inputs.
+        For each reason, only the first few dead letters in the order of their names get a thumbnail. Therefore, the
+        thumbnails do not depend on the order in which inputs are read.
         """
         letter = DeadLetter.of(_name_of(image), error, "check")
         seen = self._seen.setdefault(letter.reason, [])
@@ -266,13 +266,13 @@ def _size_of(result: ReadImage | DeadLetter) -> int:
 
 
 class _UnreadableError(InvalidInput):
-    """The bytes of an image are missing or incomplete."""
+    """Raised if the bytes of an image are missing or incomplete."""
 
     def __init__(self, message: str) -> None:
         super().__init__("unreadable", message)
 
 
 def _name_of(image: InputRecord) -> str:
-    """Returns the readable name of an input: its file, and also its key if the file contains several images."""
+    """Returns a readable name of an input: its path, and also its key if the file contains several images."""
     is_file = image.offset == WHOLE_FILE and not image.spool
     return image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"

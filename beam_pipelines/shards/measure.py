@@ -1,4 +1,4 @@
-"""Measures the stored size of inputs, or finds the reason why they would be rejected."""
+"""Measures the stored size of inputs, and finds inputs that would be rejected."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""Completes a shard: joins the parts of its record file, and writes its index, catalog and completion record."""
+"""Completes a shard: joins its record files, and writes its index, its catalog and its completion record."""
 
 import os
 from typing import Any, BinaryIO, Sequence

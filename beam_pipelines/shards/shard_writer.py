@@ -1,7 +1,7 @@
 """Writes the records of one shard, or of one part of a shard, from references in rank order.
 
-Each input is read once, checked, re-encoded if needed, and written as a record, or it becomes a dead letter. An
-example without an image is encoded when it is read, and takes the place of the image.
+Each input is read once, checked, re-encoded if needed, and written as a record, or it becomes a dead letter. An example
+without an image is encoded when it is read, and is then handled like an image.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ _MANY = 1000
 
 
 class ShardPart(NamedTuple):
-    """A part of a shard's inputs: part `number` of `num_parts` parts of about equal size."""
+    """A part of the inputs of a shard, which are divided into `num_parts` parts of about equal size."""
 
     number: int = 0
     num_parts: int = 1
@@ -57,7 +57,7 @@ class ShardPart(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenPart:
-    """A written file of records, which is a whole shard or a part to be joined, with facts about its records.
+    """A written file with all records of a shard or with a part of them, and facts about these records.
 
     Attributes:
         shard: The shard to which the part belongs.
@@ -128,7 +128,8 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
 def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
     """Returns the path of a part's file.
 
-    A single part is written to the shard's final path. Several parts are written to temporary files beside it.
+    If a shard has only one part, the records are written to the shard's final path. If a shard has several parts, each
+    part is written to a temporary file beside that path.
     """
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)
@@ -285,7 +286,7 @@ class _Part:
 
 
 def list_again(references: References, spool: SpoolReader) -> Iterator[InputRecord]:
-    """Yields each input as its source listed it, without its split and its group, which are already resolved."""
+    """Yields each input as its source listed it, but without its split and its group."""
     raws = (None, *references.raws)
     rows = references.rows[["num_bytes", "offset", "raw", "spool"]]
     columns = itertools.chain.from_iterable(

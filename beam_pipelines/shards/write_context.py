@@ -19,7 +19,7 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 class WriteContext:
     """The context that all shard writers of a run share.
 
-    Only the job and the listing are pickled. Workers compute the other values when they need them.
+    Only the job and the listing are pickled. Workers compute all other values when they need them.
     """
 
     config: PrepareJob
@@ -40,7 +40,10 @@ class WriteContext:
 
     @functools.cached_property
     def labels(self) -> dict[bytes, int]:
-        """Class name of `label` -> its integer label. Without class labels, images have the name "" and the label 0."""
+        """A mapping from the class names of `label` to integer labels.
+
+        If examples have no class, the name "" has the label 0.
+        """
         names = self.features[LABEL].label_names if self.has_labels else ("",)
         return {name.encode(): position for position, name in enumerate(names)}
 
@@ -52,13 +55,13 @@ class WriteContext:
 
     @functools.cached_property
     def tensor(self) -> Feature | None:
-        """The feature of the images if they are stored as tensors, otherwise None."""
+        """The image feature if images are stored as tensors, otherwise None."""
         feature = self.features.get(IMAGE)
         return feature if feature is not None and feature.kind == "tensor" else None
 
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:
-        """The encoder of an example's features other than its image."""
+        """The encoder of all features except the image, key, size and class."""
         config = self.config
         return ExtrasEncoder(self.listing.schema, self.listing.root, config.source, config.check, config.images)
 

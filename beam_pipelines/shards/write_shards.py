@@ -72,7 +72,7 @@ class _Write(ParallelMap):
 
 
 def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:
-    """Returns the number of parts of a shard, which different processes write.
+    """Returns the number of parts into which a shard is divided, so that several processes can write it.
 
     The result is 1 unless there are too few shards to keep all processes busy.
     """
