@@ -21,7 +21,7 @@ _NUM_INPUTS_SHOWN = 2
 
 
 class NamedInput(NamedTuple):
-    """An input whose key also belongs to another input.
+    """An input that has the same key as another input.
 
     Attributes:
         path: The file that contains the input.
@@ -62,14 +62,17 @@ class Collisions:
 
 
 def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
-    """Returns the first inputs with one key. Prefers inputs from two splits, because they are the worst case."""
+    """Returns the first inputs with one key.
+
+    Prefers inputs from different splits, because a key in two splits is the worst case.
+    """
     ordered = sorted(inputs)
     others = [one for one in ordered if one.split != ordered[0].split]
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
 
 
 def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
-    """Sorts the selected references by split and rank. Also returns the keys that occur more than once."""
+    """Sorts the selected references by split and shuffle key. Also returns the keys that occur more than once."""
     orders = references.rows["order"][members]
     by_order = np.argsort(orders)
     orders = orders[by_order]
@@ -119,7 +122,7 @@ def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listi
 
 
 def _other_columns(source: SourceConfig) -> str:
-    """Returns the names of the other image columns, each preceded by a comma."""
+    """Returns the names of the image columns other than `image`, each preceded by a comma."""
     return "".join(f",{printable(column.names[0])}" for column in (*(source.labels or ()), *source.features) if column.kind == "image")
 
 

@@ -1,8 +1,8 @@
 """Beam transform that computes the exact rank of every reference in its split. The rank determines the shard.
 
 Beam's Reshuffle and a GroupByKey on random keys do not shuffle on the local runner. Instead, the order is computed from
-the shuffle keys alone (see `ranks`). The runner only moves pointers to sorted chunks in the spool. One worker merges
-the chunks of each block of keys. Another step joins the chunks of each shard into one file in `plan/`.
+the shuffle keys alone (see `ranks`). The runner transfers only pointers to sorted chunks in the spool. One worker
+merges the chunks of each block of keys. Another step joins the chunks of each shard into one file in `plan/`.
 """
 
 import dataclasses
@@ -84,7 +84,10 @@ def make_plan(
     config: PrepareJob,
     measure: Measure,
 ) -> ShufflePlan:
-    """Chooses the number of shards and the blocks. Fails before anything is written if the inputs are unusable."""
+    """Chooses the number of shards and the blocks.
+
+    Raises an error, before anything is written, if most inputs are invalid.
+    """
     by_split = merge_counts(counts)
     stopwatch = Stopwatch("plan")
     num_shards = check_sample(take_sample(smallest), listing, by_split, config, measure)

@@ -1,8 +1,9 @@
-"""Arithmetic of the global shuffle: exact ranks, shards and blocks.
+"""Computes the exact ranks, the shards and the blocks of the global shuffle.
 
 The rank of an example is its index in the order of its split (see `shuffle_keys`). The rank decides the shard. No
-worker needs all keys in memory. A histogram of the first bits of the keys gives the number of examples before each
-bucket. A block is a range of buckets, so sorting the references of one block gives their exact ranks.
+worker needs all keys in memory. A histogram of the first bits of the shuffle keys gives the number of examples before
+each histogram bucket. A block is a range of histogram buckets, so the ranks in a block are exact after the references
+of the block are sorted.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ MAX_SHARD_BYTES = 128 << 20
 
 @dataclasses.dataclass(frozen=True)
 class SplitRanks:
-    """Ranks and shards of the inputs of one split.
+    """The ranks and the shards of the inputs in one split.
 
     Attributes:
         split: The name of the split.
@@ -76,7 +77,7 @@ class ShufflePlan:
 
 
 def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int], reference_bytes: int = 0) -> ShufflePlan:
-    """Computes the ranks and the blocks from the histogram of the keys of each split.
+    """Computes the ranks and the blocks from the histogram of the shuffle keys in each split.
 
     Args:
         counts: A mapping from split to the histogram of its keys, int64 [NUM_BUCKETS].
@@ -101,9 +102,9 @@ def choose_num_shards(
 ) -> dict[str, int]:
     """Chooses the number of shards of each split.
 
-    `--num_shards N` is divided in proportion to the examples, with at least one shard for each split. `--shard_size`
-    limits the size of a shard. Without these options, a split gets up to `PREFERRED_SHARDS` shards of `MIN_SHARD_BYTES`
-    to `MAX_SHARD_BYTES` each.
+    With `--num_shards N`, each split gets a number of shards in proportion to its examples, and at least one shard.
+    `--shard_size` limits the size of a shard. Without these options, a split gets up to `PREFERRED_SHARDS` shards of
+    `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
     """
     if isinstance(config.num_shards, Mapping):
         return _by_name(config.num_shards, num_examples)
@@ -131,7 +132,7 @@ def _by_name(num_shards: Mapping[str, int], num_examples: Mapping[str, int]) -> 
 
 
 def share_out(num_shards: int, num_examples: Mapping[str, int]) -> dict[str, int]:
-    """Divides `num_shards` in proportion to the examples by largest remainder, with at least one shard each."""
+    """Divides `num_shards` among the splits in proportion to their examples, with at least one shard for each split."""
     total = sum(num_examples.values())
     if not len(num_examples) <= num_shards <= total:
         raise UserError(

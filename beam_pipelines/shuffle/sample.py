@@ -32,7 +32,7 @@ _IMPROBABLE = 1e-9
 
 
 def sample_size(listing: Listing, config: PrepareJob) -> int:
-    """Returns the number of inputs to sample. The minimum is enough if image sizes are known without encoding."""
+    """Returns the number of inputs to sample. The minimum is enough if the listing contains the sizes of the images."""
     wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, config) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
@@ -42,7 +42,7 @@ def _has_sizes(listing: Listing, config: PrepareJob) -> bool:
 
 
 def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
-    """Yields the packed references of a run that can be in the sample."""
+    """Yields the packed references in a run that may belong to the sample."""
     num = sample_size(listing, config)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(run.smallest(num), spool)
@@ -111,5 +111,5 @@ def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: Prepar
 
 
 def _tail(bad: int, num: int, fraction: float) -> float:
-    """Returns the probability of at least `bad` rejected inputs among `num` if `fraction` of all inputs are bad."""
+    """Returns the probability of at least `bad` invalid inputs in a sample of `num` if this `fraction` of all is invalid."""
     return sum(math.comb(num, count) * fraction**count * (1 - fraction) ** (num - count) for count in range(bad, num + 1))
