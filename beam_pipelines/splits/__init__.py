@@ -1,9 +1,9 @@
 """Assigns splits to inputs in cases where a hash of the group is not enough.
 
 These cases are stratified splits, divided source splits, splits of an earlier dataset, and near-duplicates. The input
-is sorted runs of references with their groups, strata and source splits. The output is the same references with their
-final splits. No image is read, and no worker needs all keys in memory. The plan is computed from counts, and from the
-hashes close to the split bounds.
+is a collection of sorted runs of references with their groups, strata and source splits. The output is the same
+references with their final splits. No image is read, and no worker needs all keys in memory. The plan is computed from
+counts, and from the hashes close to the split bounds.
 
     near_duplicate_clusters       clusters near-duplicate images by their hashes
     resolve_near_duplicates        chooses the group of each near-duplicate, or drops it

@@ -1,9 +1,9 @@
-"""Computes how many inputs of each stratum each split gets, as whole numbers close to the shares.
+"""Computes the number of inputs of each stratum for each split. The numbers are integers close to the requested shares.
 
 Each count, and each split's total over all strata, differs from its exact share by less than one. Such a controlled
 rounding of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966). The
 algorithm looks for a cycle of fractional cells. It moves the same amount from every second cell to the others until a
-cell becomes whole. When no cycle is left, no fraction is left either.
+cell becomes whole. When no cycle is left, all cells are whole numbers.
 """
 
 from typing import Sequence
@@ -44,7 +44,7 @@ def apportion(nums: Sequence[int], needs: Sequence[Sequence[int]], scale: int) -
 
 
 def _deal(num: int, needs: Sequence[int]) -> list[int]:
-    """Divides `num` in proportion to the positive needs, by the largest-remainder method."""
+    """Divides `num` items in proportion to the positive values of `needs`, by the largest-remainder method."""
     lacks = [max(need, 0) for need in needs]
     total = sum(lacks) or 1
     counts = [num * lack // total for lack in lacks]
@@ -55,7 +55,9 @@ def _deal(num: int, needs: Sequence[int]) -> list[int]:
 
 
 class _Circles:
-    """Rounds the fractions of a table, one row at a time. Cycles are removed at once, so few rows are kept in memory.
+    """Rounds the fractions of a table, one row at a time.
+
+    Cycles are removed after each row, so only few rows are kept in memory.
 
     Attributes:
         rounded_up: (row, column) of each cell that was rounded up to 1.

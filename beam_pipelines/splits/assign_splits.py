@@ -1,6 +1,6 @@
 """Beam stage that assigns the final split to each input, after all inputs are listed.
 
-The runner only moves pointers to runs in the spool, counts, and the few inputs close to a split bound.
+The runner transfers only pointers to runs in the spool, counts, and the few inputs close to a split bound.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits
 
 
 class Assigned(NamedTuple):
-    """Outputs that replace the same fields of `Listed`: runs with final splits, their key counts, and one listing."""
+    """The outputs of `AssignSplits`, with final splits. They replace the fields of `Listed` with the same names."""
 
     runs: beam.PCollection
     counts: beam.PCollection
@@ -62,7 +62,10 @@ class AssignSplits(beam.PTransform):
 
 
 class Mark(beam.DoFn):
-    """Emits each run with the splits known so far, and counts for the plan. Reads earlier splits only once."""
+    """Emits each run with the splits that are known so far, and the counts from which splits are planned.
+
+    Reads earlier splits only once.
+    """
 
     def __init__(self, config: PrepareJob) -> None:
         self._config, self._earlier = config, None
@@ -78,14 +81,17 @@ class Mark(beam.DoFn):
 
 
 def make_split_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
-    """Makes the plan. It depends on the listing, so errors in the listing are reported first."""
+    """Makes the plan.
+
+    The listing is a parameter so that errors in the listing are reported before errors in the split plan.
+    """
     plan = plan_splits(merge_facts(parts), config)
     check_names(plan, listing, config)
     return plan
 
 
 def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:
-    """Yields the inputs of a run that can be split bounds."""
+    """Yields the inputs of a run that may be the first input of a split."""
     if plan.bounds:
         yield find_bound_candidates(read_marked(run, config), plan)
 

@@ -77,7 +77,9 @@ def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
 
 
 def find_earlier_splits(path: str | None, keys: BinaryColumn) -> list[str]:
-    """Returns the earlier split of each key, or an empty string. Memory does not grow with the earlier dataset.
+    """Returns the earlier split of each key, or an empty string.
+
+    The required memory is independent of the earlier dataset's size.
 
     Raises:
         UserError: See `read_earlier_splits`.

@@ -1,8 +1,8 @@
 """Beam stage that finds near-duplicates and either puts them into one group or drops all but one.
 
-The runner only moves pointers to runs in the spool and descriptions of search tasks. The worker of a search task reads
-the hashes from the spool, 33 bytes per image. One worker merges the results. It needs memory for the hashes and for the
-keys of near-duplicates.
+The runner transfers only pointers to runs in the spool and descriptions of search tasks. The worker of a search task
+reads the hashes from the spool, 33 bytes per image. One worker merges the results. The worker needs memory for the
+hashes of all images and for the keys of near-duplicates.
 """
 
 import contextlib
@@ -128,7 +128,7 @@ def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) ->
 
 
 def cut_search(looks: WrittenLooks) -> Iterator[tuple[tuple[int, int], tuple[SearchPart, WrittenLooks]]]:
-    """Yields the tasks of the search for similar hashes."""
+    """Yields the search tasks, which together find all pairs of similar hashes."""
     for part in search_parts(looks.num) if looks.num else ():
         yield (part.band, part.part), (part, looks)
 
@@ -208,7 +208,7 @@ def _read_some(run: Run, places: np.ndarray, spool: SpoolReader) -> References:
 
 
 def _changes_of(settled: SettledNearDuplicates, members: np.ndarray, start: int, stop: int) -> Changes:
-    """Returns the changes for the run that contains the images from `start` to `stop`."""
+    """Returns the changes to the run that contains the images from index `start` to `stop`."""
     mine = np.flatnonzero((members >= start) & (members < stop))
     mine = mine[np.argsort(members[mine])]
     dropped = mine[settled.is_dropped[mine]]

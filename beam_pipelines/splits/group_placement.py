@@ -2,8 +2,8 @@
 
 Groups are placed from largest to smallest, as in scikit-learn's StratifiedGroupKFold. Each group goes to the split that
 most reduces the sum of squared deviations from the shares, over all strata and the total. Deviations are relative to
-the size of the stratum. The method is greedy, so a large group, or a stratum with few groups, can prevent exact shares.
-All arithmetic uses integers, so the same groups get the same splits on every machine.
+the size of the stratum. The method is greedy, so splits can differ from their shares if a group is large or a stratum
+has few groups. All arithmetic uses integers, so the result is the same on every machine.
 """
 
 from typing import Iterable, NamedTuple, Sequence
@@ -25,7 +25,7 @@ class WaitingGroup(NamedTuple):
 
 
 class Needs:
-    """Tracks how far each split is below its share of each stratum and of all inputs while groups are placed.
+    """Tracks, during placement, how many inputs each split still needs from each stratum and in total.
 
     Args:
         totals: The number of inputs of each stratum, including inputs that already have a split.
@@ -49,12 +49,15 @@ class Needs:
         self._weight_of_all = _WEIGHT // max(sum(totals), 1) ** 2
 
     def take(self, stratum: int, split: int, num: int) -> None:
-        """Subtracts inputs that belong to a split from the split's needs."""
+        """Subtracts the inputs that already belong to a split from the number that the split needs."""
         self.of_strata[stratum][split] -= num * self._scale
         self._of_all[split] -= num * self._scale
 
     def place(self, group: WaitingGroup) -> int:
-        """Places a group into the split that gains most, and returns the split. Ties go to the smallest share."""
+        """Places a group into the split that reduces the deviations most, and returns the split.
+
+        Ties go to the smallest share.
+        """
         size, gains = 0, [0] * len(self._of_all)
         for stratum, num in group.nums:
             size += num

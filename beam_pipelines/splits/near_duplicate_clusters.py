@@ -1,10 +1,11 @@
 """Clusters near-duplicate images.
 
-Two images are near-duplicates if their hashes differ in few bits. A cluster is a connected component of such pairs, but
-its size is limited. Otherwise, a long chain of slightly different images would join half of a class. A cluster is cut
-if it has more than 1 % of all images (and more than 100), or if two of its images differ by more than twice the
-distance. It is first cut into stars: a center with its near-duplicates. A star that is still too large is cut into
-images with equal hashes, and these into images with equal bytes. Images with equal bytes always stay together.
+Two images are near-duplicates if their hashes differ in few bits. A cluster is a connected component of near-duplicate
+pairs, but the size of a cluster is limited. Otherwise, a long chain of slightly different images would join half of a
+class. A cluster is cut if it has more than 1 % of all images (and more than 100), or if two of its images differ by
+more than twice the distance. A cluster is first cut into stars. A star is a central image with its near-duplicates. A
+star that is still too large is cut into images with equal hashes, and these into images with equal bytes. Images with
+equal bytes always stay together.
 """
 
 from typing import Iterator, NamedTuple
@@ -88,9 +89,9 @@ def _num_pairs(sizes: np.ndarray) -> np.ndarray:
 
 
 def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields (label, its hashes, edges between them) for each component that may have to be cut.
+    """Yields (label, hashes, edges between the hashes) for each connected component that may have to be cut.
 
-    Components of two hashes are skipped unless they have too many images, because their hashes are always near.
+    Components of two hashes are skipped, unless they have too many images, because the two hashes are always similar.
     """
     connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
@@ -110,7 +111,10 @@ def _is_wide(looks: Looks, members: np.ndarray, limit: int) -> bool:
 
 
 def _cut_into_stars(labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int) -> None:
-    """Labels each star with its center. Hashes with the most neighbors become centers first, then the smallest key."""
+    """Labels each star with its center.
+
+    Hashes with the most neighbors become centers first. Ties are broken by the smallest key.
+    """
     both = np.concatenate([edges, edges[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]
     starts = np.searchsorted(both[:, 0], members)

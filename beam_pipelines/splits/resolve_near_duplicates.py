@@ -54,7 +54,10 @@ class _Split(NamedTuple):
 
 
 def apply_changes(references: References, changes: Changes, renames: Mapping[bytes, bytes]) -> References:
-    """Applies the changes to the references of a run. Merged groups get the name of the group that they join."""
+    """Applies the changes to the references of a run.
+
+    A group that is merged into another group gets the name of that group.
+    """
     # Without earlier groups, only the changed references have a group.
     if not references.groups.blob and len(changes.grouped):
         lengths = np.zeros(len(references), np.uint32)
@@ -118,7 +121,10 @@ class SettledNearDuplicates:
         return [self._keys[start] for start in self._starts.tolist()]
 
     def _unite(self) -> tuple[list[bytes], dict[bytes, bytes]]:
-        """Returns the group of each cluster, and the renamed groups. Groups that share a cluster become one group."""
+        """Returns the group of each cluster, and the renamed groups.
+
+        Groups that have images in the same cluster become one group.
+        """
         names, codes = codes_of(self._candidates.groups.take(self.members))
         num = len(self._starts)
         has_group = np.array([bool(name) for name in names], bool)[codes]
@@ -157,7 +163,7 @@ class SettledNearDuplicates:
         return frozenset(names[number] for number in torn)
 
     def _splits(self) -> tuple[list[_Split], np.ndarray]:
-        """Returns the splits that members already have, and the index of each member's split among them, int64."""
+        """Returns the splits to which images already belong, and the index of each image's split, int64."""
         earlier = sorted({*self._earlier} - {""})
         of_source = [_Split(name, bool(name) and name not in self._config.source.divide, False) for name in self._candidates.splits]
         places = self._candidates.rows["split"][self.members].astype(np.int64)
@@ -167,7 +173,10 @@ class SettledNearDuplicates:
         return [*of_source, *(_Split(name, True, True) for name in earlier)], places
 
     def _describe_torn(self, torn: Sequence[int], splits: Sequence[_Split]) -> str:
-        """Formats an error about clusters in different splits. `splits` belong to the members of the first cluster."""
+        """Formats an error about clusters whose images belong to different splits.
+
+        `splits` contains the splits of the images in the first cluster.
+        """
         of_splits: dict[str, str] = {}
         for split, place in zip(splits, np.flatnonzero(self._numbers == torn[0]).tolist()):
             if split.name:
@@ -182,7 +191,10 @@ class SettledNearDuplicates:
         )
 
     def describe(self, looks: SpoolStretch, edges: SpoolStretch, counts_all_pairs: bool) -> NearDuplicates:
-        """Writes one line for each member to the spool, and returns the summary. For the arguments, see `NearDuplicates`."""
+        """Writes one line for each image in a cluster to the spool, and returns the summary of the near-duplicates.
+
+        For the arguments, see `NearDuplicates`.
+        """
         config, clusters = self._config, self._clusters
         members = self._candidates.take(self.members)
         with contextlib.closing(SpoolReader(config.spool_directory)) as reader:

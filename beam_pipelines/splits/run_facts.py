@@ -1,4 +1,4 @@
-"""Counts the references of a run for the split plan. The counts contain no keys."""
+"""Counts the references in a run by stratum, split and group, for the split plan. The counts contain no keys."""
 
 import contextlib
 import dataclasses
@@ -28,7 +28,7 @@ OPEN = 0xFFFF
 
 
 class MarkedRun(NamedTuple):
-    """A sorted run of references with the splits known so far.
+    """A sorted run of references, with the splits that are known so far.
 
     Attributes:
         run: The run of references.
@@ -42,7 +42,7 @@ class MarkedRun(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """References in memory with the splits known so far.
+    """References in memory, with the splits that are known so far.
 
     Attributes:
         references: The references of one run.
@@ -64,7 +64,7 @@ class Marked(NamedTuple):
 
 @dataclasses.dataclass
 class SplitFacts:
-    """Counts of the references of one or more runs.
+    """The numbers of references in one or more runs by stratum, split and group.
 
     The leading columns of the tables are indices into `strata`, `splits` and `groups`. The last column is a count.
 
@@ -125,7 +125,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads the references of a run again, with the splits known so far."""
+    """Reads the references of a run again, with the splits that are known so far."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_stretch(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)
@@ -217,7 +217,7 @@ def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) -> np.ndarray:
-    """Counts each distinct combination of values, or sums its numbers.
+    """Counts each distinct combination of values, or sums the numbers of its rows.
 
     Returns int64 [num_combinations, num_columns + 1] in ascending order. The last column is the count.
 
@@ -273,7 +273,7 @@ def _sum_up(table: np.ndarray) -> np.ndarray:
 
 
 def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
-    """Returns the sorted union of all names, and the indices of each part's names in it."""
+    """Returns the sorted union of several lists of names, and the indices of the names of each list in the union."""
     names = sorted({name for part in parts for name in part})
     places = {name: place for place, name in enumerate(names)}
     return names, [np.array([places[name] for name in part], np.int64) for part in parts]

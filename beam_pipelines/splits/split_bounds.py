@@ -17,7 +17,7 @@ _BEHIND_ALL = (2**64 - 1, b"\xff")
 
 
 class Candidates(NamedTuple):
-    """The inputs of one run that belong to a bucket in which the range of a split begins.
+    """The inputs of one run whose hash bucket contains the start of a split.
 
     Attributes:
         cells: The stratum and the bucket of each input, combined into one number, int64 [num_inputs].
@@ -44,14 +44,14 @@ class ResolvedBounds:
 
 
 def find_bound_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
-    """Returns the inputs that can be the first input of a split."""
+    """Returns the inputs that may be the first input of a split."""
     cells = np.where(marked.is_single, _strata(marked, plan) << plan.bits | bucket_of(marked.hashes, plan.bits), -1)
     found = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
     return Candidates(cells[found], marked.hashes[found], marked.references.keys.take(found))
 
 
 def resolve_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> ResolvedBounds:
-    """Chooses the bounds among the candidates of all runs.
+    """Chooses the first input of each split among the candidates of all runs.
 
     Raises:
         RunError: The runner lost or repeated candidates.

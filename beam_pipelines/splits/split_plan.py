@@ -1,8 +1,8 @@
-"""Plans the split of each group, and how many of the other inputs of each stratum go to each split.
+"""Plans the split of each group, and the number of ungrouped inputs of each stratum in each split.
 
-The other inputs of a stratum are ordered by a hash of their keys that does not depend on the seed. Each split gets a
-contiguous range of this order. Counts determine the length of each range. Its first input is found among the few inputs
-of one hash bucket (see `split_bounds`).
+The ungrouped inputs of a stratum are ordered by a hash of their keys that does not depend on the seed. Each split gets
+a contiguous range of this order. Counts determine the length of each range. The first input of a range is found among
+the few inputs of one hash bucket (see `split_bounds`).
 """
 
 import dataclasses
@@ -93,7 +93,7 @@ def check_names(plan: SplitPlan, listing: Listing, config: PrepareJob) -> None:
 
 
 def resolved_listing(listing: Listing, plan: SplitPlan) -> Listing:
-    """Returns the listing with the numbers of the split plan."""
+    """Returns a copy of the listing with the numbers of divided and moved inputs from the split plan."""
     near_duplicates = listing.near_duplicates and dataclasses.replace(listing.near_duplicates, num_moved=plan.num_moved)
     return dataclasses.replace(listing, division=plan.division, near_duplicates=near_duplicates)
 
@@ -133,7 +133,10 @@ class _Planner:
         self._open = count_rows([open_rows[:, 0], open_rows[:, 1]], open_rows[:, 4])  # Columns: group, stratum, number.
 
     def plan_hashes(self) -> SplitPlan:
-        """Plans splits by the hash of each group. Groups with an assigned input follow that input."""
+        """Plans splits by the hash of each group.
+
+        If an input of a group already has a split, the whole group gets this split.
+        """
         facts, bounds = self._facts, hash_bounds(self._shares)
         division = Division((), self._shares, {}, facts.num_kept)
         if len(facts.groups) and (len(facts.singles) or len(self._open)):
@@ -204,7 +207,7 @@ class _Planner:
                 yield stratum, self.followers[group], num
 
     def _open_groups(self) -> tuple[list[int], Iterator[WaitingGroup]]:
-        """Returns the numbers of the unplaced groups, from largest to smallest, and the groups."""
+        """Returns the group indices and the groups that have no split yet, from largest to smallest."""
         numbers, starts = np.unique(self._open[:, 0], return_index=True)
         stops = np.append(starts[1:], len(self._open))
         names = self._facts.groups.take(pa.array(numbers, pa.int64())).to_pylist()
