@@ -23,7 +23,7 @@ class Files(Protocol):
     """Reads and writes the files of a file system or the objects of an object store."""
 
     def read(self, path: str) -> bytes:
-        """Reads a whole file. Raises `OSError` if it has more than `MAX_FILE_BYTES`."""
+        """Reads a whole file. Raises `OSError` if the file has more than `MAX_FILE_BYTES` bytes."""
 
     def read_range(self, path: str, offset: int, num_bytes: int, version: str | None = None) -> bytes:
         """Reads a part of a file. Returns fewer bytes if the file ends before the end of the part.
@@ -111,7 +111,7 @@ class _Stream(io.RawIOBase):
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a seekable, buffered file for reading. Reads of an object fail if it changes in the meantime.
+    """Opens a seekable, buffered file for reading. Reads of an object fail if the object changes after it was opened.
 
     Raises:
         OSError: The file cannot be opened, or is not a regular file.
@@ -152,7 +152,7 @@ def read_start(root: str, name: str, num_bytes: int) -> bytes:
 
 
 def make_folder(path: str) -> None:
-    """Creates a folder, but not its parents. Does nothing in an object store, which has no folders."""
+    """Creates a folder, but not its parents. In an object store, which has no folders, the function does nothing."""
     if not is_remote(path):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)

@@ -1,8 +1,8 @@
 """Distinguishes permanent errors of an input from temporary errors of a disk or object store.
 
-An input with a permanent error, which the code calls a "fact", becomes a dead letter. A temporary error must not cause
-dead letters, because the input may be readable in another run, and the output would depend on chance. Instead, it fails
-the bundle, which the runner may retry, and finally the run.
+If an error is permanent (in the code, a "fact"), the input becomes a dead letter. A temporary error must not cause dead
+letters, because the input may be readable in another run. Instead, the bundle fails, and the runner may retry it before
+the run fails.
 """
 
 import errno

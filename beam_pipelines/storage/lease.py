@@ -1,11 +1,11 @@
-"""The lease of a working directory, which identifies the command that uses the directory and limits how long.
+"""The lease of a working directory, which identifies the command that uses the directory until the lease expires.
 
     OUT.incomplete/LEASE    {"run_id": …, "holder": …, "host": …, "boot": …, "process": …, "renewed": …, "job": …}
 
-The command renews its lease periodically. On a disk, the command also locks the directory, and this lock decides
-between commands on the same machine. Commands on other machines use the lease, because locks on a network file system
-may be local to each machine. Object stores have no locks, so a command takes over a lease with a conditional write,
-which only one of two commands can win. Before a worker publishes files, it checks that the lease still belongs to its
+The command renews its lease periodically. On a local disk, the command also locks the directory, so that no other
+command on the same machine uses it. Commands on other machines check the lease, because locks on a network file system
+may be invisible to them. Object stores have no locks, so a command takes over a lease with a conditional write, which
+only one of two commands can win. Before a worker publishes files, it checks that the lease still belongs to its
 command. Therefore, a job that a killed command left behind ends without any changes.
 """
 

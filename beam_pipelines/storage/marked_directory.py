@@ -1,4 +1,4 @@
-"""Local working directories that belong to a single run. Only directories with a marker file are ever emptied."""
+"""Local working directories that belong to a single run. A directory is emptied only if it contains a marker file."""
 
 import contextlib
 import errno
@@ -215,7 +215,7 @@ _MAX_REMOVALS = 20
 
 
 def remove_directory(directory: str) -> None:
-    """Removes a directory with retries, the marker last. If other files cannot be removed, the marker stays."""
+    """Removes a directory with retries, the marker last. The marker stays if any other file cannot be removed."""
     for _ in range(_MAX_REMOVALS):
         with contextlib.suppress(OSError):
             _empty(directory, ignore_errors=True)

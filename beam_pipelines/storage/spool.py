@@ -75,7 +75,7 @@ class ObjectSpoolWriter:
             raise _write_error(write_error) from write_error
 
     def append(self, data: bytes) -> int:
-        """Appends `data` and returns its offset. Raises `RunError` if it could not be written."""
+        """Appends `data` and returns its offset. Raises `RunError` if the data could not be written."""
         offset = self._offset
         try:
             if self._object is None:
@@ -119,7 +119,7 @@ class SpoolReader:
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
-        """Reads bytes of a spool. Returns fewer bytes if the spool ends before.
+        """Reads bytes of a spool. Returns fewer bytes if the spool ends earlier.
 
         Raises:
             OSError: The spool cannot be read.
@@ -144,7 +144,7 @@ class SpoolReader:
     def close(self) -> None:
         """Closes the reader. Files that other threads are still reading are closed after these reads.
 
-        Otherwise, the number of a closed descriptor could already refer to another file.
+        If a file were closed during a read, the system could reuse its descriptor for another file.
         """
         with self._lock:
             self._is_closed = True

@@ -1,7 +1,7 @@
 """Versions of input files, by which a run detects that a file has changed since it was listed.
 
-A version is a text. For a local file, it contains the size and the modification time. For an object, it contains the
-ETag or the generation. Versions are part of the plan of a run and are not published.
+A version is a text. The version of a local file contains the size and the modification time. The version of an object
+contains the ETag or the generation. Versions are part of the plan of a run and are not published.
 """
 
 import contextlib

@@ -52,7 +52,7 @@ _BROKEN_OFF = (
 
 
 class GcsStore(ObjectStore):
-    """Google Cloud Storage with the user's credentials, or the emulator at `STORAGE_EMULATOR_HOST` without."""
+    """Google Cloud Storage with the user's credentials, or without credentials the emulator at `STORAGE_EMULATOR_HOST`."""
 
     library_errors = (
         GoogleAPICallError,
@@ -173,7 +173,7 @@ class GcsStore(ObjectStore):
 
 
 def _has_credentials(options: PipelineOptions) -> bool:
-    """Returns whether Google credentials exist. Without credentials, Beam's own check would take 20 seconds."""
+    """Returns whether Google credentials exist. If no credentials exist, Beam's own check for them takes 20 seconds."""
     chosen = options.view_as(GoogleCloudOptions)
     if chosen.no_auth:
         return False
@@ -244,7 +244,10 @@ class _GcsUpload(Upload):
         return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **self._store.once)
 
     def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
-        """Sends the missing part of a chunk. If the result of the last attempt is unknown, asks the store first."""
+        """Sends the missing part of a chunk.
+
+        If the result of the last attempt is unknown, first asks the store which bytes it has received.
+        """
         if not self._is_known:
             self._note(self._put(b"", "bytes */*"), end)
             self._is_known = True

@@ -1,7 +1,7 @@
 """The interface of the object stores gs:// and s3://, with the options and credentials of Beam's filesystems.
 
-Beam itself opens a new connection for each file and reads files one after the other. Here, all threads of a process
-share a client and its connections.
+Beam itself opens a new connection for each file and reads files one after the other. In this module, all threads of a
+process share a client and its connections.
 """
 
 import abc

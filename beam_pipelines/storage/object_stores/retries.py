@@ -40,7 +40,9 @@ def foreign_answer(found: str, content_type: str | None) -> Transient:
 
 
 class Breaker:
-    """A circuit breaker that all threads of a process share. It stops retries if the store is unavailable for too long.
+    """A circuit breaker for requests to a store, which all threads of a process share.
+
+    It stops retries if the store is unavailable for too long.
 
     Args:
         endpoint: The name of the store in messages.
@@ -65,7 +67,7 @@ class Breaker:
                 raise self._error(path)
 
     def note_answer(self) -> None:
-        """Call this after an attempt to which the store has responded."""
+        """Records that the store has responded to a request."""
         with self._lock:
             self._last_answer = time.monotonic()
             self._silent_since, self._is_open = None, False
@@ -183,7 +185,10 @@ def _pause(seconds: float) -> None:
 
 
 def status_error(path: str, status: int, reason: str, *, no_bucket: bool = False) -> OSError:
-    """Returns the error for an HTTP status. For a folder, status 404 means that the bucket does not exist."""
+    """Returns the error for an HTTP status.
+
+    If the path is a folder, status 404 means that the bucket does not exist.
+    """
     bucket, key = split_path(path)
     if status == 404:
         is_bucket = no_bucket or not key or key.endswith("/")

@@ -235,7 +235,7 @@ def _version(response: Mapping[str, Any]) -> str:
 
 
 def _check_page(response: Mapping[str, Any], num_found: int) -> None:
-    """Raises `Transient` if a page of a listing is foreign or incomplete, because inputs would be lost silently."""
+    """Raises `Transient` if a page of a listing is invalid or incomplete, because inputs would be lost silently."""
     if "IsTruncated" not in response:
         raise foreign_answer("a listing without IsTruncated", None)
     if num_found < response.get("KeyCount", 0):  # some stores do not count folders
