@@ -65,7 +65,7 @@ def image_sides(directory: str, manifest: Manifest) -> list[dict[str, Any] | Non
 
 
 def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
-    """Checks that there is something to analyze, and that an existing analysis may be replaced.
+    """Checks that the dataset has examples to analyze, and that an existing analysis may be replaced.
 
     Returns:
         The configuration with its splits set, and the manifest of the dataset.
@@ -106,8 +106,9 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
     """Context manager for an empty working directory in the dataset that belongs to this run only. See `own_directory`.
 
-    It first ends jobs of killed commands that analyze the same dataset. If such a job cannot be found, it writes to its
-    own folder and does no harm. It also restores an earlier analysis that a killed run had moved.
+    The context manager first ends the jobs of killed commands that analyze the same dataset. A job that cannot be found
+    does no harm, because it writes to a folder of its own. The context manager also restores an earlier analysis that a
+    killed run had moved.
 
     Args:
         directory: The directory of the dataset.
@@ -163,7 +164,7 @@ def _moves(whole: str, directory: str) -> list[tuple[str, str]]:
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
-    """Undoes completed moves in reverse order. If it is interrupted, it can be called again."""
+    """Undoes completed moves in reverse order. If the function is interrupted, it can be called again."""
     for path, new_path in reversed(moves):
         if os.path.lexists(new_path) and not os.path.lexists(path):
             os.rename(new_path, path)
@@ -187,8 +188,9 @@ def _bring_back(directory: str) -> None:
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
     """Moves a complete analysis from `working/whole` to its final place.
 
-    If the process is killed during the move, the dataset has the old analysis, the new analysis, or neither. In the
-    last case, the next run restores the old analysis. After an interruption or an error, the old analysis is in place.
+    If the process is killed during the move, the dataset has the old analysis, the new analysis, or neither. If the
+    dataset has neither analysis, the next run restores the old analysis. After an interruption or an error, the old
+    analysis is in place.
 
     Args:
         working: The directory from `analysis_directory`.

@@ -75,7 +75,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
 
 
 def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
-    """Lets the reader log the boxes, masks and dense targets that a crop drops."""
+    """Makes the reader log the boxes, masks and dense targets that are lost because an image is cropped."""
     data = open_dataset(config.directory)
     for split in config.splits:
         data.split_reader(split).plan(ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
@@ -83,7 +83,7 @@ def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """Inputs of an analysis after all options are resolved.
+    """The inputs of an analysis after all options are resolved.
 
     Attributes:
         config: The user's options, with an absolute path.
@@ -133,7 +133,10 @@ class Analysis:
         return sum(map(self.manifest.num_examples, self.config.splits))
 
     def trace(self, temporary_directory: str) -> Traced:
-        """Calls the preprocessing function once before any work. Raises UserError for failures and invalid outputs."""
+        """Calls the preprocessing function once before the analysis starts, to find invalid outputs early.
+
+        Raises UserError for failures and invalid outputs.
+        """
         schema, targets = self.manifest.schema, self.manifest.targets
         file = None if isinstance(self.preprocessing, DefaultPreprocessing) else self.preprocessing.file
         try:
@@ -166,7 +169,7 @@ class Analysis:
 
     @contextlib.contextmanager
     def explained(self, traced: Traced) -> Iterator[None]:
-        """Context manager that turns graph failures on the data into one-line errors.
+        """Context manager that converts failures of the graph on the data to one-line errors.
 
         Raises:
             UserError: The failure is in a graph of the user's module.
@@ -183,7 +186,10 @@ class Analysis:
             raise self._failure(failure, traced) from None
 
     def check(self, graph: TransformGraph, traced: Traced) -> None:
-        """Runs the written graph on a few records. Raises as `explained` does, or if an output lacks rows."""
+        """Runs the written graph on a few records.
+
+        Raises the same errors as `explained`, and an error if an output has too few rows.
+        """
         try:
             try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
         except tf.errors.OpError as error:

@@ -1,4 +1,4 @@
-"""Extracts the cause of a preprocessing graph's failure from the errors of an engine."""
+"""Finds out, from the errors of an engine, why a preprocessing graph failed."""
 
 import contextlib
 import errno
@@ -36,7 +36,10 @@ class GraphFailure(NamedTuple):
 
 
 def find_graph_failure(error: BaseException) -> GraphFailure | None:
-    """Finds the graph failure behind an engine's error. Returns None if the error has another cause."""
+    """Returns the failure of the graph that caused an engine's error.
+
+    Returns None if the graph did not cause the error.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if match := _WRAPPED.search(str(cause)):
@@ -60,7 +63,7 @@ def find_not_writable(message: str) -> str | None:
 
 @contextlib.contextmanager
 def quiet_graph_failures() -> Iterator[None]:
-    """Suppresses irrelevant logs, and logs with batches of images for failures that are reported in one line."""
+    """Suppresses irrelevant logs, and logs that print batches of images for a failure that is reported in one line."""
     with filtered_logs(_is_other, *_LOGGERS):
         yield
 

@@ -28,7 +28,7 @@ _MAX_BATCH = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class DefaultPreprocessing:
-    """Preprocessing function that is used without a user's module.
+    """The preprocessing function that is used if the user has no module.
 
     Attributes:
         schema: The features of an example.
@@ -89,7 +89,10 @@ class DefaultPreprocessing:
         return any(feature.name == IMAGE for feature in self.schema)
 
     def describe(self, output: Feature) -> Feature:
-        """Returns the feature of an output. Objects keep their feature, because they move with their image."""
+        """Returns the feature of an output.
+
+        Object features are unchanged, because boxes are cropped together with their image.
+        """
         known = {feature.name: feature for feature in self.schema}
         return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
 
@@ -134,7 +137,10 @@ class DefaultPreprocessing:
 
 @functools.lru_cache(maxsize=1)
 def _seen_once(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns `_seen` as a function that is traced once. TensorFlow Transform traces a preprocessing many times."""
+    """Returns `_seen` as a TensorFlow function that is traced only once.
+
+    TensorFlow Transform traces a preprocessing many times.
+    """
     return tf.function(preprocessing._seen, autograph=False)
 
 
@@ -153,8 +159,8 @@ def _ragged(padded: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
 def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     """Normalizes uint8 images [batch, height, width, channels] to float32.
 
-    Each channel of a feature gets mean 0 and variance 1 over all examples. Sums are integers, so their order does not
-    matter.
+    Each channel of a feature gets mean 0 and variance 1 over all examples. The sums are integers, so the order of the
+    additions does not matter.
     """
     values = tf.cast(images, tf.int32) - _CENTRE
     num_pixels = tft.sum(tf.fill(tf.shape(images)[:1], tf.constant(math.prod(image_size), tf.int64)))

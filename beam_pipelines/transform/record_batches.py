@@ -1,8 +1,8 @@
 """Beam transform that reads shards as batches of parsed examples (Arrow record batches), in record order.
 
 TensorFlow Transform reads its input once for each phase of an analysis, and an engine caches values that several steps
-read. The cached value of a batch is therefore a pointer to its records, which are read again. The engine never keeps
-image bytes in memory.
+read. Therefore, only a pointer to the records of a batch is cached, and the records are read again. The engine never
+keeps image bytes in memory.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class BatchPointer(NamedTuple):
 
 
 class PointedRecordBatch(pa.RecordBatch):
-    """Element type of `ReadRecordBatches`, from which Beam finds the coder. It is never instantiated."""
+    """The element type of `ReadRecordBatches`, by which Beam selects the coder. It is never instantiated."""
 
 
 class RecordBatchCoder(beam.coders.Coder):
@@ -111,7 +111,9 @@ class ReadRecordBatches(beam.PTransform):
 def batch_extents(
     directory: str, shard: ShardInfo, max_examples: int, max_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[int, int, int]]:
-    """Divides a shard into batches. Yields (index of the first record, its offset, end offset of the last record).
+    """Divides a shard into batches.
+
+    Yields (index of the first record, offset of the first record, end offset of the last record) for each batch.
 
     Raises:
         RunError: The index is missing or corrupt.

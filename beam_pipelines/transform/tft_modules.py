@@ -1,4 +1,4 @@
-"""Imports TensorFlow Transform, and restores the variable that would turn `tf.keras` into Keras 2."""
+"""Imports TensorFlow Transform, and undoes its change of an environment variable that would make `tf.keras` Keras 2."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Traces a preprocessing function once before any work to find its outputs.
+"""Traces a preprocessing function once, before any data is read, to find its outputs.
 
 It also records the line of the user's module that created each operation, for failures that only occur on the data.
 """
@@ -120,7 +120,7 @@ def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence
 
 
 def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int | None, ...]:
-    """Returns the shape of one example's values. None means that the first dimension differs between examples."""
+    """Returns the shape of one example's values. The first dimension is None if it differs between examples."""
     shape = value.shape
     if shape.rank is None:
         raise BadOutputsError(f"output {name!r} has unknown dimensions. Set its shape with tf.ensure_shape.")
@@ -138,7 +138,7 @@ def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int |
 
 
 def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the targets of the dataset that are still outputs, under their old or new name."""
+    """Yields the dataset's targets that the preprocessing function returns, by their names after the transform."""
     for target in targets:
         if target in outputs or target == OBJECTS and any(name.startswith(f"{OBJECTS}/") for name in outputs):
             yield target
@@ -188,8 +188,8 @@ _ONE_BY_ONE = 1 << 62  # Assumed bytes of an example. They exceed the batch size
 def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:
     """Applies a graph to the first batch, and to the first record alone, to check the number of output rows.
 
-    A batch alone is not enough, because a wrong number of rows can match by chance. Many errors only occur at run time,
-    and no engine has run the operations after the last analyzer.
+    A test with one batch is not enough, because a wrong number of rows can match the batch size by chance. Many errors
+    only occur at run time, and no engine has run the operations after the last analyzer.
 
     Args:
         graph: The graph that was written.

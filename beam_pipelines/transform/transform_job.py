@@ -1,4 +1,4 @@
-"""Job of `recordmill transform`, and the results of its workers."""
+"""The job of `recordmill transform`, and the results that its workers return."""
 
 import dataclasses
 import hashlib
@@ -28,7 +28,7 @@ BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # Kinds of features that are st
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransformJob(OutputPaths):
-    """A run of `recordmill transform` after all options are resolved.
+    """The parameters of a `recordmill transform` run after all options are resolved.
 
     Attributes:
         directory: The directory of the dataset, which has an analysis.
@@ -57,7 +57,7 @@ class TransformJob(OutputPaths):
 
     @property
     def has_label(self) -> bool:
-        """Whether an example has exactly one class, which the index then contains."""
+        """Whether each example has exactly one class. If so, the index contains the class."""
         return any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in self.schema)
 
     @property
@@ -84,7 +84,7 @@ class TransformedShard(NamedTuple):
 
 
 def make_job(config: TransformConfig) -> TransformJob:
-    """Checks the dataset, its transform and the output, and makes the job.
+    """Checks the dataset, its transform and the output path, and returns the job.
 
     Raises:
         UserError: A check failed.

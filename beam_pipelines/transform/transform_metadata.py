@@ -35,7 +35,10 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
 
 
 def make_manifest(job: TransformJob, shards: Mapping[str, Sequence[TransformedShard]]) -> Manifest:
-    """Returns the manifest of the transformed dataset. Its inputs are the examples of the source dataset."""
+    """Returns the manifest of the transformed dataset.
+
+    The inputs of the transformed dataset are the examples of the source dataset.
+    """
     return Manifest(
         name=job.name,
         seed=job.manifest.seed,
@@ -56,7 +59,8 @@ def transformed_statistics(
 ) -> dict[str, Any]:
     """Returns the contents of `statistics.json`.
 
-    Facts about unchanged images, masks and boxes are copied. Facts about changed features are unknown.
+    The statistics of unchanged images, masks and boxes are copied from the source dataset. Facts about changed features
+    are unknown.
 
     Args:
         manifest: The manifest of the transformed dataset.

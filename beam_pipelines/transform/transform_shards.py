@@ -37,7 +37,7 @@ _MAX_REASON = 300  # Characters of a TensorFlow error message.
 
 
 class _Batch(NamedTuple):
-    """Consecutive records of a shard, with the index of the first record."""
+    """A batch of consecutive records of a shard, with the index of the first record."""
 
     path: str
     first: int
@@ -132,7 +132,7 @@ _loaded: dict[tuple[str, str], "_Transformer"] = {}
 
 
 def _load(job: TransformJob) -> "_Transformer":
-    """Loads the graph once per process. Only the graph of one run is kept, because it needs memory.
+    """Loads the graph once per process. Only the graph of one run is cached, because a graph needs much memory.
 
     Raises:
         RunError: The graph has changed or is corrupt.
@@ -156,7 +156,7 @@ def _load(job: TransformJob) -> "_Transformer":
 
 
 class _Transformer:
-    """Thread-safe function from a batch of records to serialized examples.
+    """Thread-safe function that converts a batch of records to serialized examples.
 
     Args:
         transform: The transform to apply.

@@ -20,8 +20,8 @@ _FUNCTION = "preprocessing_fn"
 class UserPreprocessing:
     """The preprocessing function of a user's module.
 
-    It is sent to workers as source text, so they do not need to import the module. Modules in the same folder can be
-    imported if the folder exists. On a cluster, they must be installed on the workers.
+    The module is sent to workers as source text, so it need not be installed on the workers. Modules in the same folder
+    can be imported if the folder exists. On a cluster, these modules must be installed on the workers.
 
     Attributes:
         path: The path of the module, as the user gave it.
@@ -93,7 +93,7 @@ class UserPreprocessing:
             raise self.error(_reason(error), self._line_of(error)) from None
 
     def error(self, reason: str, line: int | None = None) -> UserError:
-        """Returns the error for a reason. Without a line, it names the line of the function definition."""
+        """Returns the error for a reason. If `line` is None, the error names the line of the function definition."""
         if line is None:
             line = self._first_line()
         place = f"{printable(self.path)}, line {line}" if line else printable(self.path)
@@ -114,7 +114,7 @@ class UserPreprocessing:
 
 @functools.lru_cache(maxsize=2)
 def _load(file: str, source: str) -> types.ModuleType:
-    """Runs the text of a module once per process."""
+    """Runs the source text of a module once in each process."""
     name = f"recordmill_{os.path.splitext(os.path.basename(file))[0]}"
     module = types.ModuleType(name)
     module.__file__ = file
