@@ -71,7 +71,7 @@ class ExampleCheck:
 
 
 def _expected_count(feature: Feature) -> tuple[int, bool]:
-    """Returns the expected number of values, and whether multiples of it are valid too."""
+    """Returns the expected number of values, and whether multiples of this number are also valid."""
     if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
         return 1, False
     return math.prod(feature.shape[1:] if feature.is_ragged else feature.shape), feature.is_ragged

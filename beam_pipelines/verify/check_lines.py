@@ -23,7 +23,7 @@ _GROUPED = {"group": _TEXT, "own_group": _TEXT_OR_NULL}
 
 
 class _Line(NamedTuple):
-    """A line of a file: its number from 1, its byte offset, and its fields."""
+    """A line of a file, with its number (from 1), its byte offset and its fields."""
 
     file: str
     number: int
@@ -39,9 +39,9 @@ class _Line(NamedTuple):
 
 
 def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_letters: int) -> Iterator[Damage]:
-    """Checks the number of dead letters in a file and their thumbnails.
+    """Checks the number of dead letters in a file, and checks their thumbnails.
 
-    A thumbnail must be a valid image, and it must belong to a dead letter.
+    Each thumbnail must be a valid image and belong to a dead letter.
     """
     seen: dict[tuple[str, ...], _Line] = {}
     for line in _read_lines(DEAD_LETTER_THUMBNAILS, io.BytesIO(thumbnails), _DEAD_LETTER | {"thumbnail": _TEXT}):
@@ -66,7 +66,7 @@ def check_dead_letters(dead_letters: BinaryIO, thumbnails: bytes, num_dead_lette
 
 
 def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterator[Damage]:
-    """Checks the file of near-duplicates, and the number of dropped duplicates in it."""
+    """Checks the file that lists near-duplicates, and the number of dropped duplicates in the file."""
     found = 0
     for line in _read_lines(NEAR_DUPLICATES, near_duplicates, _NEAR_DUPLICATE):
         if isinstance(line, Damage):
@@ -80,7 +80,7 @@ def check_near_duplicates(near_duplicates: BinaryIO, num_dropped: int) -> Iterat
 
 
 def _read_lines(name: str, file: BinaryIO, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Damage]:
-    """Yields the parsed lines of a file, and a `Damage` for each invalid line. One line at a time is in memory."""
+    """Yields the parsed lines of a file, and a `Damage` for each invalid line. Only one line at a time is in memory."""
     offset = 0
     for number in itertools.count(1):
         text = rest = file.readline(_READ_BYTES)

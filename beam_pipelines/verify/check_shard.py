@@ -28,7 +28,7 @@ _COUNTED_RECORDS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class VerifyContext:
-    """The parameters that are equal for all shards of a dataset.
+    """The parameters of the check that are the same for all shards of a dataset.
 
     Attributes:
         directory: The directory of the dataset.
@@ -131,7 +131,10 @@ def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Damage]]:
-    """Returns an index or a catalog, and the errors in its size or checksum. The bytes are None if it can't be read."""
+    """Reads an index or a catalog, and returns its bytes with the errors in its size or checksum.
+
+    The bytes are None if it can't be read.
+    """
     path = f"{context.directory}/{name}"
     try:
         data = files_at(path).read(path)
@@ -159,7 +162,7 @@ class _Records:
         self._in_catalog = [feature.name for feature in catalog_features(context.manifest.schema).values()]
 
     def damages(self) -> Iterator[Damage]:
-        """Reads all records, yields the errors, and adds the valid records to `found`."""
+        """Reads all records of a shard, yields the errors, and adds the valid records to `found`."""
         info, place, is_whole = self._info, 0, True
         parts = array.array("q")  # CRC-32Cs and sizes of consecutive byte ranges.
         try:

@@ -1,4 +1,4 @@
-"""Defines the record of an error in a dataset's file."""
+"""Defines the class that describes an error in a file of a dataset."""
 
 import errno
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ _NOT_OF_THE_FILE = frozenset(
 
 
 class Damage(NamedTuple):
-    """An error in a file of a dataset: the file differs from what was written.
+    """An error in a file of a dataset, which differs from the file that Recordmill wrote.
 
     Attributes:
         file: The path of the file within the dataset.
@@ -50,11 +50,11 @@ class Damage(NamedTuple):
         return f"{printable(self.file)}{record}{offset}: {printable(self.reason)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the known values as a plain dictionary."""
+        """Returns the attributes whose values are known as a dictionary."""
         fields = {name: value for name, value in self._asdict().items() if value != -1}
         return {**fields, "file": printable(self.file), "reason": printable(self.reason)}
 
 
 def says_nothing(error: OSError, path: str) -> bool:
-    """Returns whether a read error is unrelated to the file's bytes: a store or a mount is busy or denies access."""
+    """Returns whether a read error has a cause other than the file's bytes, such as a busy store or denied access."""
     return is_remote(path) or error.errno in _NOT_OF_THE_FILE

@@ -146,7 +146,10 @@ def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
-    """Returns the number of worker processes. It is 0 for object stores, which worker processes cannot access."""
+    """Returns the number of worker processes.
+
+    The number is 0 for object stores, which worker processes cannot access.
+    """
     return 0 if is_remote(directory) else engine.num_processes
 
 
@@ -194,12 +197,12 @@ class _CheckShard(ParallelMap):
         yield from self.run(check_shard, self._shared, split, index)
 
     def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
-        """Pairs a result with the index of its shard. Results arrive in order."""
+        """Returns a pair of the index of a shard and the result of its check. Results arrive in order."""
         yield self._places.pop(0), result
 
 
 def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int) -> Iterator[tuple[tuple[str, int], Hashes]]:
-    """Yields the hashes of a shard by bucket, so that equal hashes of all shards reach the same bucket."""
+    """Yields the hashes of a shard by bucket. Equal hashes from different shards have the same bucket."""
     place, shard = checked
     split = sorted(set(splits)).index(splits[place])
     for which, data in (("keys", shard.keys), ("groups", shard.groups)):

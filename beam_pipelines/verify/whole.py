@@ -1,4 +1,4 @@
-"""Checks the metadata files, and the properties that concern all shards together."""
+"""Checks the metadata files, and properties of the dataset that depend on all shards."""
 
 import functools
 import itertools
@@ -47,7 +47,7 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
 
 
 def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    """Yields an error for each shard file that is missing or has another size or fingerprint.
+    """Yields an error for each shard file that is missing or whose size or fingerprint differs from the manifest.
 
     The fingerprint detects shards that were swapped.
     """
@@ -68,7 +68,7 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
 
 
 def _find_other(path: str, name: str, info: ShardInfo) -> str:
-    """Describes why a shard or an index is not the file that the manifest names.
+    """Describes how a shard or an index differs from the file that the manifest describes.
 
     The result is empty for a correct file and for a catalog.
     """
@@ -141,7 +141,7 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
-    """Yields an error for each file for other programs that does not follow from the manifest and the statistics."""
+    """Yields an error for each file for other programs that contradicts the manifest or the statistics."""
     for name, text in derived_files(manifest, statistics).items():
         data = _read(directory, name)
         if isinstance(data, Damage):
@@ -183,7 +183,7 @@ def _check_lines(directory: str, name: str, check: Callable[[BinaryIO], Iterator
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any] | Damage:
-    """Returns the fields of a JSON file, or an error."""
+    """Returns the fields of a JSON file, or an error if the file is invalid."""
     data = _read(directory, name)
     if isinstance(data, Damage):
         return data
