@@ -72,7 +72,7 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
 
 
 def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
-    """Yields the clusters that have pictures: first leaks, then clusters with possibly wrong labels, then the others."""
+    """Yields the clusters that have pictures: leaks first, then clusters with possibly wrong labels, then others."""
     found, now = leaks.facts["found"], leaks.facts["now"]
     apart = [[NearDuplicate(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
     has_several = len(found["num_conflicts_of"]) > 1
