@@ -55,8 +55,8 @@ def find_examples(
         numbers: The indices of the examples in the split, int64 [n].
 
     Returns:
-        Object arrays of str by name, `key` and the catalog columns, for examples with intact records. And bool [n],
-        which examples these are. Others exist only with `on_error="skip"`.
+        Object arrays of str by name, `key` and the catalog columns, for the examples with intact records; and a mask,
+        bool [n], that is True for these examples. Corrupt records occur only with `on_error="skip"`.
 
     Raises:
         OSError, ValueError: A record or a catalog can't be read, or is corrupt.

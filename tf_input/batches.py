@@ -38,7 +38,7 @@ def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.
 
     Args:
         plan: The plan, which defines the records of each batch.
-        identity: The facts that determine the batches; see `Position`. None without a seed.
+        identity: The values that determine the batches; see `Position`. None if there is no seed.
 
     Returns:
         The batches, with the attributes `position` and `read_passes`. `read_passes` is a function from a number of
@@ -61,7 +61,7 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int, hosts: tuple[i
         data: A dataset whose elements are batches.
         name: The name of the source, for `repr`.
         batch_size: The number of examples in a batch.
-        hosts: The (number of hosts, index of this host) among which the batches are divided; None: they are not.
+        hosts: The pair (number of hosts, index of this host) if the batches are divided among hosts; otherwise None.
     """
     data.__class__ = _batches_type(type(data))  # a wrapper dataset would lack attributes such as `position`
     if hosts is not None and hosts[0] > 1:
@@ -136,7 +136,8 @@ def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) 
 
     Args:
         read: A function from a config to the return value of `batches`.
-        config: The options of reading. With `start_step`, the rest of the first epoch is followed by whole epochs.
+        config: The options of reading. With `start_step`, the first iteration reads the remaining batches of an epoch,
+            and later iterations read whole epochs.
     """
     if not config.start_step:
         return NumpyBatches(read(config))

@@ -50,7 +50,8 @@ class PreparedDataset(Mapping[str, Examples]):
     Attributes:
         directory: The directory of the dataset, a pathlib.Path; a string if it is a URL.
         manifest: The contents of `manifest.json`.
-        fold: The pair (number of folds, index of the validation fold) that was passed to `open`; None without it.
+        fold: The pair (number of folds, index of the validation fold) that was passed to `open`; None if no fold was
+            passed.
         files: The files of the dataset, a `DatasetFiles`.
         mapped: The most recent functions applied to its batches by `map`, `map_example` or `map_batch`, at most four.
     """
@@ -373,8 +374,8 @@ class PreparedDataset(Mapping[str, Examples]):
 
         Returns:
             An iterable over the batches that `batches` returns. Each iteration is one epoch, and `len` is the number of
-            batches in the next one. Threads may share an iterator. With `start_step`, the first iteration is the rest
-            of its epoch, and the following iterations are whole epochs.
+            batches in the next iteration. Threads may share an iterator. With `start_step`, the first iteration reads
+            the remaining batches of its epoch, and later iterations read whole epochs.
         """
         return as_numpy(functools.partial(self.batches, split), make_config(config, options))
 
@@ -409,12 +410,12 @@ class PreparedDataset(Mapping[str, Examples]):
                 with `x`, or with a dictionary of all `inputs`, in NumPy arrays. Text features are TensorFlow tensors.
             split: The name of the split, one of `splits`.
             config: The options of reading. Images are processed as in `batches` with the same options. Default: None.
-            output: The path of a local `.parquet` or `.csv` file. Predictions are written batch by batch, without
-                keeping them in memory. An existing file is replaced when all predictions are written. Default: None,
-                which returns the predictions.
+            output: The path of a local `.parquet` or `.csv` file. Predictions are written batch by batch, and are not
+                kept in memory. An existing file is replaced when all predictions are written. Default: None, which
+                returns the predictions.
             **options: The attributes of `ReadConfig`, as in `batches`. Options for training are rejected, such as
                 `augment`, `shuffle`, weights and `start_epoch`. With `hosts=None`, this process reads all examples.
-                Otherwise, each host predicts its own part.
+                Otherwise, each host predicts only the examples that it reads.
 
         Returns:
             Arrays with n rows, by name; None if `output` is set:
@@ -534,16 +535,16 @@ def open(
         directory: The directory of the dataset (`~` is expanded), or a URL with `gs://`, `s3://`, `az://`, `https://`
             or another scheme that fsspec supports (`pip install 'recordmill[remote]'`). Credentials and endpoints are
             taken from the default locations of each cloud's own tools. Without credentials, public data can be read.
-        cache_directory: A local directory for cached file blocks. They are written in the first epoch and read in later
-            epochs. Several processes and datasets may share the directory, and other files in it are not touched. Exact
-            shuffling of a remote dataset requires a cache with free space for the whole split. Data from other splits
-            that is read during the first epoch needs space too. Default: None, no cache.
+        cache_directory: A local directory for cached file blocks. The blocks are written in the first epoch and read in
+            later epochs. Several processes and datasets may share the directory, and other files in it are not touched.
+            Exact shuffling of a remote dataset requires a cache with free space for the whole split. Data from other
+            splits that is read during the first epoch needs space too. Default: None, no cache.
         cache_bytes: The size limit of the cache directory, in bytes. When it is reached, the oldest datasets that no
-            process has open are deleted. If there are none, further data is read without caching. Default: None, which
-            uses the free disk space except for 5 % of the disk.
+            process has open are deleted. If all datasets in the cache are open, further data is read without caching.
+            Default: None, which uses the free disk space except for 5 % of the disk.
         fold: A pair (number of folds, index of the validation fold, from 0), for a dataset that was prepared with
-            `--folds N`. This fold becomes the split `validation`, and all others become the split `train`. Default:
-            None, each fold is a split with its own name.
+            `--folds N`. The validation fold becomes the split `validation`, and all other folds become the split
+            `train`. Default: None, which keeps each fold as a separate split.
 
     Returns:
         The dataset. Only its manifest is read.

@@ -139,12 +139,12 @@ class Feature:
         name: The key of the feature in a `tf.train.Example`.
         kind: The kind of the feature, one of `FEATURE_KINDS`.
         shape: The shape of one example's values; () for a single value. The first dimension is None if its size varies.
-            Tensors may have more such dimensions.
+            Tensors may have several dimensions of varying size.
         label_names: The class names of a class label. A label is an index into them.
         description: The description of the feature; empty if there is none.
         dtype: The dtype of a tensor, one of `TENSOR_DTYPES`; `uint16` for images that keep 16 bits; otherwise empty.
-        is_long: Whether a text of the feature is longer than `MAX_CATALOG_TEXT_BYTES`, so that the catalog has no such
-            column.
+        is_long: Whether a text of the feature is longer than `MAX_CATALOG_TEXT_BYTES`. If so, the catalog has no column
+            for the feature.
     """
 
     name: str

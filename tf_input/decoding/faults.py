@@ -30,7 +30,8 @@ def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tens
 
 
 def describe_fault(key: bytes | None, error: tf.errors.OpError) -> str:
-    """Describes why an example can't be decoded, with its key if it has one."""
+    """Describes why an example can't be decoded. The description contains the example's key if the example has a
+    key."""
     reason = " ".join(_OF_TENSORFLOW.sub("", error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]).split())
     name = "an example without a key" if key is None else repr(key.decode(errors="replace"))
     return f"{name} can't be decoded: {reason}"

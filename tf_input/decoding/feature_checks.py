@@ -36,7 +36,7 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
 
 
 def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """Checks that options for images are used only if there are images.
+    """Checks that options for images are set only if the dataset has images.
 
     Raises:
         ValueError: There are no images.
@@ -76,7 +76,7 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
 
 
 def undecoded(config: ReadConfig, features: Mapping[str, Feature]) -> Mapping[str, Feature]:
-    """Returns the features, with the images that `ReadConfig.encoded` selects replaced by features of kind `text`.
+    """Returns the features, in which images that `ReadConfig.encoded` selects have the kind `text`.
 
     Raises:
         ValueError: The option names a feature that is not an encoded image.
@@ -125,7 +125,7 @@ def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[st
 
 
 def check_image(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
-    """Checks that there is an image to resize or augment, and that color changes apply to uint8 images.
+    """Checks that the dataset has an image to resize or augment, and that color changes apply only to uint8 images.
 
     Args:
         config: The options of reading, with an image size or an augmentation.
@@ -176,7 +176,7 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
     """Checks that two-dimensional features are read only from whole images, without crops or padding.
 
     A two-dimensional feature may be a dense target without channels, or a list of points. The reader can't know whether
-    crops of the image apply to the feature.
+    a crop of the image must also be applied to such a feature.
 
     Args:
         config: The options of reading.

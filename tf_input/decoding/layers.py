@@ -104,11 +104,11 @@ class RandomFlipAndColors(keras.layers.Layer):
     """Flips images with probability 0.5 and changes their colors, only in training, like `Augmentation` on the CPU.
 
     The input is [batch, height, width, 3 or 1] with values 0..255, of any dtype except uint16. The output has the same
-    shape, and is not rounded. Its dtype is float32 or the dtype of the Keras policy.
+    shape as the input, and is not rounded. The dtype of the output is float32 or the dtype of the Keras policy.
 
     Keras's own layers work differently. RandomBrightness adds a constant, and RandomContrast uses a separate mean for
-    each channel. RandomSaturation and RandomHue work in HSV. The layers of Keras also change images if a model is
-    called without `training`.
+    each channel. RandomSaturation and RandomHue work in HSV. Keras' own layers also change images if a model is called
+    without the argument `training`.
 
     Attributes:
         flip, brightness, contrast, saturation, hue: The options of the same names in `Augmentation`.

@@ -22,7 +22,8 @@ def is_list(feature: Feature) -> bool:
 
 
 def is_grid(feature: Feature) -> bool:
-    """Returns whether a feature is a tensor with an unknown dimension after the first, and not a dense target."""
+    """Returns whether a feature is a tensor with an unknown dimension besides the first dimension, and is not a dense
+    target."""
     return feature.kind == "tensor" and None in feature.shape[1:] and not is_map(feature)
 
 
@@ -98,7 +99,7 @@ def _check_padding(name: str, value: Any, feature: Feature) -> None:
 
 
 def _check_length(name: str, length: int | tuple[int, ...] | None, feature: Feature) -> None:
-    """Raises ValueError if the number of lengths differs from the number of unknown dimensions."""
+    """Raises ValueError if the number of given lengths differs from the feature's number of unknown dimensions."""
     if isinstance(length, tuple) and len(length) != feature.shape.count(None):
         found = f"{name!r} has the shape {feature.shape}, with {feature.shape.count(None)} unknown dimensions"
         raise ValueError(f"max_length={length!r}: {found}. Pass one length for each of them.")

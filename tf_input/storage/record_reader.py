@@ -365,7 +365,8 @@ class RecordReader:
         """Reads a record with its frame.
 
         Returns:
-            The bytes of the frame, its size by the index, and the error if the record cannot be read.
+            The bytes of the frame, the size of the frame according to the index, and the error if the record cannot be
+            read.
         """
         begin, end = self._index(shard).extent(row)
         try:

@@ -37,7 +37,7 @@ class Store:
     Attributes:
         skipped: The corrupt records that were skipped.
         files: The object that reads the shards and indexes.
-        users: The counter of the readers of the files. Files stay open as long as there is a reader.
+        users: The counter of the readers of the files. Files stay open as long as a reader uses them.
     """
 
     def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
@@ -136,7 +136,7 @@ class Store:
             shards: The shards to read.
             on_error: "raise" to check the shards first, or "skip" to skip corrupt and missing records.
             run_bytes: The size of the reader's chunks, in bytes.
-            selection: The records of an epoch. None means all records, each once.
+            selection: The records of an epoch. None selects each record once.
 
         Raises:
             FileNotFoundError, OSError, ValueError: A shard contradicts the manifest, and `on_error` is "raise".

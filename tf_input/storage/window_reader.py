@@ -26,7 +26,8 @@ class WindowReader:
 
     Args:
         reader: The reader of the split.
-        make_order: A function that takes the index of an epoch and the chunks of its records and returns their order.
+        make_order: A function that returns the order of an epoch's records, given the index of the epoch and the chunks
+            that contain the records.
         hosts: The number of hosts and the index of this host. Only the records of this host are read from each window.
         num_bytes: The maximum number of bytes to read ahead. The next window is always read ahead.
     """
@@ -58,7 +59,7 @@ class WindowReader:
 
         Args:
             epoch: The index of the epoch.
-            places: The positions of records that belong to this host, int64 [n].
+            places: The indexes in the epoch of records that this host reads, int64 [n].
 
         Returns:
             An object array [n] with the bytes of the serialized examples, or None for skipped corrupt records.

@@ -234,7 +234,7 @@ def _assign(path: pathlib.Path, variables: Mapping[str, Any], values: Mapping[st
     """Assigns saved values to the variables with the same names.
 
     Raises:
-        ValueError: Names or shapes differ. Then nothing is assigned.
+        ValueError: Names or shapes differ. No values are assigned in this case.
     """
     lists = {"is missing from it": (variables, values), "is missing from the model": (values, variables)}
     if missing := [f"{name!r} {what}" for what, (one, other) in lists.items() for name in [*(name for name in one if name not in other)][:1]]:

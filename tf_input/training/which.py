@@ -39,10 +39,11 @@ def run(
         split: The split of the batch. None: the training split.
         epoch, step: The number of the epoch and of the batch in it, from 0.
         options: The options of the training, by their names in `ReadConfig`.
-        backup: The path of a checkpoint of the training, or of a directory of checkpoints. It contains the split and
-            all options except `hosts`. None: the arguments define them.
-        open_fold: The fold with which the training opened the dataset. A checkpoint also contains it. Default: None.
-        as_json: Whether to print one JSON object instead. Default: False.
+        backup: The path of a checkpoint of the training, or of a directory of checkpoints. A checkpoint contains the
+            split and all options except `hosts`. None: the arguments define the split and the options.
+        open_fold: The fold with which the training opened the dataset. A checkpoint also contains the fold. Default:
+            None.
+        as_json: Whether to print one JSON object instead of tab-separated values. Default: False.
 
     Raises:
         OSError, ImportError: The dataset or the checkpoint can't be read.

@@ -29,7 +29,7 @@ class Transform:
         manifest: The manifest of the dataset.
 
     Attributes:
-        info: The facts in `transform.json`.
+        info: The contents of `transform.json`.
         digest: The hash that identifies the transform.
 
     Raises:
