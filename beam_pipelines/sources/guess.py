@@ -108,7 +108,7 @@ def _guess_annotations(path: str, folder: str) -> str | None:
 
 
 def _check_annotations(folder: str, found: "_Names", end: str = ".xml", kind: str = "voc") -> str:
-    """Returns `kind`, if the first annotation file of the folder has a supported format; else raises UserError."""
+    """Returns `kind` if the first annotation file of the folder has a supported format; otherwise raises UserError."""
     return _check_format(f"{folder}/{next(name for name in found.files if name.lower().endswith(end))}", kind)
 
 

@@ -1,4 +1,4 @@
-"""The `ListImages` transform: writes a source's inputs as sorted runs of references, and returns the listing."""
+"""The `ListImages` transform writes references to a source's inputs as sorted runs, and returns the listing."""
 
 import dataclasses
 import functools

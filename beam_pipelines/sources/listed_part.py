@@ -363,7 +363,8 @@ def _similar_names(found: ListedPart) -> Iterator[str]:
 
 
 def _class_folder_warnings(found: ListedPart) -> Iterator[str]:
-    """Yields a warning for each sign that class folders are not classes, or that images are not examples."""
+    """Yields a warning for each sign that folders do not correspond to classes, or that images do not correspond to
+    examples."""
     names = found.labels.get(LABEL, ())
     if not found.strays or not found.strays.layout:
         return
@@ -548,7 +549,8 @@ def _other_image(config: PrepareJob, name: str) -> Feature:
 
 
 def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
-    """Returns the feature of array images of any size. Raises UserError if dtypes or channel counts differ."""
+    """Returns the feature for images from arrays, which may have any size. Raises UserError if dtypes or channel counts
+    differ."""
     kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
     (dtype, num_channels), *others = kinds
     if others:

@@ -108,7 +108,7 @@ def _encode_names(names: Sequence[str]) -> BinaryColumn:
 
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
-    """Yields the references and dead letters of a part, and finally the facts about it."""
+    """Yields the references and dead letters of a part, and finally the facts about the part."""
     found = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:

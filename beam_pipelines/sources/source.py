@@ -56,7 +56,8 @@ class Source(Protocol):
         """
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns feature -> class names that are known without examples: an ordered tuple, or an unordered set.
+        """Returns a mapping from feature to the class names that are known before listing: an ordered tuple, or an
+        unordered set.
 
         Called after the parts have been listed.
         """

@@ -22,10 +22,10 @@
 With `--masks`, the outlines become a mask. 0 is the background, and the class with label `i` has the value `i + 1`.
 Small regions are drawn over large regions.
 
-Each COCO file is listed on its own, and is read once as a stream. The annotations of a file are stored in columns (see
+Each COCO file is listed separately, and is read once as a stream. The annotations of a file are stored in columns (see
 `coco_annotations`). A machine reads only one large file at a time. Each image takes about 300 bytes of memory, and 200
 bytes more if image sizes are requested from a store. Half of COCO's `train2017` (59,000 images, 430,000 annotations)
-takes 70 MB of memory. Outlines take as much memory as their JSON text.
+takes 70 MB of memory. If outlines are requested, they take as much memory as their JSON text.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ class Coco:
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Returns the category names of the COCO file that was listed last, in the order of their ids.
 
-        A name in `group_names` is a class only if annotations use it.
+        A category name that is in `group_names` is a class only if annotations use the category.
         """
         return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
@@ -189,7 +189,8 @@ class Coco:
                 yield listed._replace(num_bytes=sizes.get(listed.path, 0))
 
     def _image_folder(self, path: str, file: CocoFile) -> str:
-        """Returns the first candidate folder that contains at least one of the first five images in the file.
+        """Returns the image folder: the first candidate that contains at least one of the first five images in the
+        file.
 
         Raises:
             UserError: No candidate contains an image, and the entries have links, which are not downloaded.
@@ -245,7 +246,7 @@ class Coco:
     def _path(self, image: CocoImage, folder: str) -> str:
         """Returns the path of an image, relative to the root.
 
-        Raises InvalidInput if the image is a link, or outside the root.
+        Raises InvalidInput if the image is a link or is outside the root.
         """
         is_link = is_remote(image.file_name)
         if is_link and not image.file_name.startswith(f"{self.root}/"):

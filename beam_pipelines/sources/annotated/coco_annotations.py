@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class ImageObjects(NamedTuple):
-    """The annotations of one image, in the order of the file.
+    """The annotations of one image, in the order in which the file lists them.
 
     Attributes:
         boxes: The (ymin, xmin, ymax, xmax) of each object, in pixels.
@@ -125,7 +125,7 @@ class Annotations:
         self._category_ids = list(self._categories)
 
     def are_relative(self) -> bool:
-        """Returns whether all box coordinates are in 0..1. Returns False if there are no boxes."""
+        """Returns whether all box coordinates are between 0 and 1. Returns False if there are no boxes."""
         sides = np.frombuffer(self._numbers, np.float64).reshape(-1, _NUMBERS)[:, :4]
         return bool(sides.size and sides.min() >= 0 and sides.max() <= _MAX_RELATIVE)
 
@@ -173,9 +173,9 @@ class Annotations:
 
 
 def read_id(value: Any) -> int | str | None:
-    """Returns the id of an image or a category as an integer or a text; None if the value is not a valid id.
+    """Converts the id of an image or a category to an integer or a text. Returns None if the id is not valid.
 
-    Integers may also be written as 7.0 or "7".
+    The integer 7 may also be written as 7.0 or "7".
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)

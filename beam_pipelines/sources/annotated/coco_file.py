@@ -1,4 +1,4 @@
-"""Reads a JSON file in the format of COCO's instances (https://cocodataset.org/#format-data) as a stream."""
+"""Reads a JSON file in COCO's format for object detection (https://cocodataset.org/#format-data) as a stream."""
 
 import unicodedata
 from typing import Any, Iterator, Mapping, NamedTuple
@@ -78,7 +78,7 @@ class CocoFile:
     def category_names(self) -> tuple[str, ...]:
         """Returns the unique names of the categories, in the order of their ids.
 
-        If a group and a class have the same name, the id of the class determines the order.
+        If a supercategory and a class have the same name, the id of the class determines the order.
         """
         ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
         groups = self.group_names()
@@ -91,8 +91,8 @@ class CocoFile:
     def group_names(self) -> frozenset[str]:
         """Returns the names of categories that are only supercategories of other categories.
 
-        In COCO's own files, a category such as `person` is its own supercategory. Such a category is a class, not a
-        group.
+        In COCO's own files, a category such as `person` is its own supercategory. A category that is its own
+        supercategory is a class.
         """
         classes = {name for category_id, name in self._categories.items() if not self._is_group(category_id)}
         return frozenset(set(self._categories.values()) - classes)

@@ -1,8 +1,8 @@
 """Reads Pascal VOC's `ImageSets` lists, which assign images to splits.
 
-Each line of a list has an image's name without its extension. `train.txt`, `val.txt` and `test.txt` are splits.
-`trainval.txt` replaces a missing `train.txt`. Images that are not in any list are left out, because VOC 2012 has lists
-for several tasks over the same images.
+Each line of a list contains the name of an image without its extension. `train.txt`, `val.txt` and `test.txt` are
+splits. `trainval.txt` replaces a missing `train.txt`. Images that are not in any list are left out, because VOC 2012
+has lists for several tasks over the same images.
 """
 
 from typing import Container, Iterator, NamedTuple
@@ -52,7 +52,7 @@ class ImageSets(NamedTuple):
 
 
 def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> ImageSets | None:
-    """Reads the lists of a task into memory. Returns None if there are no lists or all lists are empty.
+    """Reads the lists of a task into memory. Returns None if there are no `ImageSets` lists or all lists are empty.
 
     Args:
         root: The root of the source.

@@ -1,4 +1,4 @@
-"""Reads a large JSON object of lists as a stream, with only one list entry in memory at a time."""
+"""Reads a large JSON object whose fields are lists as a stream, with only one list entry in memory at a time."""
 
 import itertools
 from typing import Any, BinaryIO, Container, Iterator, Mapping, Sequence
@@ -101,14 +101,14 @@ def _read(
 
 
 def _list_entries(events: Events) -> Iterator[str]:
-    """Yields the first event of each entry of a list."""
+    """Yields the first parser event of each entry of a list."""
     return itertools.takewhile(lambda event: event != "end_array", (event for event, _ in events))
 
 
 def _named_entries(events: Events) -> Iterator[str]:
-    """Yields the first event of each value of an object such as `{"7": {"id": 7, …}, …}`.
+    """Yields the first parser event of each value of an object such as `{"7": {"id": 7, …}, …}`.
 
-    The keys of the object are not needed.
+    The keys of the object are ignored.
     """
     for event, _ in events:
         if event == "end_map":

@@ -10,8 +10,9 @@
 | a mask without an image | dead letter |
 | a file that is not an image | ignored, and counted |
 
-The pixel values of a mask are class ids. Mask files are checked later, when they are read. A part is a pair of folders.
-While a pair of folders is listed, memory contains the names of all its masks and the image names of one folder.
+The pixel values of a mask are class ids. Mask files are not checked during listing, but when they are read. A part is a
+pair of folders. While a pair of folders is listed, memory contains the names of all its masks and the image names of
+one folder.
 """
 
 import json
@@ -95,7 +96,7 @@ class Masks:
         return [json.dumps(pair) for pair in pairs]
 
     def _pairs_in(self, parent: str, folders: list[str]) -> list[_Pair]:
-        """Returns the pair of image folder and mask folder in `parent`, or one such pair for each split folder."""
+        """Returns the image folder and the mask folder in `parent`, or such a pair of folders for each split folder."""
         images, masks = find_folder(folders, IMAGE_FOLDERS), find_folder(folders, _MASK_FOLDERS)
         if images is None or masks is None:
             return []
@@ -173,7 +174,7 @@ class Masks:
             yield from sets.missing(listed, "image")
 
     def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[FoundFile | DeadLetter]:
-        """Yields the image files below a folder. If `ImageSets` lists exist, yields only the listed files."""
+        """Yields the image files below a folder. If `ImageSets` lists exist, only images in these lists are yielded."""
         for found in self._files.walk(folder):
             if isinstance(found, FoundFile):
                 name = _stem(found.path, folder)

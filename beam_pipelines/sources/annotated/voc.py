@@ -17,7 +17,7 @@
 Names are compared without extensions. Image folders and annotation folders have the same subfolders. Workers list the
 source in parts of up to 500 pairs of an XML file and an image, because each XML file has to be opened. If the files are
 in an object store, 32 files are read at a time. For each group of folders, an additional part lists the unpaired files.
-The part for unpaired files stores only the names of the folders, and lists them again, so that the part stays small.
+This additional part contains only the folder names, so that it stays small. The folders are then listed again.
 """
 
 import itertools
@@ -117,8 +117,8 @@ class Voc:
     def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[InputRecord | DeadLetter]:
         """Yields the inputs of pairs in which the annotation and the image have the same name.
 
-        If an annotation states another image, and that image exists, the annotation is ambiguous and becomes a dead
-        letter. All stated names are looked up together.
+        If `<filename>` in an annotation names a different existing image, the annotation is ambiguous and becomes a
+        dead letter. All stated names are looked up together.
         """
         read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
         for pair, data in zip(pairs, self._read_all([pair.annotation for pair in pairs])):
@@ -164,7 +164,8 @@ class Voc:
     def _find_image(
         self, annotation: VocAnnotation, path: str, group: VocFolders, by_stem: Mapping[str, Sequence[str]]
     ) -> str:
-        """Returns the path of an annotation's image, found by `<filename>` or by the annotation's own name."""
+        """Returns the path of an annotation's image, which has the name in `<filename>` or the name of the annotation
+        file."""
         inner = path[len(group.annotations) :].lstrip("/")
         folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
         stated = [name for folder in folders if (name := self._stated(annotation, folder))]

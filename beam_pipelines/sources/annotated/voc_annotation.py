@@ -38,7 +38,7 @@ class VocAnnotation(NamedTuple):
 
 
 def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
-    """Parses an annotation: the name of an image and its objects.
+    """Parses an annotation, which contains the name of an image and its objects.
 
     Args:
         data: The whole XML file.

@@ -47,7 +47,7 @@ _PARTS = ("array", "tensor", "mask", "image")
 
 
 class ArrayColumns:
-    """Reads rows whose columns have a dtype and a shape.
+    """Reads the values of rows whose columns are array fields with a dtype and a shape.
 
     Args:
         config: The options that select columns.
@@ -201,7 +201,7 @@ def _no_file(name: str) -> bytes:
 
 
 def raw_layout(field: Field) -> RawImage:
-    """Returns the layout of images with a field's dtype and shape.
+    """Returns the image layout for a field, given by the field's dtype and shape.
 
     Raises:
         UserError: The field does not contain images.
@@ -319,7 +319,7 @@ def _fitting_kind(field: Field) -> str:
 
 
 def _is_array(field: Field) -> bool:
-    """Returns whether the values are arrays with two or more dimensions."""
+    """Returns whether the field's value in each record is an array with two or more dimensions."""
     return len(field.shape) > 1 and _num_values(field) > 1
 
 

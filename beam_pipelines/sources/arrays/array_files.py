@@ -104,7 +104,7 @@ class Arrays:
         return parts
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one part while reading them.
+        """Yields the images of one part of the source.
 
         Raises:
             UserError: A file is corrupt, or its arrays do not match.

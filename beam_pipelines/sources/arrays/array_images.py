@@ -104,7 +104,7 @@ def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
 
 
 def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
-    """Returns the fields that are not read during listing: the images, if any, and arrays beside them."""
+    """Returns the fields that are not read during listing: the images, if any, and the additional arrays."""
     return [*([] if images.raw is None else [images.images]), *(_open_column(images, columns, name) for name in columns.part_names)]
 
 
@@ -190,7 +190,7 @@ _SPLIT_LAST = re.compile(rf"(.+)[-_. ]({_SPLIT})", re.IGNORECASE)
 
 
 def take_split(name: str) -> tuple[str | None, str]:
-    """Splits a name into (split, rest): `x_train` becomes (`train`, `x`). The split is None for other names."""
+    """Separates the split from a name: `x_train` becomes (`train`, `x`). The split is None for other names."""
     if match := _SPLIT_FIRST.fullmatch(name):
         return SPLIT_FOLDERS[match[1].lower()], match[2]
     if match := _SPLIT_LAST.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Source `fixed_length`: binary files of records that all have one length.
+"""Source `fixed_length`: binary files in which all records have the same length.
 
 `--record_layout` lists a record's fields in order. For example, CIFAR-10 has `label:uint8,image:uint8[3,32,32]`.
 
@@ -102,7 +102,8 @@ class FixedLength:
         self.targets = self._columns.targets
 
     def parts(self) -> list[str]:
-        """Returns `FILE:START:STOP` strings with the index of the file. A compressed file is one part."""
+        """Returns strings `FILE:START:STOP`, in which FILE is the index of a file, and START and STOP are record
+        numbers. A compressed file is one part."""
         parts = []
         for position, path in enumerate(self._paths):
             check_inside(self._root, path)
@@ -114,7 +115,7 @@ class FixedLength:
         return parts
 
     def list(self, part: str) -> Iterator[InputRecord | DeadLetter]:
-        """Yields the images of one part while reading them.
+        """Yields the images of one part of the source.
 
         Raises:
             UserError: A file does not consist of whole records.

@@ -15,7 +15,7 @@ LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 
 
 class NamedArray(NamedTuple):
-    """One array in a file or in an archive.
+    """An array in a file or in an archive.
 
     Attributes:
         place: The archive or folder that contains the array and its related arrays.
@@ -83,7 +83,8 @@ def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[st
 
 
 def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | None:
-    """Returns the name of the array that `image_column` names, with or without its split; None if there is none."""
+    """Returns the name of the array that `image_column` names, with or without its split; None if there is no such
+    array."""
     paths = {array.path.rpartition("/")[2].removesuffix(".npy"): name for name, array in group.items()}
     return image_column if image_column in group else paths.get(image_column)
 

@@ -1,4 +1,5 @@
-"""Detects the format and unit of boxes in tables and samples, which do not declare them."""
+"""Detects the format and unit of boxes in tables and samples, because these files do not declare the format and
+unit."""
 
 import dataclasses
 from typing import Iterator

@@ -22,7 +22,7 @@ from beam_pipelines.storage.files import is_remote
 
 
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns the result of `convert`. If `convert` raises a InvalidInput, adds the name of the column to its message."""
+    """Returns the result of `convert`. If `convert` raises InvalidInput, adds the name of the column to the message."""
     try:
         return convert(*arguments)
     except InvalidInput as error:

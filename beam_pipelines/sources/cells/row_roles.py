@@ -14,8 +14,8 @@ _KEY_SEPARATOR = "|"
 
 
 class RowRoles(NamedTuple):
-    """The columns or fields that contain the key, the split, the group and the weight. None means that there is no such
-    column.
+    """The columns or fields that contain the key, the split, the group and the weight. An attribute is None if there is
+    no such column.
 
     Attributes:
         key: The columns that form the key of the example; empty if there is no key column.

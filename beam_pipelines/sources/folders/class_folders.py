@@ -79,7 +79,8 @@ def label_of(folders: Sequence[str], depth: str | None) -> str | None:
 
 
 def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[str, set[str]]:
-    """Returns split folder -> its subfolders that contain files. Without splits, the only split folder is "".
+    """Returns a mapping from each split folder to its subfolders that contain files. Without splits, the only split
+    folder is "".
 
     Reads a bounded number of folders, and only the first page of a folder in a store. After the complete listing,
     `read_class_folders` is called again.
@@ -103,7 +104,7 @@ def find_class_folders(listing: FileListing, splits: Collection[str]) -> dict[st
 def read_class_folders(
     root: str, found: Mapping[str, Collection[str]], split_folders: bool | None = None
 ) -> Reading | None:
-    """Chooses how to interpret class folders; returns None if they are not nested.
+    """Chooses which level of nested folders contains the classes; returns None if class folders are not nested.
 
     Args:
         root: The root of the source, for messages.
@@ -166,7 +167,7 @@ def _divides(name: str, outer: str) -> bool:
 
 
 def _children(paths: Collection[str]) -> dict[str, set[str]]:
-    """Returns folder -> the names of its subfolders."""
+    """Returns a mapping from each folder to the names of its subfolders."""
     children = defaultdict(set)
     for path in paths:
         folders = path.split("/")
@@ -295,7 +296,7 @@ def _stem(name: str) -> str:
 
 
 def _has_few_values(path: str) -> bool:
-    """Returns whether an image has so few pixel values that it can be a mask."""
+    """Returns whether an image may be a mask, because it has only a few different pixel values."""
     try:
         return len(np.unique(read_mask(files_at(path).read(path)))) <= _MAX_VALUES
     except (InvalidInput, OSError):

@@ -106,7 +106,7 @@ class FileListing:
         """Yields a folder and each folder below it with its direct files, in the order of the file system.
 
         Consume a folder's files before you request the next folder, because files are not buffered. In a store, the
-        same folder can occur more than once. Dead letters for invalid names occur in the first folder.
+        same folder can occur more than once. Dead letters for invalid names are yielded with the first folder.
 
         Raises:
             UserError: A folder cannot be read.
@@ -221,7 +221,7 @@ class FileListing:
             raise self._not_taken(letter.path, letter.message, "a file")
 
     def take_folder(self, folder: str) -> str:
-        """Returns `folder`, relative to the root, after a check for links.
+        """Returns `folder`, relative to the root, after checking for links that are not followed.
 
         Raises:
             UserError: The folder, or a folder in its path, is a link that is not followed.

@@ -218,7 +218,8 @@ class ImageFolder:
         return splits
 
     def _list_beside(self, files: Iterable[FoundFile | DeadLetter]) -> Iterator[DeadLetter]:
-        """Yields dead letters for links and invalid names beside class folders. Adds images there to `strays`."""
+        """Yields dead letters for links and invalid names that are in the same folder as class folders. Adds images
+        there to `strays`."""
         for file in files:
             if isinstance(file, DeadLetter) and file.reason == "odd_name":
                 yield file

@@ -20,7 +20,7 @@ SAY_WHICH = "Use --split_folders=yes if all of them are splits, or --split_folde
 
 
 def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = SAY_WHICH) -> dict[str, str | None]:
-    """Returns folder -> its split. If the folders are not splits, all values are None.
+    """Returns a mapping from folder to split. If the folders are not splits, all values are None.
 
     Args:
         root: The root of the source, for messages.

@@ -102,7 +102,7 @@ class Strays:
         return False
 
     def add_beside(self, path: str) -> None:
-        """Adds an image that is beside the class folders."""
+        """Adds an unexpected image that is beside the class folders instead of inside a class folder."""
         self.num_beside += 1
         self.beside = sorted([*self.beside, path])[:_NUM_SHOWN]
 

@@ -1,10 +1,10 @@
 """Finds the sizes of the files that a table or an annotation names.
 
 On a disk, each file takes one system call. A store returns a thousand names and sizes per request, in the order of the
-names. Therefore the requested names are sorted, and each page starts at the next requested name. The number of requests
-is at most the number of names, and about the number of pages below the prefix. Several ranges of names are listed in
-parallel, which adds one request per thousand names. Only requested names are kept in memory. If a table is in random
-order, the same pages are requested again for each batch of rows.
+names. Therefore the requested names are sorted, and each listing request starts at the next requested name. The number
+of requests is at most the number of names, and about the number of pages below the prefix. Several ranges of names are
+listed in parallel, which adds one request per thousand names. Only requested names are kept in memory. If a table is in
+random order, the same pages are requested again for each batch of rows.
 """
 
 import bisect
@@ -25,8 +25,8 @@ _BATCH = 16_384
 
 
 def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
-    """Returns path -> size in bytes for paths that are files. If the files are in an object store, each path takes
-    about 200 bytes of memory.
+    """Returns a mapping from path to size in bytes, for all paths that are files. If the files are in an object store,
+    each path takes about 200 bytes of memory.
 
     Args:
         root: The root that the paths are relative to.

@@ -20,7 +20,7 @@ from tf_input.first_records import MAX_RECORDS
 
 
 class ForeignFiles:
-    """The record files of a path: one file, a folder, a pattern, or a dataset with its own description.
+    """The record files at a path, which is a file, a folder, a pattern, or a dataset with metadata.
 
     Args:
         path: A path or a URL.
@@ -71,7 +71,7 @@ class ForeignFiles:
             raise UserError(told) from None
 
     def first_examples(self) -> list[ExampleReader]:
-        """Returns the first examples, up to `MAX_RECORDS`, to inspect them."""
+        """Returns up to `MAX_RECORDS` examples from the start of the files."""
         return list(itertools.islice(self._examples(), MAX_RECORDS))
 
     def find_label(self, first: list[ExampleReader]) -> LabelFeature:

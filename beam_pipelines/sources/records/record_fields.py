@@ -137,7 +137,7 @@ class ObjectsReader:
 
 
 def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:
-    """Returns the single value of a feature, or a list of its values. An empty list becomes None.
+    """Returns the value of a feature if there is only one, otherwise a list of its values. An empty list becomes None.
 
     Args:
         name: The name of the feature.

@@ -200,7 +200,7 @@ def _column_of(name: str, item: Item, seen: Seen, find_shape: Callable[[Item], t
 
 
 def replace_image(layout: Layout, image: str, examples: Iterable[ExampleReader]) -> Layout:
-    """Returns the layout with another image feature, for `--image_column`.
+    """Returns the layout with the image feature that `--image_column` names.
 
     Raises:
         UserError: The first records do not have such a feature.

@@ -1,12 +1,12 @@
 """Reads the members of a tar file without unpacking it: their names and positions.
 
 Supported headers are POSIX's (ustar, pax) and GNU's long names. Python's `tarfile` is used only to parse single
-headers. Iterating with `tarfile` is unsafe for untrusted files: it allocates the size that a header states, keeps all
-members in memory, and follows negative sizes backwards.
+headers. Iterating with `tarfile` is unsafe for untrusted files, because `tarfile` allocates the size that a header
+states, keeps all members in memory, and seeks backwards at negative sizes.
 
 Sparse files, links and devices are treated as members without data. After the first corrupt header, the rest of the
-file is unreadable. After the block of zeros at the end of a tar file, only zeros may follow as padding. Another tar
-file after that block is not read, and is reported as lost.
+file is unreadable. After the block of zeros at the end of a tar file, only zeros may follow as padding. If a second tar
+file follows the block of zeros, it is not read and is reported as lost.
 """
 
 import os

@@ -195,7 +195,7 @@ class TfRecord:
             raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns feature -> class names from the dataset's metadata or `--label_names`."""
+        """Returns a mapping from feature to class names, from the dataset's metadata or `--label_names`."""
         names: dict[str, Collection[str]] = dict(self._rows.label_names)
         if self._objects and self._objects.class_names:
             names[f"{OBJECTS}/label"] = self._objects.class_names

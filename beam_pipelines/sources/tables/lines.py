@@ -95,7 +95,8 @@ def read_lines(path: str, name: str, config: SourceConfig) -> Iterator[tuple[int
 
 
 def full_lines(lines: Lines) -> Iterator[tuple[int, str | InvalidInput]]:
-    """Yields (line number, line) of non-blank lines. A line that is too long or not UTF-8 is a InvalidInput."""
+    """Yields (line number, line) of non-blank lines. For a line that is too long or not UTF-8, an InvalidInput is
+    yielded instead."""
     while True:
         lines.is_row_start = True
         try:

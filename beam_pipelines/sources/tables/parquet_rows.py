@@ -62,7 +62,7 @@ def has_bytes(column: pa.DataType) -> bool:
 
 
 def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Returns integer column -> class names, from the metadata of Hugging Face's libraries.
+    """Returns a mapping from integer column to class names, read from the metadata of Hugging Face's libraries.
 
     A field of objects has a name such as `objects/category`.
     """
@@ -78,7 +78,7 @@ def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
 
 
 def _names(feature: Any) -> Any:
-    """Returns the class names of an integer feature, or of lists of integers; None if it has none."""
+    """Returns the class names of a feature of integers or lists of integers; None if the feature has no class names."""
     feature = _without_lists(feature)
     return feature.get("names") if feature.get("_type") == "ClassLabel" else None
 
@@ -91,7 +91,8 @@ def _without_lists(feature: Any) -> Any:
 
 
 def parquet_rows(parquet: pa.parquet.ParquetFile, path: str, columns: list[str]) -> Iterator[Mapping[str, Any] | InvalidInput]:
-    """Yields the rows of a file. A row that is too large, or whose text is not UTF-8, is a InvalidInput."""
+    """Yields the rows of a file. For a row that is too large or whose text is not UTF-8, an InvalidInput is yielded
+    instead."""
     fields = [parquet.schema_arrow.field(name) for name in columns]
     most = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
     lists = [field.name for field in fields if is_list(field.type)]

@@ -60,7 +60,7 @@ class RowSizes:
         return (width * chunk.num_values + chunk.total_uncompressed_size) // max(rows.num_rows, 1)
 
     def _dictionary_bytes(self, chunk: pa.parquet.ColumnChunkMetaData) -> int:
-        """Returns the size of a dictionary, which is an upper bound for each of its values."""
+        """Returns the size of a column's dictionary, which is an upper bound for the size of each value."""
         with open_file(self._path) as file:
             file.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
             header = _PAGE_HEADER.match(file.read(16))

@@ -17,7 +17,7 @@
 | a path that leads outside the root, directly or by a link | dead letter; never opened |
 | an image that matches `--ignore` | ignored, and counted |
 
-Images are checked later, when they are read. Memory is constant, because rows are listed while they are read.
+Images are checked later, when they are read. Memory use is constant, because rows are listed while they are read.
 """
 
 import dataclasses
@@ -152,7 +152,8 @@ class Table(RowFiles):
         return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """Returns feature -> class names, from the table's metadata and from columns that form one class feature."""
+        """Returns a mapping from feature to class names, from the table's metadata and from columns that together form
+        a class feature."""
         columns = (*self._labels, *self._features)
         texts = {one.name for one in columns if one.kind == "text"}
         of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
@@ -194,7 +195,7 @@ class Table(RowFiles):
 
 
 class _RowImages:
-    """Converts the rows of a file to images.
+    """Converts the rows of a file to inputs.
 
     Args:
         columns: The columns that have a meaning.

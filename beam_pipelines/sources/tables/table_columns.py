@@ -30,8 +30,8 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table that contain the image, the labels, the key and so on. None means that there is no such
-    column.
+    """The columns of a table that contain the image, the labels, the key and so on. An attribute is None if there is no
+    such column.
 
     Attributes:
         image: The column with image paths, or with image bytes in Parquet; None if examples have no image.
@@ -152,7 +152,7 @@ class _Chooser:
         return tuple(name for name in found if name)
 
     def refuse_boxes(self, label: str) -> None:
-        """Rejects tables with one box per row, of which only a class would be kept.
+        """Rejects tables that have one box in each row, because only the classes would be kept.
 
         Raises:
             UserError: There are columns of a box.

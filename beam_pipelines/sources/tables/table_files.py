@@ -48,7 +48,7 @@ class TableFile(NamedTuple):
 
 
 def open_root(path: str, folder: str, follows_links: bool = False) -> Root:
-    """Returns a root for paths that are relative to `folder`, which is "" or has a trailing "/"."""
+    """Returns a root for paths that are relative to `folder`. The folder is "" or has a trailing "/"."""
     return _FolderRoot(path, folder, follows_links) if folder else Root(path, follows_links)
 
 
@@ -173,7 +173,7 @@ class _Finder:
         return [None]
 
     def _name_splits(self, names: list[str]) -> list[str | None]:
-        """Returns the splits of folder or file names."""
+        """Returns the splits that the names of folders or files indicate."""
         config = self._config
         splits = [SPLIT_FOLDERS.get(name.lower()) for name in names]
         if config.split_folders is False or (config.split_folders is None and not any(splits)):

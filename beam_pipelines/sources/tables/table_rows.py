@@ -1,6 +1,6 @@
 """Reads the rows of a table's file in CSV, JSON Lines or Parquet.
 
-Memory is constant for all files: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
+Memory use is constant for all files: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
 
 CSV has the format of RFC 4180, in UTF-8, with a header or with `--column_names` instead. Commas separate cells. If the
 first line has no commas, tabs or semicolons separate cells. In a `.tsv` file, tabs separate cells. With
@@ -119,7 +119,7 @@ _NUM_HEAD_ROWS = 100
 
 
 def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ...]) -> Mapping[str, Any]:
-    """Returns the first valid row; an empty row if there is none."""
+    """Returns the first valid row; an empty row if no row is valid."""
     with contextlib.closing(read_rows(file, config, columns)) as rows:
         return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
 
@@ -206,7 +206,7 @@ _DELIMITERS = ",\t;"
 
 
 def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
-    """Returns the rows below the header, and the column names.
+    """Returns the rows below the header of a CSV file, and the column names.
 
     Without a header, returns all rows and the given names.
     """

@@ -15,7 +15,7 @@
 | a path that leads outside the root, directly or by a link | dead letter; never opened |
 | an image that matches `--ignore` | ignored, and counted |
 
-Images are checked later, when they are read. Memory is constant, because lines are listed while they are read.
+Images are checked later, when they are read. Memory use is constant, because lines are listed while they are read.
 """
 
 import contextlib
