@@ -307,7 +307,7 @@ def _tell(summary: str) -> None:
 
 
 def _print(text: str) -> None:
-    """Prints the result of a command, with control characters escaped."""
+    """Prints the result of a command after escaping control characters."""
     with _printing():
         print(escaped(text))
 

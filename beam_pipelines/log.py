@@ -54,7 +54,10 @@ def is_quiet() -> bool:
 
 
 def is_kept() -> bool:
-    """Returns whether lines have a log format. A log also contains the start, the options and the end of a run."""
+    """Returns whether lines have a log format.
+
+    With a log format, the start, the options and the end of a run are also logged.
+    """
     return _format is not None
 
 

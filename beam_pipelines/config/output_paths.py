@@ -62,7 +62,7 @@ class OutputPaths:
 
     @property
     def plan_directory(self) -> str:
-        """The directory of the plan, which contains the references of each shard's records in rank order."""
+        """The directory of the plan. The plan lists the inputs of each shard in the order of its records."""
         return f"{self.run_directory}/plan"
 
     @property

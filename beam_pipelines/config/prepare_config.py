@@ -170,7 +170,7 @@ class SourceConfig:
 
     @property
     def separator(self) -> str:
-        """The separator between the class names in a text."""
+        """The separator between class names if a value contains several names."""
         return DEFAULT_SEPARATOR if self.label_separator is None else self.label_separator
 
 
@@ -379,5 +379,5 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
 
 
 def _decimal(fraction: Fraction) -> str:
-    """Formats a fraction with 6 significant digits. Unlike a float, it may be of any size."""
+    """Formats a fraction with 6 significant digits. The fraction may be too large or too small for a float."""
     return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):.6g}"

@@ -137,7 +137,7 @@ def names_of(labels: np.ndarray, feature: Feature) -> Any:
 
 
 def file_features(manifest: Manifest) -> Iterator[Feature]:
-    """Yields the features that are files or tensors, with `image` first."""
+    """Yields the features that contain encoded files or tensors, with `image` first."""
     yield from sorted((one for one in manifest.schema if one.kind in (*ENCODED, "pixels", "tensor")), key=lambda one: one.name != IMAGE)
 
 

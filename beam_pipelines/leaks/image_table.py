@@ -15,7 +15,7 @@ from tf_input.dataset_format import HASH_COLUMNS, Feature, Manifest, catalog_fea
 
 @dataclasses.dataclass(frozen=True)
 class ImageTable:
-    """The images of one or more splits of one or more datasets.
+    """The images in one or more splits of one or more datasets.
 
     Attributes:
         parts: The names of the splits, prefixed with the dataset if there are several datasets.
@@ -61,7 +61,7 @@ def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
 
 
 def _join(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Concatenates columns of text. The result has lists of text if any column has lists."""
+    """Concatenates columns of text. The result contains lists of texts if any input column contains lists."""
     kind = next((column.type for column in columns if pa.types.is_list(column.type)), pa.string())
     chunks = [chunk for column in columns for chunk in column.chunks]
     return pa.chunked_array([chunk if chunk.type == kind else _as_lists(chunk) for chunk in chunks], kind)

@@ -1,4 +1,4 @@
-"""Computes the leaks of a run's shards for `leaks.json` after the shards are written."""
+"""Finds leaks between the splits of a new dataset, for `leaks.json`, after its shards are written."""
 
 import contextlib
 from typing import Any

@@ -85,7 +85,7 @@ def set_display(name: str) -> None:
 
 
 def count_restart() -> int:
-    """Records that the engine restarted the job, and returns the number of restarts."""
+    """Counts a restart of the job by the engine, and returns the number of restarts."""
     global _num_restarts
     _num_restarts += 1
     return _num_restarts

@@ -321,13 +321,13 @@ def _working_objects(config: OutputPaths, resume_policy: ResumePolicy, jobs: Job
 
 
 def _tell_lost() -> None:
-    """Ends this command with SIGTERM, because another command has taken over its output."""
+    """Ends this command with SIGTERM after another command has taken over its output."""
     say("another run has taken over the output, so this run stops")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _describe_objects(config: OutputPaths) -> str:
-    """Returns a message about the output objects: a complete dataset, or the amount of resumable work."""
+    """Returns a message about the objects at the output: a complete dataset, or the completed work of a run."""
     try:
         if is_in_place(config):
             return f"{config.output} is complete."

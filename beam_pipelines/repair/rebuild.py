@@ -134,7 +134,7 @@ def _from_sources(
 def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
     """Reads the names of a shard's examples in record order from the catalog.
 
-    If it is corrupt, reads them from the records.
+    If the catalog is corrupt, the names are read from the records.
     """
     if shard.info.catalog not in shard.damage:
         catalog = read_catalog(f"{directory}/{shard.info.catalog}")

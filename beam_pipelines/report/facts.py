@@ -42,7 +42,7 @@ def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def describe_features(sample: Sample) -> dict[str, Any]:
-    """Returns the features of the schema, with the values of a few examples."""
+    """Returns the features of the schema and their values in a few examples."""
     first = map(sample.place, range(min(len(sample), _NUM_VALUES)))
     examples = [example for _, example in read_places(sample.directory, sample.manifest, first) if example]
     rows = []

@@ -1,4 +1,4 @@
-"""Checks the quality of a dataset from its statistics, with one line of text for each check."""
+"""Checks the quality of a dataset by its statistics. Each check gives one line of text."""
 
 import math
 from typing import Any, Iterator, Mapping, NamedTuple

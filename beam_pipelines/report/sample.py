@@ -26,7 +26,7 @@ _READ_COLUMNS = ("key", "path", "offset", "num_bytes", "height", "width")
 
 
 class Place(NamedTuple):
-    """Location of an example: the indices of its split, of its shard in the split, and of its record in the shard."""
+    """The location of an example: its split, its shard in the split and its record in the shard, each as an index."""
 
     split: int
     shard: int
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The classes of one feature in the sample.
+    """The classes of the sampled examples for one class feature.
 
     Attributes:
         rows: The rows of the sample that have a label, ascending, int64 [num_labels].

@@ -13,7 +13,9 @@ _MARK, _MARK_WITHIN = b'<meta name="generator" content="recordmill">', 512
 
 
 def write_report(directory: str, manifest: Manifest) -> bytes:
-    """Writes `report.html` of a dataset and returns its bytes. All other files must exist, except the manifest.
+    """Writes `report.html` of a dataset and returns its bytes.
+
+    All other files of the dataset except the manifest must exist.
 
     Raises:
         UserError: A file of the dataset is corrupt.

@@ -33,7 +33,7 @@ class Local(Engine):
             self.options.view_as(TypeOptions).pipeline_type_check = False
 
     def make_runner(self) -> PipelineRunner:
-        """Creates Beam's `FnApiRunner`, because `DirectRunner` may download and use Prism instead without notice.
+        """Creates Beam's `FnApiRunner`, because `DirectRunner` may silently download and use Prism instead.
 
         If the workers are processes, the runner passes the pipeline options to them through the provision info.
         """

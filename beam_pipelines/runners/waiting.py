@@ -22,7 +22,7 @@ _SECONDS_TO_HEAR = 5.0
 def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:
     """Runs a job until it ends.
 
-    If the wait is interrupted, the job is stopped, so that it does not write to files that are then removed.
+    If the wait is interrupted, the job is stopped. Otherwise, the job could write to files that are being removed.
 
     Args:
         pipeline: The pipeline to run.

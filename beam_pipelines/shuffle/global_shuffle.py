@@ -97,12 +97,15 @@ def make_plan(
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, SpoolStretch]]:
-    """Yields (block, byte range of the run in that block) for each block that contains references of the run."""
+    """Yields (block, byte range) for each block with references of a run.
+
+    The byte range contains the run's references in the block.
+    """
     return run.cut(plan.order_bounds())
 
 
 def cut_shards(element: tuple[int, Iterable[SpoolStretch]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
-    """Sorts the references of one block and yields the part for each shard, in rank order.
+    """Sorts the references of one block, and yields the references of each shard in rank order.
 
     Raises:
         RunError: The runner lost or repeated references.

@@ -111,5 +111,5 @@ def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: Prepar
 
 
 def _tail(bad: int, num: int, fraction: float) -> float:
-    """Returns the probability of at least `bad` invalid inputs in a sample of `num` if this `fraction` of all is invalid."""
+    """Returns the probability of at least `bad` invalid inputs among `num` if `fraction` of all inputs is invalid."""
     return sum(math.comb(num, count) * fraction**count * (1 - fraction) ** (num - count) for count in range(bad, num + 1))

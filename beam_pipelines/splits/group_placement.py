@@ -1,7 +1,7 @@
 """Places whole groups into splits so that each split gets close to its share of each stratum.
 
 Groups are placed from largest to smallest, as in scikit-learn's StratifiedGroupKFold. Each group goes to the split that
-most reduces the sum of squared deviations from the shares, over all strata and the total. Deviations are relative to
+most reduces the sum of squared deviations from the shares, over all strata and the total. Each deviation is divided by
 the size of the stratum. The method is greedy, so splits can differ from their shares if a group is large or a stratum
 has few groups. All arithmetic uses integers, so the result is the same on every machine.
 """

@@ -2,9 +2,9 @@
 
 Two images are near-duplicates if their hashes differ in few bits. A cluster is a connected component of near-duplicate
 pairs, but the size of a cluster is limited. Otherwise, a long chain of slightly different images would join half of a
-class. A cluster is cut if it has more than 1 % of all images (and more than 100), or if two of its images differ by
-more than twice the distance. A cluster is first cut into stars. A star is a central image with its near-duplicates. A
-star that is still too large is cut into images with equal hashes, and these into images with equal bytes. Images with
+class. A cluster is cut if it has more than 100 images and more than 1 % of all images, or if two of its images differ
+by more than twice the distance. A cluster is first cut into stars. A star is a central image with its near-duplicates.
+A star that is still too large is cut into images with equal hashes, and these into images with equal bytes. Images with
 equal bytes always stay together.
 """
 

@@ -212,7 +212,7 @@ def _count(found: _Settled) -> SplitFacts:
 
 
 def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Returns the first bits of each hash, int64."""
+    """Returns the bucket number of each hash, which is the value of its first `bits` bits, int64."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
@@ -240,7 +240,10 @@ def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) ->
 
 
 def merge_facts(parts: Iterable[SplitFacts]) -> SplitFacts:
-    """Merges the counts of several runs, few at a time to save memory. The result does not depend on their order."""
+    """Merges the counts of several runs.
+
+    Only a few runs are in memory at a time. The result does not depend on the order of the runs.
+    """
     waiting, num_waiting = [], 0
     for part in parts:
         waiting.append(part)

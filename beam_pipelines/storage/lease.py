@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def is_live(self) -> bool:
-        """Whether the holder may still be running, according to the lease and this machine's processes."""
+        """Whether the holder of the lease may still be running, according to the lease and this machine's processes."""
         if self.is_detached or not self.renewed:
             return self.is_detached
         if self.can_look:

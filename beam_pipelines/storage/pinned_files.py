@@ -36,7 +36,7 @@ class PinnedFiles:
 
 
 def check_versions(versions: Mapping[str, str]) -> None:
-    """Checks that files still have their listed versions, with a request for each file in an object store.
+    """Checks that files still have their listed versions. In an object store, each file needs one request.
 
     Args:
         versions: The listed versions by path.

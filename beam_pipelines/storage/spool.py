@@ -1,4 +1,4 @@
-"""Spool files, which store data on disk while the runner shuffles only references to the data."""
+"""Reads and writes spool files, which store data on disk while the runner shuffles only references to the data."""
 
 import contextlib
 import os
@@ -52,7 +52,9 @@ class SpoolWriter:
 
 
 class ObjectSpoolWriter:
-    """Writes a spool to an object store. The object exists when the writer is closed, because objects are immutable.
+    """Writes a spool to an object store.
+
+    In an object store, the spool object exists only after the writer is closed, because objects are immutable.
 
     Attributes:
         spool: The random ID of the object, never 0 or 1.

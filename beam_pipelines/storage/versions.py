@@ -1,4 +1,4 @@
-"""Versions of input files, by which a run detects that a file has changed since it was listed.
+"""Determines versions of input files. By its version, a run detects that a file has changed since it was listed.
 
 A version is a text. The version of a local file contains the size and the modification time. The version of an object
 contains the ETag or the generation. Versions are part of the plan of a run and are not published.
@@ -32,7 +32,7 @@ def noting_versions(versions: dict[str, str]) -> Iterator[None]:
 
 
 def note_version(path: str, version: str) -> None:
-    """Notes the version of a file that is opened, inside a `noting_versions` block.
+    """Records the version of a file that is opened inside a `noting_versions` block.
 
     Raises:
         DataError: The file was noted before and has changed since.

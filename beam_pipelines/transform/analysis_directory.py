@@ -147,7 +147,10 @@ def _check_may_replace(directory: str, overwrite: bool) -> None:
 
 
 def analysis_path(directory: str) -> str:
-    """Returns the path of the last published part of an analysis. Job names are derived from it."""
+    """Returns the path of the transform graph, which is the last part of an analysis to be published.
+
+    Job names are derived from this path.
+    """
     return f"{directory}/{TRANSFORM_FN}"
 
 
@@ -157,7 +160,10 @@ def _working_directory(directory: str) -> str:
 
 
 def _moves(whole: str, directory: str) -> list[tuple[str, str]]:
-    """Returns the (path, new path) of each step of a publication. The step for `transform_fn` is the last."""
+    """Returns the (path, new path) pairs of the renames that publish an analysis.
+
+    The rename to `transform_fn` is the last.
+    """
     names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
     return aside + [(f"{whole}/{name}", f"{directory}/{name}") for name in reversed(names)]

@@ -214,7 +214,7 @@ def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int
 
 
 def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage]:
-    """Yields an error for each key that occurs twice and for each group that is in two splits."""
+    """Yields an error for each key that occurs in two examples and for each group that occurs in two splits."""
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":

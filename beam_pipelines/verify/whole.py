@@ -212,7 +212,7 @@ def _unread(path: str, name: str, error: OSError) -> Damage:
 
 
 class Hashes(NamedTuple):
-    """The hashes of the keys or groups of one shard.
+    """The hashes of the keys or of the groups in one shard.
 
     Attributes:
         shard: The index of the shard among all shards of the dataset.

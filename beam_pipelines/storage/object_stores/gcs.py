@@ -52,7 +52,7 @@ _BROKEN_OFF = (
 
 
 class GcsStore(ObjectStore):
-    """Google Cloud Storage with the user's credentials, or without credentials the emulator at `STORAGE_EMULATOR_HOST`."""
+    """Google Cloud Storage with the user's credentials, or the emulator at `STORAGE_EMULATOR_HOST`."""
 
     library_errors = (
         GoogleAPICallError,
