@@ -61,7 +61,7 @@ class SplitShards:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The plan of a run: the shards to write.
+    """The plan of a run, which lists the shards to write.
 
     Attributes:
         config: The job of the run.

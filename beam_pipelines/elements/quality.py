@@ -1,8 +1,8 @@
 """Measures how well a sequence of labels is shuffled, compared with random permutations of the same labels.
 
-A run is a sequence of equal labels. Labels sorted by class have a few long runs, so a model sees one class at a time. A
-shuffle buffer smaller than the runs does not help. An example with several labels or objects is represented by its set
-of classes (see `one_label`).
+A run is a sequence of equal labels. If records are sorted by class, there are a few long runs, so a model sees one
+class at a time. A shuffle buffer smaller than the runs does not help. An example with several labels or objects is
+represented by its set of classes (see `one_label`).
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ class LabelSequence:
 
 
 def one_label(labels: Sequence[int]) -> int:
-    """Returns one number for the set of labels of an example.
+    """Returns a number that represents the set of labels of an example.
 
     Returns:
         The label for a single class, `NO_LABEL` for no class, and otherwise one of `_NUM_SETS` other numbers. The limit

@@ -19,7 +19,7 @@ RUN_BYTES = 96 << 20
 
 
 class SpoolStretch(NamedTuple):
-    """A byte range of a spool file, for example with packed chunks of references (see `References.pieces`).
+    """A byte range of a spool file, which contains for example packed chunks of references (see `References.pieces`).
 
     Attributes:
         spool: The number of the spool file.
@@ -54,7 +54,7 @@ class Run(NamedTuple):
         return SpoolStretch(self.spool, 0, int(offsets[last]))
 
     def pieces(self) -> Iterator[tuple[int, int, SpoolStretch]]:
-        """Yields the index of the first reference, the number of references and the byte range of each chunk."""
+        """Yields, for each chunk, the index of its first reference, the number of references and the byte range."""
         offsets = np.frombuffer(self.offsets, np.uint64).tolist()
         for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
             first = number * PIECE_REFERENCES

@@ -2,8 +2,8 @@
 
 A reference contains everything that a record needs except the image: the key, the location of the bytes, the split, the
 class, and the values of other features or a pointer to large values. References are columns instead of objects: numbers
-in a NumPy array, and texts as one blob with their lengths. A chunk of references is compressed and self-contained, so
-chunks can be split, sent and concatenated like bytes.
+in a NumPy array, and texts as one blob with their lengths. Each chunk of references is compressed and self-contained,
+so a sequence of chunks can be split, sent and concatenated as bytes.
 """
 
 import dataclasses
@@ -137,7 +137,8 @@ class References:
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Packs references in chunks of `PIECE_REFERENCES`. A chunk starts with its length and number of references."""
+        """Packs references in chunks of `PIECE_REFERENCES`. A chunk starts with its length and its number of
+        references."""
         stop = len(self) if stop is None else stop
         for first in range(start, stop, PIECE_REFERENCES):
             piece = self.slice(first, min(first + PIECE_REFERENCES, stop))
@@ -149,7 +150,7 @@ _FRAME = struct.Struct("<II")
 
 
 def unpack_pieces(data: bytes) -> References:
-    """Unpacks the references of concatenated chunks from `pieces`.
+    """Unpacks the references in concatenated chunks that `pieces` created.
 
     Raises:
         ValueError: A chunk is corrupt.

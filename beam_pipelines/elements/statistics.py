@@ -140,7 +140,7 @@ class ImageFacts:
         self.num_odd += other.num_odd
 
     def to_json(self, num: int) -> dict[str, Any]:
-        """Returns the facts of `num` images in the format of `statistics.json`."""
+        """Returns the facts about `num` images in the format of `statistics.json`."""
         return {
             "num_images": num,
             "formats": dict(sorted(self.formats.items())) or None,

@@ -121,7 +121,8 @@ def _sums_of(pixels: np.ndarray) -> TensorSums:
 
 
 def _totals(values: np.ndarray) -> np.ndarray:
-    """Sums over the first axis by halves, because the rounding of NumPy's own sum depends on the processor."""
+    """Sums over the first axis by repeated halving, because the rounding of NumPy's own sum depends on the
+    processor."""
     while len(values) > 1:
         half = len(values) // 2
         folded = values[:half] + values[half : 2 * half]

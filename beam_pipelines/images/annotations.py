@@ -25,7 +25,7 @@ from beam_pipelines.images.resize import Geometry
 
 
 class Objects(NamedTuple):
-    """The objects in one image, as the source states them.
+    """The objects in one image, in the form in which the source describes them.
 
     Attributes:
         boxes: (ymin, xmin, ymax, xmax) of each object, in pixels, or in 0..1 if `is_relative`.
@@ -58,7 +58,7 @@ class Regions(NamedTuple):
 
 
 class PlacedObjects(NamedTuple):
-    """The objects of an image as it is stored.
+    """The objects of an image, in the coordinates of the stored image.
 
     Attributes:
         boxes: The kept boxes: float32 [num_objects, 4] of ymin, xmin, ymax, xmax in 0..1.
@@ -108,7 +108,8 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str, drawn_on
 
 
 def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
-    """Returns whether EXIF rotates an image although the stated size does not show that the annotations are upright.
+    """Returns whether an image has an EXIF rotation, and its stated size does not show whether annotations are for the
+    upright image.
 
     Args:
         size: The stated (height, width) of the image that the annotations were drawn on; None if not stated.
@@ -118,7 +119,7 @@ def is_turn_guessed(size: tuple[int, int] | None, geometry: Geometry) -> bool:
 
 
 def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str, drawn_on: str | None = None) -> bool:
-    """Returns whether annotations have to be rotated with their image. Otherwise they are already upright.
+    """Returns whether annotations have to be rotated like their image. Otherwise they are already upright.
 
     Args:
         size: The stated (height, width) in pixels of the image that the annotations were drawn on; None if not stated.

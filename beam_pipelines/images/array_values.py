@@ -52,7 +52,7 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
-    """Converts numbers to float32 in C order. 64-bit floats are rounded.
+    """Converts numbers to float32 in C order. Floats of 64 bits are rounded.
 
     Raises:
         InvalidInput: `bad_array`: a number is not finite in 32 bits, or an integer cannot be represented exactly.

@@ -137,14 +137,16 @@ def _turn_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def encode_mask(mask: np.ndarray) -> bytes:
-    """Encodes a mask as a grey PNG of 8 or 16 bits. The bit depth depends only on the dtype, not on the ids."""
+    """Encodes a mask as a grey PNG of 8 or 16 bits. The bit depth depends only on the dtype and not on the values of
+    the ids."""
     return encode_grey(mask)
 
 
 def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
-    """Draws a mask, uint8 or uint16 [height, width]: 0 is the background, other values are class indexes plus 1.
+    """Draws a mask, uint8 or uint16 [height, width]. A pixel is 0 in the background, and otherwise the class index plus
+    1.
 
-    Polygons are filled as in COCO's own tools.
+    Polygons are filled by the same rules as in COCO's own tools.
 
     Raises:
         InvalidInput: `bad_mask`: a region cannot be drawn; `bad_label`: a label is not among the names.

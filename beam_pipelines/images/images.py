@@ -20,13 +20,13 @@ these:
 
 Images that already match the options are copied byte for byte. This includes WebP, if WebP is requested.
 
-A re-encoded JPEG has full chroma resolution (4:4:4) from quality 95 on, which is the default. At lower qualities, its
-chroma has a quarter of the resolution (4:2:0), as in most software. JPEGs with reduced chroma are a fifth smaller, and
-faster to decode. (Photographs of 256 pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38 KB and 38.0 dB.) A
-re-encoded WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit colour becomes 8-bit. Grey and alpha
-are kept, and the palette of a GIF or BMP becomes RGB. Resized or converted images have 8 bits and no palette. If the
-result is a JPEG or raw pixels, alpha is dropped. Metadata is removed. If a JPEG file contains several pictures (MPO),
-only the first picture is used.
+A re-encoded JPEG has full chroma resolution (4:4:4) at a quality of 95 or higher. The default quality is 95. At lower
+qualities, its chroma has a quarter of the resolution (4:2:0), as in most software. JPEGs with reduced chroma are a
+fifth smaller, and faster to decode. (Photographs of 256 pixels at quality 90: 31 KB and 36.0 dB PSNR, compared with 38
+KB and 38.0 dB.) A re-encoded WebP is lossy. A re-encoded PNG is lossless, except that rotated 16-bit colour becomes
+8-bit. Grey images and alpha channels are kept, and an image with a GIF or BMP palette becomes RGB. Resized or converted
+images have 8 bits and no palette. If the result is a JPEG or raw pixels, alpha is dropped. Metadata is removed. If a
+JPEG file contains several images (MPO), only the first image is used.
 
 The checks of an image:
 

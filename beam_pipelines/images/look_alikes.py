@@ -68,7 +68,7 @@ class Looks(NamedTuple):
 def digest_content(data: bytes) -> bytes:
     """Returns the first 16 bytes of the SHA-256 of an image's bytes.
 
-    SHA-256 is two to three times as fast as BLAKE2b, because processors have instructions for it.
+    SHA-256 is two to three times as fast as BLAKE2b, because processors have instructions for SHA-256.
     """
     return hashlib.sha256(data).digest()[:16]
 
@@ -121,7 +121,7 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     """Finds pairs of near-duplicate looks, even if one image is flipped, in one part of the search.
 
-    If there are more pairs than fit in memory, for example for frames of one camera, fewer pairs are searched (see
+    If the pairs do not fit in memory, for example for frames of one camera, only some of the pairs are found (see
     `Edges`). The result depends only on the hashes.
 
     Args:

@@ -5,8 +5,8 @@ most 8 bits, they differ in at most two bits of one of three bands. Therefore ha
 hash is compared only with hashes whose band differs in at most two bits. Each pair is found once. The band of a hash
 and of its flipped hash are normalized to the same value, so that flipped pairs are found too.
 
-The number of comparisons grows with the square of the number of hashes. For up to some millions of hashes, the
-comparisons take less time than all other steps.
+The number of comparisons grows with the square of the number of hashes. For up to a few million hashes, the comparisons
+take less time than all other steps together.
 """
 
 import itertools

@@ -2,10 +2,11 @@
 
 The hash is similar to pHash (https://www.phash.org/docs/design.html). The bits of a hash are the signs of the lowest
 DCT frequencies of a small grey image. Recompression, resizing, and changes of brightness or colour alter few bits. A
-horizontal flip inverts exactly the signs of the frequencies that are odd from left to right. Images with alpha are
-composited over middle grey, so that black shapes are as visible as white shapes. A black shape on a white background
-has the same signs as on a grey background. All computed values are integers, so that an image has the same hash on
-every machine. Matrix products use floating-point numbers. These products are exact, because no number exceeds 53 bits.
+horizontal flip inverts exactly the bits of the frequencies that are antisymmetric from left to right. Images with alpha
+are composited over middle grey, so that black shapes are as visible as white shapes. A black shape on a white
+background has the same signs as on a grey background. All computed values are integers, so that an image has the same
+hash on every machine. Matrix products use floating-point numbers. These products are exact, because no number exceeds
+53 bits.
 """
 
 import functools
@@ -43,7 +44,7 @@ _ENOUGH_PIXELS = 128
 
 
 class _AsSeen(ImageConfig):
-    """Options to decode images as uint8 pixels over a plain background."""
+    """Options to decode images as uint8 pixels, with alpha composited over a plain background."""
 
     backdrop = _BACKDROP
 

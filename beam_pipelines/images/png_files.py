@@ -79,7 +79,7 @@ class PngFile(NamedTuple):
         return b"".join([self.head, *(_make_chunk(b"IDAT", rows), _make_chunk(b"IEND", b""))])
 
     def _inflate(self) -> Iterator[bytes]:
-        """Yields the rows with their filter bytes in pieces, and checks that all rows exist."""
+        """Yields the rows and their filter bytes in chunks, and checks that no row is missing."""
         inflated = _inflate(self.pixels)
         pieces, rest = inflated, b""
         for row_bytes, num_rows in self._passes():
@@ -107,7 +107,7 @@ class PngFile(NamedTuple):
 
 
 def read_png(data: bytes, checksums: bool) -> PngFile:
-    """Reads the chunks of a PNG without inflating its pixels.
+    """Reads the chunks of a PNG without decompressing its pixels.
 
     Args:
         data: The bytes of the file.
@@ -175,7 +175,7 @@ def _is_used(kind: bytes, num_bytes: int, color_type: int, head: Mapping[bytes, 
 
 
 def _inflate(parts: tuple[memoryview, ...]) -> Iterator[bytes]:
-    """Inflates compressed bytes in pieces of at most 1 MiB, and checks their checksum."""
+    """Decompresses bytes in chunks of at most 1 MiB, and verifies the checksum."""
     inflater = zlib.decompressobj()
     try:
         for part in (*parts, b""):

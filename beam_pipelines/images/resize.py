@@ -11,9 +11,9 @@ second, and their PSNR compared with full scale and the same filter:
     half, quarter, eighth; 2 x left     600, 52 dB    270           190
     any of 8 scales; 1 x left           820, 41 dB    550, 40 dB    250, 43 dB
 
-Decoding at 5/8 to 7/8 of the scale takes longer than at full scale. An image decoded at 1/n has `ceil(side / n)`
-pixels, and the last pixel may extend beyond the image. Resizing only the first `side / n` pixels improves the result by
-15 dB.
+Decoding at 5/8 to 7/8 of the scale takes longer than at full scale. A side of an image decoded at 1/n scale has
+`ceil(side / n)` pixels, and the last pixel may extend beyond the image. Resizing only the first `side / n` pixels
+improves the PSNR by 15 dB.
 """
 
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,4 +1,5 @@
-"""Serializes the decoding of large images, which takes up to 1 GB each, across all processes and threads."""
+"""Lets only one process or thread decode a large image at a time, because each large image needs up to 1 GB of
+memory."""
 
 import contextlib
 import fcntl
