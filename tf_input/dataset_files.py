@@ -63,7 +63,7 @@ class DatasetFiles:
         """The contents of `statistics.json`, as a dictionary.
 
         Raises:
-            OSError, ValueError: The file can't be read, or is not the one that was written with the dataset.
+            OSError, ValueError: The file can't be read, or differs from the file that was written with the dataset.
         """
         path = join(self.directory, STATISTICS)
         data = self._statistics_file

@@ -339,10 +339,11 @@ class Manifest:
         schema: The features of an example, sorted by name.
         targets: The names of the target features. `objects` stands for all features whose names begin with `objects/`.
         about: The texts for the dataset card, by names of `ABOUT`.
-        splits: Split name -> its shards, in order.
+        splits: The shards of each split in order, by split name.
         num_inputs: The number of inputs that the source listed.
         num_dead_letters: The number of rejected inputs.
-        num_dropped: The number of inputs that were left out as near-duplicates. The remaining inputs are the examples.
+        num_dropped: The number of inputs that were left out as near-duplicates. Inputs that were neither rejected nor
+            left out became examples.
         files: The checksums of the metadata files by name: all files except the shards' own, the manifest and
             `run.json`.
     """
@@ -385,7 +386,7 @@ class Manifest:
         checked.
 
         Raises:
-            ValueError: The file differs from the one that was written with the dataset.
+            ValueError: The contents differ from the file that was written with the dataset.
         """
         self.check_sum(name, FileSum().extended(data))
 
@@ -520,8 +521,8 @@ def is_training_split(name: str) -> bool | None:
     """Returns whether a split is for training, judging by its name; None if the name is ambiguous.
 
     Args:
-        name: The name of the split. Each word in it counts, in any case: `val2017` is for validation, and `train_val`
-            is ambiguous.
+        name: The name of the split. Each word in the name is considered, in upper or lower case. For example, `val2017`
+            is for validation, and `train_val` is ambiguous.
     """
     words = {word.lower() for word in _WORDS.findall(name)}
     is_training, is_other = bool(words & _TRAINING), bool(words & _OTHERS)
@@ -532,7 +533,7 @@ def training_split(splits: Collection[str]) -> str:
     """Returns the name of the default training split: `train`, or the only split whose name indicates training.
 
     Raises:
-        ValueError: There is no such split, or there are several.
+        ValueError: No split or more than one split is for training.
     """
     found = [name for name in splits if is_training_split(name)]
     if "train" in found:
@@ -608,7 +609,7 @@ class IndexRow(NamedTuple):
 
     Attributes:
         record_offset: The offset of the record's length field in the shard, in bytes.
-        image_offset: The offset of the encoded image in the shard; without an image, of the serialized example.
+        image_offset: The offset in the shard of the encoded image, or of the serialized example if it has no image.
         image_length: The length of the image or the example, in bytes.
         label: The label of the example; `NO_LABEL` if it does not have exactly one class.
     """

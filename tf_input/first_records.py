@@ -28,8 +28,8 @@ class Seen:
     """The values of one feature in the first records.
 
     Attributes:
-        values: The values of the first record that has any.
-        counts: The numbers of values in records whose values have the type of the first.
+        values: The values of the feature in the first record that contains the feature.
+        counts: The numbers of values in all records whose values have the same type as `values`.
         storages: The storage types of the feature in all records: "bytes", "float", "int64".
         are_flags: Whether all values are 0 or 1.
     """
@@ -282,7 +282,7 @@ def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tu
             uint8.
 
     Raises:
-        ValueError: It is not the shape of an image. The message is one line.
+        ValueError: The shape is not the shape of an image. The message is one line.
     """
     shape = tuple(shape)
     if len(shape) == 2:

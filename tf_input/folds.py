@@ -18,7 +18,7 @@ def plain_fold(fold: Any) -> Fold:
     """Returns (number of folds, index of the validation fold) in Python integers.
 
     Raises:
-        ValueError: The value is not such a pair.
+        ValueError: The value is not a valid pair (number of folds, index of the validation fold).
     """
     if not is_one_of_several(fold):
         raise ValueError(f"fold={fold!r} is invalid. Pass (number of folds, index), such as (5, 0) to (5, 4).")

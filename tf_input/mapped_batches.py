@@ -62,7 +62,7 @@ class Difference:
         found: The mapped values in words: "float32 values from 0 to 1".
         expected: The values of the batches in words.
         values: The mapped values.
-        is_other_scale: Whether they are on another scale; see `is_other_scale`.
+        is_other_scale: Whether the mapped values are on another scale; see `is_other_scale`.
         layer: The equivalent Keras layer as Python code; "" if there is none.
     """
 

@@ -39,7 +39,7 @@ def prediction_config(config: ReadConfig) -> ReadConfig:
     """Returns the options for reading each example of a split once, in shard order, with its key.
 
     Raises:
-        ValueError: An option conflicts with that.
+        ValueError: An option conflicts with reading each example once in shard order.
     """
     for name in OF_TRAINING:
         value, default = getattr(config, name), getattr(ReadConfig, name)

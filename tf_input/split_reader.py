@@ -196,7 +196,7 @@ class SplitReader:
 
         Args:
             config: The options of reading.
-            shards: The indices of the shards to read; None: all.
+            shards: The indices of the shards to read; None: all shards.
             times: The number of times that each record is read, int [num_examples] for each shard of the split; None:
                 once.
         """

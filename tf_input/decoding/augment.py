@@ -40,7 +40,7 @@ def random_views(
         image_size: The (height, width) to which the boxes will be resized.
         augmentation: The augmentation options.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal results.
-        rows: The indices of these images in the global batch; None: the first ones.
+        rows: The indices of these images in the global batch. None: 0 to batch - 1.
 
     Returns:
         The boxes (top, left, height, width), int32 [batch, 4], or None without random crops; and whether to flip each
@@ -71,7 +71,7 @@ def random_boxes(
         image_size: The (height, width) to which the boxes will be resized.
         min_area: The smallest fraction of an image's area.
         seed: The seed, int64 or int32 [2]. Equal seeds give equal boxes.
-        rows: The indices of these images in the global batch; None: the first ones.
+        rows: The indices of these images in the global batch. None: 0 to batch - 1.
 
     Returns:
         The boxes (top, left, height, width) in pixels, int32 [batch, 4].
@@ -144,8 +144,8 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
         images: The images, uint8 [batch, height, width, channels], with known height and width. Channels are 3 (RGB) or
             1 (grayscale, without saturation and hue).
         augmentation: The augmentation options. Without color changes, nothing is computed.
-        seed: The seed, int64 or int32 [2]. Equal seeds give equal changes, independently of crops and flips.
-        rows: The indices of these images in the global batch; None: the first ones.
+        seed: The seed, int64 or int32 [2]. Equal seeds give equal color changes, independently of crops and flips.
+        rows: The indices of these images in the global batch. None: 0 to batch - 1.
 
     Returns:
         The changed images, uint8 of the same shape, rounded and clipped once after all changes.

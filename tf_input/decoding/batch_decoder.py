@@ -19,8 +19,8 @@ class BatchDecoder:
     Attributes:
         decoders: The decoder of each component of a mixture, or the only decoder of a split.
         names: The names of the components of a mixture; empty for a split.
-        labels: For each component, the class labels that have other numbers in the mixture: the new number of each
-            label.
+        labels: For each component, the class labels whose class indices change in the mixture, with the new index of
+            each class.
         size: The number of examples in each batch of a mixture; None if it varies.
     """
 

@@ -39,8 +39,8 @@ def weight_tables(
     """Converts the option `ReadConfig.class_weight` to one weight per label for each target.
 
     Args:
-        option: The user's option: None, "balanced", label -> weight, or target -> one of these. Labels are numbers or
-            class names. Missing labels have weight 1, as in Keras.
+        option: The user's option: None, "balanced", a mapping from labels to weights, or a mapping from targets to such
+            values. Labels are numbers or class names. Missing labels have weight 1, as in Keras.
         features: The features of the dataset, by name.
         targets: The names of the targets that are read.
         statistics: The contents of `statistics.json`; None if classes have not been counted.

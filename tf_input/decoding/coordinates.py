@@ -28,7 +28,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
         read_sample: A function that returns the first records. It is called only if names are not sufficient.
 
     Returns:
-        A message; "" if there are no such features.
+        A message; "" if no feature looks like coordinates.
     """
     changes = _changes(decoder)
     names = [name for name in decoder.asked_for if _is_vector(decoder.features[name])] if changes else []

@@ -103,13 +103,13 @@ def decode_boxes(
         mirrored: Whether to flip each image left to right, bool [batch]; None: no image.
         extents: The (height, width) to which each box is resized, int32 [batch, 2]; the rest of the canvas is black.
             None: `image_size`.
-        ratios: The factor of `RATIOS` by which each JPEG is downscaled during decoding, int32 [batch]. Its box must be
-            a multiple of it. None: no downscaling.
+        ratios: The factor of `RATIOS` by which each JPEG is downscaled during decoding, int32 [batch]. The crop box
+            must be a multiple of this factor. None: no downscaling.
         channels: The number of channels: 1, 3 or 4. Default: 3.
         dtype: The dtype of the pixels: uint8 or uint16. Default: uint8.
-        antialias: Whether to average all pixels of a box instead of four per sample. For images of 1,024 pixels,
-            decoding and resizing takes 1.2 times as long for PNGs, and twice as long for JPEGs, which are otherwise
-            downscaled during decoding. Default: False.
+        antialias: Whether each output pixel averages over all pixels in its area instead of four neighboring pixels.
+            For images of 1,024 pixels, decoding and resizing takes 1.2 times as long for PNGs, and twice as long for
+            JPEGs, which are otherwise downscaled during decoding. Default: False.
 
     Returns:
         The pixels of the boxes, [batch, height, width, channels], with the dtype `dtype`.
@@ -199,7 +199,7 @@ def decode_masks(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
         uint16 [batch, height, width, 1].
 
     Raises:
-        tf.errors.InvalidArgumentError: A mask is not such a PNG, or has another size. Raised when the tensor is
+        tf.errors.InvalidArgumentError: A mask is not a grayscale PNG, or has another size. Raised when the tensor is
             computed.
     """
     signature = tf.TensorSpec((*image_size, 1), tf.uint16)
@@ -226,7 +226,7 @@ def decode_mask_boxes(
         uint16 [batch, height, width, 1].
 
     Raises:
-        tf.errors.InvalidArgumentError: A mask is not such a PNG, or has another size. Raised when the tensor is
+        tf.errors.InvalidArgumentError: A mask is not a grayscale PNG, or has another size. Raised when the tensor is
             computed.
     """
 

@@ -41,7 +41,7 @@ class ExampleDecoder:
         parse: A function from records, string [batch], and names to the features with these names, as in
             `schema.parse_examples`.
         features: The features of a record, by name.
-        config: The options of reading. If `fit` is None, it is replaced by its default.
+        config: The options of reading. If `fit` is None, the default is filled in.
         targets: The names of the targets.
         image_size: The (height, width) of images in a batch; None if it is unknown, so that images can't be read.
         stored_size: The (height, width) of all stored images; None if sizes differ.
@@ -132,7 +132,7 @@ class ExampleDecoder:
             parsed: The features of at most `config.batch_size` examples, from `parse_batch` or `decode_stored`.
             seed: The random seed, as in `__call__`.
             rows: The indices of the examples in the global batch, int64 [batch], negative for padding. None: the
-                examples are the first ones, without padding.
+                examples are the first examples of the global batch, without padding.
         """
         batch = self._batch(parsed, seed, rows)
         if not self.config.keys:

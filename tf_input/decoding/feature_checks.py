@@ -133,7 +133,7 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
         features: The features of the dataset, by name.
 
     Raises:
-        ValueError: There is no such image.
+        ValueError: The dataset has no image to resize or augment.
     """
     image, augmentation = features.get(IMAGE), config.augmentation
     is_decoded = image is not None and is_map(image)
@@ -158,7 +158,7 @@ def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
         image: The feature with the images.
 
     Raises:
-        ValueError: Colors of other images would change.
+        ValueError: Color changes would apply to images that are not 8-bit RGB or grayscale.
     """
     augmentation = config.augmentation
     if augmentation is None or not augmentation.jitters or image.kind not in IMAGE_KINDS:
@@ -184,7 +184,7 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
         features: The features of the dataset, by name.
 
     Raises:
-        ValueError: There is such a feature.
+        ValueError: A two-dimensional feature is read although images may be cropped or padded.
     """
     if config.fit == "stretch" and config.augmentation is None:  # the whole image is shown
         return

@@ -41,7 +41,7 @@ def normalization_layer(
         dtype of the Keras policy. A channel with a single value becomes 0.
 
     Raises:
-        ValueError: The statistics do not contain such pixels.
+        ValueError: The statistics do not contain pixels of this feature, split and number of channels.
     """
     if image.kind not in ("image", "pixels", "tensor"):
         raise ValueError(

@@ -50,7 +50,7 @@ def parse_examples(
     Args:
         serialized: The records, string [batch].
         schema: The features, as in `Manifest.schema`.
-        names: The names of the wanted features; other features are skipped. None: all.
+        names: The names of the features to parse. Default: None, which parses all features.
 
     Returns:
         Tensors by name, with the dtypes of `feature_spec`: [batch, *shape], or ragged [batch, None, *shape[1:]] for

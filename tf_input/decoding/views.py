@@ -22,7 +22,7 @@ class Views(NamedTuple):
             boxes fill the canvas.
         image_size: The (height, width) of the canvas.
         ratios: The factor by which each JPEG may be downscaled during decoding, int32 [batch]. Boxes are multiples of
-            it. None: no downscaling.
+            this factor. None: no downscaling.
         antialias: Whether resizing averages over all pixels of a box.
     """
 
@@ -79,7 +79,7 @@ def make_views(
         seed: The seed, int64 [2], for an augmentation. Equal seeds give equal results.
         scales: Whether JPEGs much larger than `image_size` are downscaled during decoding. Their boxes then move by
             less than an output pixel, so that their edges are between pixels of the smaller image.
-        rows: The indices of these images in the global batch; None: the first ones.
+        rows: The indices of these images in the global batch. None: 0 to batch - 1.
         leader: The crops of other images of the same examples, whose random crops and flips these images share; None:
             independent crops.
     """

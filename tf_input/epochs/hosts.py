@@ -97,8 +97,7 @@ def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
     """Returns the number of hosts, this host's index, and the name of the library or variable that defines them.
 
     Args:
-        is_asked: Whether the caller wants to know the index of this process. If so, a process that does not train is an
-            error.
+        is_asked: Whether the index of this process is needed. If so, a process that does not train raises an error.
     """
     if (hosts := _find_jax_process()) is not None:
         return hosts, "jax.distributed"

@@ -45,7 +45,7 @@ def count_parts(weights: Sequence[int], places: np.ndarray) -> np.ndarray:
 
     Args:
         weights: Integer weights proportional to the shares of the components.
-        places: The numbers of first examples, int64 [n].
+        places: The numbers of examples, counted from the start of the epoch, int64 [n].
 
     Returns:
         int64 [num_parts, n]. Columns sum to `places`, and rows increase with them.
@@ -66,7 +66,7 @@ def find_places(weights: Sequence[int], part: int, numbers: np.ndarray) -> np.nd
     Args:
         weights: Integer weights proportional to the shares of the components.
         part: The index of the component.
-        numbers: The numbers of the component's examples, from 0, int64 [n].
+        numbers: The indices of the component's examples, from 0, int64 [n].
     """
     if len(weights) == 1:
         return numbers
@@ -83,8 +83,8 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
     Args:
         weights: Integer weights proportional to the shares of the components.
         sizes: The number of examples of each component.
-        stop: The end of an epoch. "first": when the first component has been read once. "all": when every component has
-            been.
+        stop: The end of an epoch. "first": the epoch ends when the first component has been read once. "all": the epoch
+            ends when every component has been read at least once.
     """
     ends = [int(find_places(weights, part, np.array([size - 1]))[0]) + 1 for part, size in enumerate(sizes)]
     return min(ends) if stop == "first" else max(ends)
@@ -126,8 +126,8 @@ class MixedOrder:
             hosts: The pair (number of hosts, index of this host).
 
         Returns:
-            For each component, two arrays int64 [n]: slots of the batch, and which of the component's examples in this
-            epoch are there, ascending.
+            For each component, two arrays int64 [n]: the batch slots, and the ascending indices of the component's
+            examples in these slots, counted within the epoch.
         """
         (num_hosts, index), start, size = hosts, step * self.batch_size, self.size(step)
         begins, ends = count_parts(self.weights, np.array([start, start + size])).T

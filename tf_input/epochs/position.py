@@ -52,7 +52,7 @@ class Position:
     Args:
         epoch, step: The epoch and the step of the first batch, from 0. Default: 0.
         num_batches: The number of batches in a whole epoch; None if it is unknown.
-        identity: The facts that determine the batches, apart from epoch and step; see `identify`. None: batches are not
+        identity: The values that determine the batches besides epoch and step; see `identify`. None: batches are not
             reproducible.
 
     Attributes:
@@ -133,7 +133,7 @@ def identify(
 
     Args:
         manifest, split, config: The manifest of the dataset, the name of the split, and the options of reading.
-        settled: Options with defaults filled in, and further facts.
+        settled: Options with defaults filled in, and further values that determine the batches.
         fold: The fold with which the dataset was opened; None without a fold.
 
     Returns:
@@ -175,7 +175,7 @@ def identify_mix(
             label order.
 
     Returns:
-        The same as `identify`. Facts that differ between components are stored by component.
+        JSON values by name, as from `identify`. Values that differ between components are stored by component.
     """
     of_dataset = {f"{fact} of {name}": value for name, one in parts.items() for fact, value in one["dataset"].items()}
     found: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}
@@ -193,7 +193,7 @@ def _comparable(value: Any) -> Any:
     compared.
 
     Raises:
-        TypeError: The value is something else, whose text might be the same for another training.
+        TypeError: The value has an unsupported type, so that different values might have the same text.
     """
     if callable(value):
         return getattr(value, "__qualname__", type(value).__qualname__)

@@ -52,7 +52,8 @@ def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) ->
     Args:
         counts: The number of records of each shard.
         num_bytes: The size of each shard, in bytes.
-        run_bytes: The target size of a chunk, in bytes. Chunks of a divided shard have between 3/4 and 3/2 of it.
+        run_bytes: The target size of a chunk, in bytes. Chunks of a divided shard have between 3/4 and 3/2 of this
+            size.
     """
     records, sizes = np.asarray(counts, np.int64), np.asarray(num_bytes, np.int64)
     pieces = np.clip((sizes + run_bytes // 2) // run_bytes, np.minimum(records, 1), records)

@@ -24,8 +24,8 @@ class Balance:
     Args:
         classes: The class of each example, int [n], from 0.
         num_classes: The number of possible classes.
-        count: A function from the number of examples of each class, int64 [num_classes], to its number in an epoch. It
-            may raise ValueError.
+        count: A function that returns the number of examples of each class in an epoch, given the number of existing
+            examples of each class, int64 [num_classes]. It may raise ValueError.
         seed: The seed, which determines the first examples of each class in the first epoch.
     """
 
@@ -98,7 +98,8 @@ class Selection:
         """Returns the selection without the records that are missing from truncated shards.
 
         Args:
-            counts, kept: The number of records of each shard, and the number of its first records that still exist.
+            counts, kept: For each shard, the number of records according to the manifest, and the number of first
+                records that still exist.
         """
         stops, lost = np.cumsum(counts), np.subtract(counts, kept)
         shards = np.searchsorted(stops, self.numbers, side="right")

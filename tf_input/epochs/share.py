@@ -59,8 +59,8 @@ class Share:
             step: The index of the batch in the epoch, from 0.
 
         Returns:
-            The slots of the batch, int64 [n], of which the last may be `PADDING`; and the indices in the epoch of the
-            others, int64 [m].
+            The batch slots, int64 [n], of which the last may be `PADDING`; and the indices in the epoch of the examples
+            in all other slots, int64 [m].
         """
         (num_hosts, index), start = self.hosts, step * self.batch_size
         count = min(self.batch_size, self.num_examples - start)

@@ -60,7 +60,7 @@ class ParsedRecords:
         Raises:
             RuntimeError: The process was forked after TensorFlow had run.
             TypeError: An option does not exist; the message suggests a similar name.
-            ValueError: The split does not exist, or an option has a wrong value or is not one of these.
+            ValueError: The split does not exist, an option has a wrong value, or an option is not supported.
         """
         check_fork()
         config = make_config(config, options)

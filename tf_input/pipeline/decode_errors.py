@@ -47,7 +47,7 @@ class DecodeErrors:
 
         Raises:
             ValueError, OSError: An example can't be decoded, or no example is left, or an error was packed.
-            tf.errors.InvalidArgumentError: Something else fails.
+            tf.errors.InvalidArgumentError: An operation fails for a reason other than an undecodable example.
         """
         for is_good in (self._is_known_good, self._decodes):
             try:

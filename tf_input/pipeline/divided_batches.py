@@ -47,7 +47,7 @@ def _divided_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             examples.
 
             Raises:
-                ValueError: Always.
+                ValueError: Raised by every call.
             """
             raise ValueError(
                 f"shard({num_shards}, {index}): these batches have only the rows of one host already, hosts={self.hosts}. Remove `.shard`; "

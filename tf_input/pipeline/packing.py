@@ -20,7 +20,7 @@ def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
     An array that contains records is padded to a multiple of 8 bytes.
 
     Args:
-        note: The note of the batch, NUM_NOTED numbers.
+        note: The note of the batch, which consists of `NUM_NOTED` numbers.
         batch: The inputs of the batch.
     """
     records = [values for values, _ in batch if values.dtype == object]

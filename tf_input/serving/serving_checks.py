@@ -31,7 +31,7 @@ def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: i
 
     Args:
         name: The name of the input.
-        found: The values as they are served.
+        found: The values that the server computes.
         expected: The values of a training batch.
         rounding: The allowed absolute difference; 0 requires identical bits.
 
@@ -64,7 +64,7 @@ def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolera
         tolerance: The allowed difference, as a fraction of the largest prediction.
 
     Raises:
-        RuntimeError: The predictions differ by more.
+        RuntimeError: The predictions differ by more than the tolerance.
     """
     found, expected = found.astype(np.float64), expected.astype(np.float64)
     most = tolerance * max(1e-6, float(np.abs(expected).max(initial=0)))

@@ -85,7 +85,7 @@ def check_unmapped(model: Any, train: Any) -> None:
     """Checks that `map` did not change the scale of the inputs on which a model was trained.
 
     Raises:
-        ValueError: The model may have been trained on such values.
+        ValueError: The model may have been trained on inputs with another scale.
     """
     source = source_of(train)
     if source is None or source.reading.split is None or scales_itself(model):

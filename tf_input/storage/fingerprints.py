@@ -80,8 +80,8 @@ class Fingerprints:
             begin: The offset of the part.
             data: The bytes of the part.
             read: A function that reads another part of the shard.
-            is_first: Whether the shard was not checked before. If so, and if the part contains neither end, the shard's
-                last bytes are read and checked.
+            is_first: Whether the shard was not checked before. If so, and if the byte range contains neither the start
+                nor the end of the shard, the shard's last bytes are read and checked.
 
         Raises:
             OSError, ReplacedShardError: As in `check`.

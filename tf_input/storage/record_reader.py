@@ -68,14 +68,14 @@ class RecordReader:
         open_index: A function that takes the index of a shard in the split and opens the shard's index file.
         run_bytes: The size of the chunks for `read_runs`, in bytes.
         damaged: The collection to which corrupt records are added. None means that corrupt records raise errors.
-        users: The counter of the readers of the files. Files stay open as long as there is a reader.
-        selection: The records of an epoch. None means all records, each once.
+        users: The counter of the readers of the files. Files stay open as long as a reader uses them.
+        selection: The records of an epoch. None selects each record once.
 
     Attributes:
         users: The counter of the readers of the files.
         runs: The chunks of the split.
         num_examples: The number of records in an epoch.
-        selection: The records of an epoch. None means all records, each once.
+        selection: The records of an epoch. None selects each record once.
     """
 
     def __init__(
