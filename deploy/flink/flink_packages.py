@@ -39,7 +39,7 @@ def missing_tools() -> list[str]:
 
 
 def fetch() -> None:
-    """Downloads both packages into the cache. Each package is complete or absent.
+    """Downloads Flink and the job server into the cache. A failed download leaves no incomplete package in the cache.
 
     Raises:
         ClusterError: A tool is missing or failed.

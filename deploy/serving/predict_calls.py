@@ -29,7 +29,7 @@ def parse(call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         names: The names of the signature's inputs. If there is one input, a row may be its bare value.
 
     Returns:
-        Name -> values, one value for each row. Base64 values are decoded to bytes.
+        The values of each input by name, one value for each row. Base64 values are decoded to bytes.
 
     Raises:
         ValueError: The inputs are missing or have other names. The message states the expected names.

@@ -16,8 +16,9 @@ class Batches:
     """The batches of a split, distributed to all replicas.
 
     Attributes:
-        make: (epoch, step) -> a distributed dataset of (uint8 images, int64 labels, float32 weights). It yields the
-            rest of the epoch from that step. It must be read before the next dataset is made.
+        make: A function from (epoch, step) to a distributed dataset of (uint8 images, int64 labels, float32 weights).
+            The dataset yields the remaining batches of the epoch from that step, and must be read before the next
+            dataset is made.
         position: The number of steps per epoch, which is equal on all workers, and the identity of the batches. It is
             the iterator state for `tf_input.Backup`.
     """
@@ -53,7 +54,8 @@ def training_batches(
 
     Args:
         batch_size: The total batch size of all replicas.
-        class_weight: "balanced", or label -> weight in the loss, as in `tf_input.ReadConfig`. None: all weights are 1.
+        class_weight: "balanced", or a mapping from labels to weights in the loss, as in `tf_input.ReadConfig`. None:
+            all weights are 1.
         service: A tf.data service that reads the data instead of this process. Epochs then start at their beginning.
         limit_steps: The maximum number of steps per epoch.
         **options: Options of `tf_input.ReadConfig`, including a seed.

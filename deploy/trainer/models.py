@@ -43,7 +43,7 @@ def make_model(name: str, image_size: int, num_classes: int, weights: str | None
         image_size: The height and width of the images.
         num_classes: The number of logits.
         weights: "imagenet" (downloaded at first use), or None for random weights.
-        dropout: The share of the features that a training step drops.
+        dropout: The fraction of features that a training step drops.
 
     Returns:
         A model from uint8 [batch, image_size, image_size, 3] to float32 [batch, num_classes], with any internal

@@ -33,7 +33,8 @@ _SIDE = 32
 
 
 def make_tiny(folder: pathlib.Path, num_images: int) -> str:
-    """Writes tiny JPEGs of about a kilobyte with distinct soft noise in 20 class folders, and returns the folder."""
+    """Writes JPEGs of about a kilobyte into 20 class folders, and returns the folder. Each image is different soft
+    noise."""
     random = np.random.default_rng(0)
     for index in range(num_images):
         coarse = Image.fromarray(random.integers(0, 256, (6, 6, 3), dtype=np.uint8))
@@ -70,7 +71,7 @@ def read_again(folder: str) -> tuple[float, float]:
 
 
 def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float]]:
-    """Returns the medians of the rounds: contestant -> wall-clock seconds and CPU seconds."""
+    """Returns the median wall-clock seconds and CPU seconds over the rounds, by contestant."""
     output, found = scratch / "output", {"strict": [], "group": [], "read again": []}
     for number in range(rounds + 1):
         for name, options in (("strict", []), ("group", ["--duplicates=group"])):
@@ -83,7 +84,7 @@ def run(folder: str, scratch: pathlib.Path, rounds: int) -> dict[str, list[float
 
 
 def compare(name: str, folder: str, scratch: pathlib.Path, rounds: int, runs: int) -> None:
-    """Prints the results of one folder."""
+    """Prints the measurements for the images of one folder."""
     print(f"{name:<14}{'':<6}{'strict':>9}{'group':>9}{'more':>8}{'read again':>12}{'more':>8}", flush=True)
     lowest = []
     for _ in range(runs):

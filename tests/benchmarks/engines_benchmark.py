@@ -41,7 +41,7 @@ class Ran(NamedTuple):
         seconds: The wall time of the command.
         worker_bytes: The peak resident memory of the largest Python worker.
         other_bytes: The peak resident memory of the largest other process.
-        digest: A SHA-256 over the SHA-256 of every file except run.json.
+        digest: A SHA-256 over the names and the SHA-256 digests of all files except run.json.
     """
 
     seconds: float
@@ -69,7 +69,7 @@ def link_copies(source: pathlib.Path, folder: pathlib.Path, copies: int) -> None
 
 
 class Peaks(threading.Thread):
-    """Samples the memory of the process trees below the given process ids."""
+    """Samples the memory of the given processes and all of their descendants."""
 
     def __init__(self, roots: Callable[[], list[int]]) -> None:
         super().__init__(daemon=True)
@@ -106,7 +106,7 @@ def prepare(
     others: Callable[[], list[int]] = list,
     disturb: Callable[[subprocess.Popen], None] = lambda process: None,
 ) -> tuple[float, Peaks]:
-    """Runs the command, and calls `disturb` while it runs."""
+    """Runs `recordmill prepare`, and calls `disturb` during the run."""
     command = ["prepare", f"--input={source}", f"--output={output}", "--name=made", "--max_bad_fraction=0.1", *options]
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -136,7 +136,7 @@ def run_on_disk(source: pathlib.Path, options: list[str], **how: Callable) -> Ra
 
 
 def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subprocess.Popen], None]:
-    """Returns a function that kills a TaskManager in mid-run, when the first images have been written."""
+    """Returns a function that kills a TaskManager after the first images have been written."""
 
     def kill(process: subprocess.Popen) -> None:
         while not any(read_counts(str(path)).written for path in output.parent.glob(f"{output.name}.incomplete/*/progress")):
@@ -165,7 +165,7 @@ def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, Ran]]:
 
 
 def run_staged_graph(source: pathlib.Path) -> Ran:
-    """Submits a Dataflow job and executes its staged graph, from and to an object store."""
+    """Submits a Dataflow job, and executes the staged graph of the job with an object store as input and output."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -126,7 +126,7 @@ def make_ways(data: Any, options: argparse.Namespace) -> Iterator[tuple[str, Any
 
 
 def read_alone(batches: Any, steps: int) -> float:
-    """Returns the seconds per batch without training."""
+    """Returns the time per batch in seconds when batches are only read, without training."""
     iterator = iter(batches.repeat())
     for _ in range(steps):  # Warm-up.
         next(iterator)
@@ -167,7 +167,7 @@ def send_ahead(data: Any) -> Any:
 
 
 def same_batch(batches: Any, backend: str) -> Any:
-    """Repeats one batch that needs no reading and no copy to the device."""
+    """Repeats one batch that is already on the device."""
     import keras
     import tensorflow as tf
 

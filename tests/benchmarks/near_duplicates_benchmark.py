@@ -20,7 +20,7 @@ DISTANCE = 8
 
 
 def make_hashes(num: int) -> np.ndarray:
-    """Returns uint64 [num, 4] hashes. The last hashes are near-duplicates of the first."""
+    """Returns uint64 [num, 4] hashes. The last hashes are near-duplicates of the first hashes."""
     random = np.random.default_rng(0)
     hashes = random.integers(0, 2**64, (num, 4), dtype=np.uint64)
     hashes[:, 0] &= ~np.uint64(1)
@@ -35,7 +35,7 @@ def make_hashes(num: int) -> np.ndarray:
 
 
 def search(num: int) -> None:
-    """Searches in this process, and prints the number of pairs and the seconds."""
+    """Searches for near-duplicates in this process, and prints the number of pairs and the time in seconds."""
     from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges
     from beam_pipelines.images.near_hashes import search_parts
 

@@ -28,7 +28,7 @@ MIN_BYTES, MAX_BYTES = 2_000, 10_000
 
 
 def connect(server: StoreServer) -> None:
-    """Configures Beam, and therefore the object stores, to use the server."""
+    """Configures Beam to use the benchmark's server for object stores."""
     from apache_beam.internal.gcp.auth import _Credentials
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -101,7 +101,7 @@ def bare_reader(server: StoreServer) -> Callable[[str], bytes]:
 
 
 def list_objects(flags: list[str]) -> None:
-    """Lists objects in this process, and prints their number and the seconds."""
+    """Lists objects in this process, and prints the number of objects and the time in seconds."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 

@@ -40,7 +40,7 @@ class Case:
 
     Attributes:
         images: `photos` or `tiny`.
-        check: The level of checks of the loop and of recordmill.
+        check: The level of image checks in the hand-written loop and in recordmill.
         few: The number of images of the short run, which is subtracted.
         many: The number of images of the long run.
         rival: The contestant with which the steady state is compared.
@@ -55,7 +55,7 @@ class Case:
     short: int = 0
 
     def scaled(self, scale: float) -> "Case":
-        """Returns the case with scaled numbers of images. Each shard needs at least one image."""
+        """Returns the case with its numbers of images multiplied by a factor. Each shard needs at least one image."""
         few, many = (max(NUM_SHARDS, round(num * scale)) for num in (self.few, self.many))
         return dataclasses.replace(self, few=few, many=many)
 
@@ -69,7 +69,8 @@ CASES = {
 
 
 def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
-    """Returns name -> (folder, output) -> command. TensorFlow Datasets is omitted if images are resized."""
+    """Returns a dictionary of functions by contestant name. A function returns the command for a folder and an output.
+    TensorFlow Datasets is omitted if images are resized."""
     rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
     loop = ["--check", case.check, "--short", str(case.short)]
     smaller = [f"--image_size=short={case.short}", "--image_format=jpeg:90"] if case.short else []
@@ -144,7 +145,8 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]], peaks: 
 
 
 def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival: str) -> None:
-    """Prints the ratio of the rival's time to recordmill's: the ratio of the medians and the range over the rounds."""
+    """Prints the rival's time divided by recordmill's time, as the ratio of the medians and the range over the
+    rounds."""
     told = []
     for kind, measure_of in zip(KINDS, ("by the clock", "by CPU time")):
         theirs, ours = seconds[rival, kind], seconds[OURS, kind]
@@ -154,12 +156,12 @@ def _print_ratio(title: str, seconds: dict[tuple[str, str], list[float]], rival:
 
 
 def _divide(number: float, seconds: float) -> float:
-    """Returns a quotient, or nan if the longer run took no longer and was therefore too short."""
+    """Returns a quotient, or NaN if the longer run was too short to measure a difference."""
     return number / seconds if seconds > 0 else math.nan
 
 
 def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
-    """Prints the peak memory of the process tree for two numbers of images, one ten times the other."""
+    """Prints the peak memory of the process tree for some number of images, and for ten times as many images."""
     print("\npeak memory of recordmill, --check strict, all processes: RSS summed, and with shared pages counted once (PSS)")
     for num in dict.fromkeys(max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):  # Equal numbers run once.
         folder = repeat_images(source, scratch / f"photos-{num}", num)

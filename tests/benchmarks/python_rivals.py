@@ -40,7 +40,7 @@ def grain(paths: Sequence[str], batch_size: int) -> Batches:
 
 
 def webdataset(paths: Sequence[str], batch_size: int) -> Batches:
-    """Reads tar files with WebDataset, in one thread per core, because processes would have to exchange batches."""
+    """Reads tar files with WebDataset in one thread per core. Separate processes would have to exchange batches."""
     import webdataset
 
     def batches(share: list[str], seed: int) -> Batches:
@@ -79,7 +79,7 @@ def merge(sources: Sequence[Iterable[Any]]) -> Iterator[Any]:
 
 
 def _put(ready: queue.Queue, item: Any, ended: threading.Event) -> bool:
-    """Puts an item into a queue, and returns whether the reader was still active."""
+    """Puts an item into a queue. Returns False if the reader has stopped."""
     while not ended.is_set():
         try:
             ready.put(item, timeout=0.1)
@@ -90,7 +90,8 @@ def _put(ready: queue.Queue, item: Any, ended: threading.Event) -> bool:
 
 
 def random_view(encoded: bytes, random: np.random.Generator) -> np.ndarray:
-    """Returns a random crop of a JPEG, 8 to 100 % of its area, randomly flipped, as uint8 [SIZE, SIZE, 3]."""
+    """Returns a random, randomly flipped crop of a JPEG as uint8 [SIZE, SIZE, 3]. The crop covers 8 to 100 % of the
+    image."""
     import cv2
     import simplejpeg
 

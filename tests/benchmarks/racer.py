@@ -25,7 +25,7 @@ _DRAIN = 0.25  # The warm-up at the start of a turn, as a share of its seconds.
 
 
 class Racer:
-    """A handle of the reader process, for the process that controls the turns.
+    """A handle of a reader process, with which the main process starts and stops the turns of the reader.
 
     Args:
         case: A key of `read_benchmark.RACES`.
@@ -36,7 +36,7 @@ class Racer:
 
     Attributes:
         first_seconds: The time until the first batch.
-        shape: The shape of its images.
+        shape: The shape of the images in the first batch.
     """
 
     def __init__(self, case: str, side: str, inputs: Inputs, seconds: float, batches: int) -> None:
@@ -71,7 +71,7 @@ class Racer:
 
 
 def measure(batches: Iterator[tuple[Any, Any]], seconds: float, num_batches: int) -> tuple[float, float]:
-    """Returns images/s by wall time and by CPU time, measured for at least the given seconds and batches."""
+    """Measures a reader for at least the given seconds and batches. Returns images/s by wall time and by CPU time."""
     num_images, wall, cpu = 0, time.perf_counter(), time.process_time()
     while num_batches > 0 or time.perf_counter() - wall < seconds:
         num_images += int(next(batches)[0].shape[0])

@@ -50,9 +50,9 @@ class Race:
         images: The folder that the case needs.
         ours, rival: The two readers.
         names: The names of the two readers.
-        reach: The required ratio. None: the ratio is only reported.
+        reach: The ratio that `tf_input` should reach. None: the ratio is only reported.
         batch_size: The batch size of both readers.
-        needs: Module -> its package, for the rival.
+        needs: The packages that the rival needs, by the name of their module.
     """
 
     images: str
@@ -69,7 +69,7 @@ class Race:
 
 
 def read_ours(data_set: str, **options: Any) -> Reads:
-    """Returns a reader of a dataset of `Inputs`, given by its attribute name, without an end."""
+    """Returns an infinite reader of a dataset, which is given by its attribute name in `Inputs`."""
 
     def read(directory: str, batch_size: int) -> Batches:
         import tf_input

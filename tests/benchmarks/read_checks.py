@@ -27,7 +27,8 @@ def verdict(reached: bool, expected: str) -> str:
 
 
 def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
-    """Compares evaluation images with a full decode and an antialiased resize, and with plain bilinear images."""
+    """Compares the PSNR of evaluation images and of plain bilinear images. The references are fully decoded images that
+    are resized with antialiasing."""
     import numpy as np
     import tensorflow as tf
 
@@ -50,9 +51,9 @@ def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
 
 
 def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
-    """Measures the time to the first batch when an epoch is resumed at nine tenths.
+    """Measures the time to the first batch when an epoch is resumed after nine tenths of its batches.
 
-    The data is on a disk, or in a store on loopback that answers after 30 ms. Each measurement uses a new reader and
+    The data is on a disk, or in a local object store that answers after 30 ms. Each measurement uses a new reader and
     another step. Both shuffle modes are measured.
     """
     import tf_input

@@ -25,7 +25,7 @@ class Inputs:
         scratch: The folder for the inputs.
         photos: A folder of photographs.
         tiny: A folder of tiny JPEGs.
-        copies: The number of names for each photograph.
+        copies: The number of names under which each photograph occurs.
         num_large: The number of photographs that are enlarged.
         num_records: The number of examples in the dataset for the resume measurement.
     """
@@ -51,7 +51,7 @@ class Inputs:
 
     @functools.cached_property
     def large_set(self) -> str:
-        """The dataset of photographs whose long side has 2000 pixels."""
+        """The path of the dataset of photographs with a long side of 2000 pixels."""
         folder = self.scratch / f"large-{self.num_large}"
         originals = list_images(self.photos)[: self.num_large]
         if len(list_images(folder)) != len(originals):
@@ -66,7 +66,7 @@ class Inputs:
 
     @functools.cached_property
     def raw_set(self) -> str:
-        """The dataset of the raw pixels of the tiny images."""
+        """The path of the dataset that stores the tiny images as raw pixels."""
         from PIL import Image
 
         with Image.open(list_images(self.tiny)[0]) as image:
@@ -75,7 +75,7 @@ class Inputs:
 
     @functools.cached_property
     def many_set(self) -> str:
-        """The dataset of `num_records` examples of 1 KB, with 10x30 pixels."""
+        """The path of the dataset of `num_records` examples with 10 x 30 pixels, which take 1 KB each."""
         folder = self.scratch / f"many-10x30-{self.num_records}"
         if not (folder / "labels.npy").exists():
             folder.mkdir(exist_ok=True)
@@ -86,7 +86,7 @@ class Inputs:
 
     @functools.cached_property
     def array_records(self) -> list[str]:
-        """The paths of ArrayRecord files with a label and a photograph per record."""
+        """The paths of ArrayRecord files. Each record contains a label and a photograph."""
         from array_record.python.array_record_module import ArrayRecordWriter
 
         paths = []

@@ -27,7 +27,7 @@ def hand_written(directory: str, batch_size: int) -> Batches:
 
 
 def crops_alone(directory: str, batch_size: int) -> Batches:
-    """Decodes only a crop of each JPEG, which is the upper bound of the speed of this method.
+    """Decodes only a crop of each JPEG. The measured speed is an upper bound for readers that decode crops.
 
     The images are filled with the first value of the crop.
     """
@@ -41,7 +41,7 @@ def crops_alone(directory: str, batch_size: int) -> Batches:
 
 
 def fused(directory: str, batch_size: int) -> Batches:
-    """Reads like `hand_written`, but with one call per batch."""
+    """Reads like `hand_written`, but parses and decodes each batch in one call."""
 
     def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         parsed = tf.io.parse_example(records, _FEATURES)
@@ -64,7 +64,8 @@ def plain(directory: str, batch_size: int) -> Batches:
 
 
 def tensorflow_datasets(directory: str, batch_size: int) -> Batches:
-    """Reads with TensorFlow Datasets as its performance guide recommends: shuffles files, decodes after the shuffle."""
+    """Reads with TensorFlow Datasets as its performance guide recommends. Files are shuffled, and images are decoded
+    after shuffling."""
     import tensorflow_datasets as tfds
 
     data = tfds.builder_from_directory(directory).as_dataset(
@@ -79,7 +80,8 @@ def tensorflow_datasets(directory: str, batch_size: int) -> Batches:
 
 
 def keras_folder(folder: str, batch_size: int) -> Batches:
-    """Reads with `image_dataset_from_directory`: whole images, resized, as float32. Keras has no crops here."""
+    """Reads with `image_dataset_from_directory`: whole images, resized, as float32. This function of Keras can't crop
+    images."""
     import keras
 
     data = keras.utils.image_dataset_from_directory(folder, image_size=(SIZE, SIZE), batch_size=batch_size, verbose=False)
@@ -93,7 +95,7 @@ def random_view(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _random_crop(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a random crop of a JPEG (string []), 8 to 100 % of its area, as uint8 [height, width, 3].
+    """Decodes a random crop of a JPEG (string []) as uint8 [height, width, 3]. The crop covers 8 to 100 % of the image.
 
     The area is uniform, as in `tf_input`. `sample_distorted_bounding_box` draws heights instead, and its boxes have a
     sixth fewer pixels to decode.

@@ -28,8 +28,8 @@ def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
 def loop(folder: str, output: str, check: str, num_processes: int, short: int = 0) -> None:
     """Lists and shuffles the files. Each process then reads, checks and writes its own shards.
 
-    It uses neither Beam nor TensorFlow. If `short` is set, Pillow reduces the images as its documentation recommends,
-    and their decoding is the check.
+    The function uses neither Beam nor TensorFlow. If `short` is set, Pillow downscales the images as its documentation
+    recommends, and decoding an image also checks the image.
     """
     files, _ = list_class_folders(folder)
     random.Random(0).shuffle(files)

@@ -57,7 +57,7 @@ def measure_none(references: Sequence[Any], *unused: Any) -> list[int]:
 
 
 def plan(num_references: int) -> None:
-    """Makes a plan in this process, and prints the number of shards and the seconds without imports."""
+    """Makes a shuffle plan in this process. Prints the number of shards, and the time in seconds without imports."""
     import apache_beam as beam
 
     from beam_pipelines.config.prepare_config import SourceConfig
@@ -83,7 +83,7 @@ def plan(num_references: int) -> None:
 
 
 def _check_plan(config: Any, num_references: int) -> int:
-    """Checks that the shards have all references of each split in key order, and returns the number of shards."""
+    """Checks that the plan contains all references of each split in key order, and returns the number of shards."""
     from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
     from beam_pipelines.elements.shuffle_keys import shuffle_orders
 

@@ -158,7 +158,8 @@ def make_readers(
 
 
 def measure(reader: Iterator[Any], seconds: float) -> tuple[float, float]:
-    """Returns examples per second by wall time and by CPU time, after other read-ahead has ended."""
+    """Waits until the other reader's prefetching has ended, and returns examples per second by wall time and by CPU
+    time."""
     import tensorflow as tf
 
     rest()
