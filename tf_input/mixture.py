@@ -110,9 +110,9 @@ class Mixture:
     and the examples on each replica have nearly the same proportions.
 
     All epochs have the same number of batches. Each component has its own epochs, in which every example occurs once,
-    in a new random order. Each epoch of the mixture continues in every component at the example where the previous
-    epoch stopped. Therefore every example of a component is read once before any example is repeated. A batch depends
-    only on the seed, the epoch and the step, as in a single split.
+    in a new random order. An epoch of the mixture continues each component after the last example of the previous
+    epoch. Therefore every example of a component is read once before any example is repeated. A batch depends only on
+    the seed, the epoch and the step, as in a single split.
 
     `image_size` brings images to the same size. Classes are matched by name. The class indices of the first component
     do not change. Classes that occur only in later components get the next class indices. If only some components have
@@ -267,8 +267,8 @@ class Mixture:
         return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
 
     def identify(self, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
-        """Returns the values that identify the batches of a training; see `position.identify_mix`. None without a
-        seed."""
+        """Returns the values by which a checkpoint recognizes the batches of a training; see `position.identify_mix`.
+        None if there is no seed."""
         if config.seed is None:
             return None
         found = {

@@ -119,7 +119,7 @@ class SplitReader:
         return BatchDecoder((dataclasses.replace(self.make_decoder(config), has_padding=has_padding),))
 
     def identify(self, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
-        """Returns the values that identify the batches of a training; see `position.identify`."""
+        """Returns the values by which a checkpoint recognizes the batches of a training; see `position.identify`."""
         settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
         if config.transform:
             settled["transform"] = self._files.transform.digest

@@ -156,7 +156,7 @@ class Findings:
         return ""
 
     def _smaller_images(self, side: int) -> Iterator[str]:
-        """Yields advice for oversized images, such as storing all images in one size that fits into memory."""
+        """Yields advice for images that are larger than needed, such as storing all images in a smaller size."""
         augmentation = self.config.augmentation
         margin = _MARGIN if augmentation is not None and augmentation.crop else 1
         height, width = (math.ceil(one * margin) for one in self.config.height_and_width)

@@ -246,7 +246,7 @@ def _decode_mask(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
-    """Converts 8-bit masks that were decoded as 16 bits back to their stored values, and rejects color PNGs."""
+    """Converts 8-bit masks that were decoded as 16-bit masks back to the stored values, and rejects color PNGs."""
     headers = tf.strings.substr(encoded, _MASK_HEADER_OFFSET, len(_MASK_HEADERS[0]))
     is_mask = tf.reduce_any([headers == header for header in _MASK_HEADERS], axis=0)
     message = "a mask must be a grayscale PNG of 8 or 16 bits"

@@ -223,7 +223,7 @@ class ExampleDecoder:
 
     @property
     def resolved_options(self) -> dict[str, Any]:
-        """The options in a canonical form with defaults filled in, so that equal batches have equal options."""
+        """The reading options in a canonical form. Options that give the same batches become equal."""
         sizes = {name: self.sizes_of(name).shown for name in self.image_names}
         images = [one for one in map(self.features.get, self.asked_for) if one.kind in IMAGE_KINDS]
         are_usual = all(self._usual_channels(one) == self.config.channels for one in images)
@@ -235,7 +235,7 @@ class ExampleDecoder:
         }
 
     def _pixel_bytes(self, feature: Feature) -> int:
-        """Returns the size of a pixel of an image or mask in a batch, in bytes; 0 for other features."""
+        """Returns the size in bytes of one pixel of an image or mask in a batch; 0 for other features."""
         if feature.kind == "mask":
             return self.mask_dtype.size
         return self._channels_of(feature) * _dtype(feature).size if feature.kind in IMAGE_KINDS else 0
@@ -252,7 +252,7 @@ class ExampleDecoder:
     @property
     def num_held_bytes(self) -> int | None:
         """The size of a decoded example in bytes, without the contents of lists and strings. None if examples can't be
-cached. Only examples with images, masks or dense targets of equal sizes can be cached.
+        cached. Only examples with images, masks or dense targets of equal sizes can be cached.
         """
         features = [self._settled(self.features[name]) for name in self.asked_for]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
@@ -423,7 +423,7 @@ cached. Only examples with images, masks or dense targets of equal sizes can be 
         return next(one for one in self.image_names if one in together)
 
     def _seed_of(self, name: str, seed: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the random seed of an image, which is shared by images that are augmented together."""
+        """Returns the random seed of an image. Images that are augmented together share a seed."""
         leader = self._leader(name)
         return seed if seed is None or leader == IMAGE else augment.seed_of(leader, seed)
 
@@ -484,7 +484,7 @@ cached. Only examples with images, masks or dense targets of equal sizes can be 
         return tensors.of_dtype(view_pixels(numbers, views) if name == IMAGE else view_maps(numbers, views), value.dtype)
 
     def _is_classes(self, feature: Feature) -> bool:
-        """Returns whether a feature of a transform contains the class of each image pixel."""
+        """Returns whether an output feature of a transform contains the class of each image pixel."""
         image = self.features.get(IMAGE)
         return feature.kind == "integer" and image is not None and is_map(image) and feature.shape == (*image.shape[:2], 1)
 
@@ -535,13 +535,14 @@ def _dtype(feature: Feature) -> tf.DType:
 
 
 def _value_bytes(feature: Feature) -> int:
-    """Returns the approximate memory of a feature per example, in bytes, without the contents of lists and strings."""
+    """Returns the approximate memory in bytes that a feature of one example needs, without the contents of lists and
+    strings."""
     size = {"text": _TEXT_BYTES, "float": tf.float32.size, "bbox": tf.float32.size}.get(feature.kind, tf.int64.size)
     return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 
 
 def _is_of_any_size(feature: Feature) -> bool:
-    """Returns whether a feature is a dense target or image tensor of varying size."""
+    """Returns whether a feature is a dense target or an image tensor whose size varies between examples."""
     return feature.kind == "tensor" and None in feature.shape and is_map(feature)
 
 

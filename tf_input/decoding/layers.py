@@ -79,7 +79,7 @@ def normalization_layer(
 
 
 def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "RandomFlipAndColors":
-    """Returns a Keras layer that makes the flips and color changes of an `Augmentation` on the GPU.
+    """Returns a Keras layer that applies the flips and color changes of an `Augmentation` on the GPU.
 
     Random crops are still made during decoding, because decoding a crop is faster. Read with
     `augment=Augmentation(flip=False)` and the same `min_area`.

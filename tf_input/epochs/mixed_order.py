@@ -94,8 +94,9 @@ def epoch_length(weights: Sequence[int], sizes: Sequence[int], stop: str) -> int
 class MixedOrder:
     """Maps the indices of a mixture's epochs to examples of the components.
 
-    Each epoch has the same sequence of components. The examples of each component form an endless sequence of shuffled
-    epochs. An epoch of the mixture reads the next `counts` examples from the sequence of each component.
+    The sequence of components is the same in each epoch of the mixture. The examples of each component form an endless
+    sequence of shuffled epochs. An epoch of the mixture reads the next `counts` examples from the sequence of each
+    component.
 
     Attributes:
         weights: Integer weights proportional to the shares of the components.

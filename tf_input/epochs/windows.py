@@ -83,7 +83,8 @@ class WindowOrder:
         return Window(index, start, count, self._order[first:stop], self._places[first : stop + 1] - start)
 
     def mix(self, window: Window) -> np.ndarray:
-        """Returns the record at each index of a window, counted as in `Window.run_starts`, int64 [window.count]."""
+        """Returns the record at each index of a window, int64 [window.count]. Records are numbered as in
+        `Window.run_starts`."""
         if self._key is None:
             return np.arange(window.count)
         draws = hashes(self._key, _RECORDS + (window.index << 8), np.arange(window.count))

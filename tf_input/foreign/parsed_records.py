@@ -109,7 +109,7 @@ class ParsedRecords:
 
 def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
     """Converts the user function for `Dataset.map`. The converted function raises ValueError if the user function
-    returns nothing."""
+    returns None."""
     converted = tf.function(parse)  # AutoGraph for the user function only
 
     def call(record: tf.Tensor) -> Any:

@@ -346,10 +346,11 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
 
 
 def _find_compression(path: str, compression: str | None) -> str | None:
-    """Returns the compression of a file, which must be `compression` if it is given. Returns None if the file is empty.
+    """Returns the compression of a file. If `compression` is given, the file must have this compression. Returns None
+    if the file is empty.
 
-    All compressions are tried. An uncompressed file starts with the length of a record, which may look like the header
-    of a compressed file.
+    All compressions are tried. An uncompressed file starts with the length of its first record. This length may look
+    like the header of a compressed file.
     """
     for guess in _COMPRESSIONS if compression is None else (compression,):
         try:

@@ -82,8 +82,8 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
 def _features(
     directory: str, name: str, fields: Mapping[str, Any], is_beside_colours: bool = False
 ) -> Iterator[Feature]:
-    """Yields the stored features that represent a feature of TensorFlow Datasets. Entries of a dictionary are named
-    `name/ENTRY`."""
+    """Yields the stored features in which TensorFlow Datasets stores one of its features. Entries of a dictionary are
+    named `name/ENTRY`."""
     if "featuresDict" in fields:
         inner_fields = fields["featuresDict"]["features"]
         has_colours = any(_num_channels(value) > 1 for value in inner_fields.values())

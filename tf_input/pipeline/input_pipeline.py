@@ -276,8 +276,7 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
 
 
 def nothing(spec: Any) -> tf.data.Dataset:
-    """Returns an empty dataset with the given element spec, which is used to determine the output specs of
-    transformations."""
+    """Returns an empty dataset with the given element spec. Use it to determine the output specs of transformations."""
     return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
 
 

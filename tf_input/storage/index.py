@@ -109,7 +109,7 @@ class ShardIndex:
         return offsets[places], offsets[places + 1]
 
     def labels(self) -> np.ndarray:
-        """Returns the labels of all records: int32 [n], with `NO_LABEL` for records without a single class."""
+        """Returns the labels of all records, int32 [n]. Records that do not have exactly one class get `NO_LABEL`."""
         if self._files is None:
             return self._table["label"].copy()
         parts = [self._read_rows(first, min(first + _TOGETHER_ROWS, self._num_rows)) for first in range(0, self._num_rows, _TOGETHER_ROWS)]

@@ -8,7 +8,7 @@ from tf_input.storage.fingerprints import Fingerprints
 
 
 class RemoteFiles(abc.ABC):
-    """A base class for remote implementations of `Files`, in which each read of a byte range is a separate request."""
+    """A base class for implementations of `Files` that read remote files, with one request for each byte range."""
 
     is_local = False
     _fingerprints: Fingerprints | None = None

@@ -151,7 +151,7 @@ class Store:
         return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.users, selection)
 
     def labels(self, shards: Sequence[ShardInfo]) -> np.ndarray:
-        """Returns the labels of all records: int64 [n], with `NO_LABEL` for records without a single class.
+        """Returns the labels of all records, int64 [n]. Records that do not have exactly one class get `NO_LABEL`.
 
         Raises:
             OSError, ValueError: An index cannot be read.

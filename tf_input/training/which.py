@@ -99,7 +99,8 @@ def _fold_of(identity: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _find_training(dataset: "PreparedDataset", path: pathlib.Path, identity: dict[str, Any]) -> tuple[str, ReadConfig]:
-    """Returns the split and the reading options of a training, given the identity of its batches."""
+    """Returns the split and the reading options of a training. Both are read from the identity of the batches in a
+    checkpoint."""
     fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
     options = {name: value for name, value in identity.items() if name in fields}
     try:
