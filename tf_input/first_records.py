@@ -130,7 +130,8 @@ def find_layout(
 
 
 def _missing(layout: Layout, seen: Mapping[str, Seen], needs_label: bool) -> list[tuple[str, ...]]:
-    """Returns the required features that are missing from the records. Each feature is given as its possible names."""
+    """Returns the required features that are missing from the records. Each feature is returned as a tuple of its
+    possible names."""
     spared = () if needs_label else (LABEL, f"{OBJECTS}/{LABEL}")
     needed = [item.names for name, item in layout.items.items() if item.names and not item.is_optional and name not in spared]
     return [names for names in needed if seen.keys().isdisjoint(names)]

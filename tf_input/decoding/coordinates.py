@@ -1,4 +1,5 @@
-"""Detects features that look like image coordinates, such as keypoints, which do not follow crops and flips."""
+"""Detects features that look like image coordinates, such as keypoints. The reader does not adjust such features to
+crops and flips."""
 
 import re
 from typing import Callable, Sequence

@@ -19,7 +19,8 @@ _logger = logging.getLogger("tf_input")
 
 
 class Crops:
-    """Logs warnings about targets outside the crop of `fit="crop"`, and about coordinates that do not follow crops."""
+    """Logs warnings about targets outside the crop of `fit="crop"`, and about coordinates that are not adjusted to
+    crops."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()

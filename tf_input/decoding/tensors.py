@@ -64,7 +64,7 @@ def stored_shapes(parsed: Mapping[str, Any], feature: Feature) -> tf.Tensor:
 
 
 def pad_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, sizes: tf.Tensor, padding_value: Any = None) -> tf.Tensor:
-    """Pads or truncates tensors that differ in several dimensions to a common shape.
+    """Pads or truncates tensors to a common shape. The tensors may differ in several dimensions.
 
     Args:
         stored: The stored tensors, string [batch].

@@ -50,7 +50,7 @@ class Views(NamedTuple):
     def same_parts(self, sizes: tf.Tensor) -> tf.Tensor:
         """Scales the crop boxes to images of other sizes, int32 [batch, 2]. Returns int32 [batch, 4].
 
-        If the sizes are equal, the boxes are unchanged.
+        If the sizes do not change, the boxes are returned unchanged.
         """
         own, others = (tf.cast(one, tf.int64) for one in (self.sizes, sizes))
         corners, extents = tf.split(tf.cast(self.boxes, tf.int64), 2, axis=1)
@@ -128,7 +128,7 @@ def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 def value_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """Returns the row of each value of a ragged tensor, int32 [num_values], with a fifth of the ops of
+    """Returns the row of each value of a ragged tensor, int32 [num_values]. The function needs a fifth of the ops of
     `value_rowids`."""
     splits = values.row_splits
     ends = tf.raw_ops.UpperBound(sorted_inputs=tf.expand_dims(splits, 0), values=tf.expand_dims(tf.range(splits[-1]), 0))
@@ -215,8 +215,8 @@ def frame_masks(views: Views) -> tf.Tensor:
 def _samples(views: Views, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the positions of canvas rows or columns relative to the image, and the image's extent.
 
-    The positions are int32 [batch, num_samples], and the extents are int32 [batch, 1]. Position 0 is the first row or
-    column of the image.
+    The positions are int32 [batch, num_samples], and the extents are int32 [batch, 1]. The first row or column of the
+    image has position 0.
     """
     num_samples = views.image_size[axis]
     extent = tf.fill([tf.shape(views.boxes)[0], 1], num_samples) if views.extents is None else views.extents[:, axis, tf.newaxis]

@@ -42,11 +42,12 @@ class Position:
 
     The batches from `PreparedDataset.batches` have the iterator state as attribute `position`. Requesting the second
     batch of an iteration, or the only batch, moves the state to the end of the iteration. Iterators that are created
-    afterwards start with the next iteration, even if the current iteration is stopped early. Reading only the first of
-    several batches does not move the state. Iterators that start at the same iterator state read the same batches.
+    afterwards start with the next iteration, even if the current iteration is stopped early. If only the first of
+    several batches is read, the state does not change. Iterators that start at the same iterator state read the same
+    batches.
 
     The first iteration ends at the end of its epoch. All later iterations have as many batches as the first iteration.
-    An iteration that starts in the middle of an epoch can therefore continue into the next epoch. The next iteration
+    Therefore a later iteration can start in the middle of an epoch and continue into the next epoch. The next iteration
     starts where the previous iteration ended.
 
     Args:

@@ -13,7 +13,8 @@ _TURNS = 4  # the purpose of the hashes in this module; see `windows`
 
 
 class Balance:
-    """Class balancing by resampling, with exact class counts in each epoch and equal use of all examples of a class.
+    """Class balancing by resampling. Class counts are exact in each epoch, and all examples of a class are used equally
+    often.
 
     The examples of a class are used in turn, and each epoch continues where the previous epoch ended. If an epoch
     contains only some examples of a class, the next epoch contains the next examples. For example, if an example occurs

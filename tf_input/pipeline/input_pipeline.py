@@ -123,9 +123,9 @@ def _bytes_of_one(spec: Any) -> int:
 
 
 def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count: int, num_passes: int | None) -> tf.data.Dataset:
-    """Makes a dataset update the position when the second batch of an iteration is requested.
+    """Returns a dataset that updates the position when the second batch of an iteration is requested.
 
-    It follows all prefetching in this module. Each batch is accompanied by a number. Python is called once per
+    This step follows all prefetching in this module. Each batch is accompanied by a number. Python is called once per
     iteration, because a call for each batch would take as long as reading fifty tiny records.
 
     Args:

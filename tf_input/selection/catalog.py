@@ -284,7 +284,7 @@ class _Range(io.RawIOBase):
 
 
 def _failed(path: str, error: Exception) -> Exception:
-    """Converts an error to one line with the path of the catalog, which could not be read or is corrupt."""
+    """Converts the error of a catalog that is corrupt or could not be read to one line, which contains the path."""
     message = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"catalog {path} is missing")

@@ -80,7 +80,7 @@ class ShardIndex:
     def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the start offsets and the end offsets of consecutive records in bytes, as two int64 [stop - first].
 
-        All values are within the shard. If the index is corrupt, the end offset of a record may be less than its start
+        All offsets are within the shard. If the index is corrupt, the end offset of a record may be less than its start
         offset.
         """
         bounds = np.minimum(self._rows(first, min(stop + 1, self._num_rows)), np.uint64(self._num_bytes)).astype(np.int64)

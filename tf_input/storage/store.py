@@ -86,7 +86,7 @@ class Store:
     def check(self, shards: Sequence[ShardInfo]) -> None:
         """Checks before an epoch that all shards exist and are complete.
 
-        The size of each shard is checked once. Local shards are also opened to check their fingerprints.
+        The size of each shard is checked only once. Local shards are also opened to check their fingerprints.
 
         Raises:
             FileNotFoundError: A shard is missing.
