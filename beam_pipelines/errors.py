@@ -1,4 +1,7 @@
-"""The errors that commands report to the user in a single line. Other exceptions are bugs and keep their traceback."""
+"""The errors that commands report to the user in a single line.
+
+Exceptions of other classes are bugs, and their traceback is printed.
+"""
 
 import difflib
 import errno
@@ -60,7 +63,7 @@ class _Told(Exception):
 class UserError(_Told):
     """The command or its input is invalid. Nothing is written.
 
-    It does not derive from `ValueError`, because handlers of `ValueError` would treat it as invalid data.
+    The class does not derive from `ValueError`, because handlers of `ValueError` would treat the error as invalid data.
     """
 
     exit_code, is_retryable, kind = 2, False, "usage"
@@ -109,7 +112,7 @@ class StorageError(RunError):
 def reading_error(error: OSError, more: str = "") -> UserError | StorageError:
     """Returns the error to raise if a dataset cannot be read.
 
-    If a file is missing or not readable, the error is a `UserError`. Other problems may be temporary, so the error is a
+    If a file is missing or not readable, the error is a `UserError`. If the problem may be temporary, the error is a
     `StorageError`.
 
     Args:

@@ -70,7 +70,7 @@ class Column:
         return self.kind in LIST_KINDS and len(self.shape) == 1
 
     def feature(self) -> Feature:
-        """Returns the feature for the column. Its class names are still empty, because they are not known yet."""
+        """Returns the feature for the column. The class names of the feature are added later, when they are known."""
         match self.kind:
             case "class":
                 return Feature(self.name, "class_label")

@@ -40,7 +40,7 @@ class OutputPaths:
     def scratch_directory(self) -> str:
         """The temporary directory of a run.
 
-        It is beside the output, so that a single rename can publish the dataset.
+        The temporary directory is beside the output, so that a single rename can publish the dataset.
         """
         return f"{self.output}{SCRATCH}"
 
@@ -57,7 +57,10 @@ class OutputPaths:
 
     @property
     def spool_directory(self) -> str:
-        """The directory of the spool files. They contain input data that cannot be read again by byte range."""
+        """The directory of the spool files.
+
+        Spool files contain copies of input data that cannot be read again by byte range.
+        """
         return f"{self.run_directory}/spool"
 
     @property

@@ -1,4 +1,4 @@
-"""The kinds of sources and their capabilities. Other packages use this module instead of importing the sources."""
+"""The kinds of sources and their capabilities. Packages that do not import the sources use this module."""
 
 import dataclasses
 from typing import Mapping

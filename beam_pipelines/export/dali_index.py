@@ -18,7 +18,7 @@ from tf_input.dataset_format import ShardInfo, decode_index
 
 
 def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
-    """Yields the lines of a shard's DALI index. They are computed from Recordmill's index, without reading the records.
+    """Yields the lines of a shard's DALI index. The offsets come from Recordmill's index, so the records are not read.
 
     Raises:
         DataError: The index is corrupt.

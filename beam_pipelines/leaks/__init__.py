@@ -2,5 +2,5 @@
 
 The input is catalogs with image hashes. If the catalogs have no perceptual hashes, the images are read from the shards
 and hashed. The report contains the number of near-duplicate pairs, of groups that span several splits, and of
-conflicting labels. It also lists the first few keys of each.
+conflicting labels. The report also lists the first few keys of each kind of leak.
 """

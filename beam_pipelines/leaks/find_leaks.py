@@ -51,8 +51,8 @@ def find_leaks(
 class _Counts:
     """Counts the near-duplicate pairs within each split and between each two splits.
 
-    In this module, a part is a split of one of the datasets, and a cell is the set of images in one part that have the
-    same hash. Pairs of cells are counted instead of pairs of images, because there are far fewer cells.
+    A part is a split of one of the datasets, and a cell is the set of images in one part that have the same hash. Pairs
+    of cells are counted instead of pairs of images, because there are far fewer cells.
 
     Attributes:
         pairs: The number of pairs for each two parts, int64 [num_parts, num_parts]. Pairs above the diagonal are leaks.

@@ -146,7 +146,9 @@ class TaskWindow:
         self._held_bytes = 0
 
     def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
-        """Starts a task, and yields the results of earlier tasks. It waits for earlier tasks if too many are running.
+        """Starts a task, and yields the results of earlier tasks.
+
+        The call waits for earlier tasks if too many tasks are running.
 
         Args:
             function: A module-level function with picklable arguments.

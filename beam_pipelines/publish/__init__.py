@@ -1,5 +1,5 @@
 """Turns written shards into a published dataset: checks the counts, writes metadata and manifest, renames the output.
 
-The result is either a complete dataset or a directory that no reader accepts. This package also finds the output of an
-interrupted run, so that a later run can resume it.
+The result is either a complete dataset or a directory that no reader accepts. The package also finds the output of
+interrupted runs, so that later runs can resume them.
 """

@@ -69,7 +69,7 @@ def metadata_files(
 def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
     """Returns the metadata files for other programs, as name -> contents.
 
-    These files depend only on the manifest and the statistics.
+    The contents depend only on the manifest and the statistics.
     """
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {

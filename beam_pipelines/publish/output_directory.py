@@ -276,8 +276,8 @@ def working_directory(
 def _stays(config: OutputPaths, error: BaseException, resume_policy: ResumePolicy) -> bool:
     """Returns whether the working directory is kept after an error.
 
-    The directory is kept if the plan is complete. It is removed if a new run raises UserError, because the input or the
-    options are wrong.
+    The directory is kept if the plan is complete. The directory is removed if a new run raises UserError, because the
+    input or the options are wrong.
     """
     try:
         return (resume_policy is ResumePolicy.RESUME or not isinstance(error, UserError)) and is_left(config)

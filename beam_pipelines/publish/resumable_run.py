@@ -69,7 +69,7 @@ def is_in_place(config: OutputPaths) -> bool:
 def is_whole(config: OutputPaths) -> bool:
     """Returns whether a local working directory has a complete dataset.
 
-    This happens if the run was killed before the last rename.
+    Such a dataset exists if the run was killed before the last rename.
     """
     directory = config.working_directory
     return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))

@@ -155,7 +155,10 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
 
 
 def describe_shares(classes: Mapping[str, Mapping[str, Mapping[str, float]]], splits: Sequence[str]) -> Iterator[str]:
-    """Yields one line for each feature. It names the classes whose examples are in each split least and most often.
+    """Yields one line for each feature.
+
+    For each split, the line names the classes with the smallest and the largest fraction of their examples in the
+    split.
 
     A dataset with one split yields no lines.
     """

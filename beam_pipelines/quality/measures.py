@@ -51,7 +51,7 @@ class LabelOrder:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """One measure of how well the records are shuffled.
+    """A measure of how well the records are shuffled.
 
     Attributes:
         name: `mean_run_length`, `longest_run`, `labels_in_128`, `shard_distance` or `source_correlation`.

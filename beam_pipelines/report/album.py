@@ -63,7 +63,10 @@ class Album:
             self._loaded[place] = self._pictures.of(example) if example else []
 
     def show(self, rows: list[int], told: list[str] | None = None) -> list[Shown]:
-        """Returns loaded examples. Their captions are the texts in `told`, or their keys."""
+        """Returns loaded examples.
+
+        The caption of an example is its text in `told`, or its key if `told` has no text.
+        """
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
         places = map(self._sample.place, rows)
         return [self.show_pictures(key, caption, self._loaded.get(place, [])) for key, caption, place in zip(keys, told or keys, places)]

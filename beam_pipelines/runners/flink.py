@@ -89,8 +89,8 @@ class Flink(Engine):
 
         By default, idle workers stay alive between stages, so that each stage does not import Beam and TensorFlow
         again. A killed worker is replaced only when its lifetime is over. The lifetime has an effect only if Beam's job
-        server is on the cluster's class path, as in `deploy/flink/cluster.py`. Other clusters end the workers after
-        each stage.
+        server is on the cluster's class path, as in `deploy/flink/cluster.py`. Clusters without the job server on their
+        class path end the workers after each stage.
         """
         cloud = self.options.view_as(GoogleCloudOptions)  # Flink uses the same --job_name option
         cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)

@@ -28,8 +28,8 @@ def reserve_port() -> int:
     """Reserves a TCP port of this machine and returns its number.
 
     The function closes a connection from the port's side, which puts the port into the TIME-WAIT state (RFC 9293) for
-    a minute on Linux. In this time, the system does not assign the port to processes that ask for any free port. A
-    server that binds this port by its number with SO_REUSEADDR succeeds.
+    a minute on Linux. During the TIME-WAIT state, the system does not assign the port to processes that ask for any
+    free port. A server that binds this port by its number with SO_REUSEADDR succeeds.
     """
     with socket.create_server(("localhost", 0)) as listener:
         with socket.create_connection(listener.getsockname()):

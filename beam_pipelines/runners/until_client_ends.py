@@ -2,7 +2,7 @@
 
     python until_client_ends.py FOLDER PROGRAM ARGUMENT ...
 
-When the client ends, even by SIGKILL, the system closes its end of the standard output pipe. This script detects the
+When the client ends, even by SIGKILL, the system closes its end of the standard output pipe. The script detects the
 closed pipe, ends the program and deletes FOLDER, which contains the client's temporary files. The script does not
 import recordmill.
 """

@@ -30,7 +30,7 @@ _TASK_INPUTS = 256
 
 @dataclasses.dataclass
 class HashImages(beam.PTransform):
-    """Beam transform from `Run`s to `HashedRun`s. Its tagged output `dead_letters` contains sorted dead-letter files.
+    """Beam transform from `Run`s to `HashedRun`s. The tagged output `dead_letters` contains sorted dead-letter files.
 
     Attributes:
         config: The job of the run.

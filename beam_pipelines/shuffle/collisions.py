@@ -72,7 +72,7 @@ def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
 
 
 def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
-    """Sorts the selected references by split and shuffle key. Also returns the keys that occur more than once."""
+    """Sorts the selected references by split and shuffle key. Keys that occur more than once are also returned."""
     orders = references.rows["order"][members]
     by_order = np.argsort(orders)
     orders = orders[by_order]

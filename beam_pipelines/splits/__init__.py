@@ -1,6 +1,6 @@
 """Assigns splits to inputs in cases where a hash of the group is not enough.
 
-These cases are stratified splits, divided source splits, splits of an earlier dataset, and near-duplicates. The input
+The cases are stratified splits, source splits to divide, splits from an earlier dataset, and near-duplicates. The input
 is a collection of sorted runs of references with their groups, strata and source splits. The output is the same
 references with their final splits. No image is read, and no worker needs all keys in memory. The plan is computed from
 counts, and from the hashes close to the split bounds.

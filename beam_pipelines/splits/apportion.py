@@ -1,9 +1,9 @@
 """Computes the number of inputs of each stratum for each split. The numbers are integers close to the requested shares.
 
-Each count, and each split's total over all strata, differs from its exact share by less than one. Such a controlled
-rounding of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966). The
-algorithm looks for a cycle of fractional cells. It moves the same amount from every second cell to the others until a
-cell becomes whole. When no cycle is left, all cells are whole numbers.
+Each count, and each split's total over all strata, differs from its exact share by less than one. A controlled rounding
+of the cells, rows and columns of a table always exists (Bacharach, Matrix Rounding Problems, 1966). The algorithm looks
+for a cycle of fractional cells. The algorithm subtracts an amount from every second cell of the cycle and adds it to
+the other cells, so that one cell becomes whole. When no cycle is left, all cells are whole numbers.
 """
 
 from typing import Sequence

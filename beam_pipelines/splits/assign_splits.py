@@ -23,7 +23,10 @@ from beam_pipelines.splits.split_plan import SplitPlan, check_names, plan_splits
 
 
 class Assigned(NamedTuple):
-    """The outputs of `AssignSplits`, with final splits. They replace the fields of `Listed` with the same names."""
+    """The outputs of `AssignSplits`, with final splits.
+
+    The fields replace the fields of `Listed` that have the same names.
+    """
 
     runs: beam.PCollection
     counts: beam.PCollection

@@ -73,9 +73,9 @@ def own_directory(
 ) -> Iterator[int]:
     """Context manager for the exclusive use of a working directory, which is removed on exit.
 
-    The directory is created, or taken over from a killed run and emptied except for the marker. It is locked, and the
-    system releases the lock when the process ends, so that the directory of a killed run is unlocked. The directory is
-    not removed if it was renamed inside the block, or after a `StillRunningError`.
+    The directory is created, or taken over from a killed run and emptied except for the marker. The directory is
+    locked. When the process ends, the system releases the lock, so the directory of a killed run is unlocked. The
+    directory is not removed if it was renamed inside the block, or after a `StillRunningError`.
 
     Args:
         directory: The path of the directory.

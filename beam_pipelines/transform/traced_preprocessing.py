@@ -1,6 +1,7 @@
 """Traces a preprocessing function once, before any data is read, to find its outputs.
 
-It also records the line of the user's module that created each operation, for failures that only occur on the data.
+The trace also records the line of the user's module that created each operation. Errors that only occur on the data are
+reported with this line.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """The interface of the object stores gs:// and s3://, with the options and credentials of Beam's filesystems.
 
-Beam itself opens a new connection for each file and reads files one after the other. In this module, all threads of a
-process share a client and its connections.
+Beam itself opens a new connection for each file and reads files one after the other. In contrast, all threads of a
+process share one client and its connections in this module.
 """
 
 import abc
@@ -39,7 +39,7 @@ class ObjectStore(abc.ABC):
     """An object store, which all threads of a process share. All failures raise an `OSError`.
 
     Subclasses implement single requests in methods that begin with an underscore, and do not catch the errors of their
-    client libraries. This class handles retries, paths and operations that need several requests.
+    client libraries. The base class handles retries, paths and operations that need several requests.
     """
 
     library_errors: tuple[type[Exception], ...]
@@ -221,7 +221,10 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> tuple[bytes, str]:
-        """Returns the bytes and the version of an object. Both are empty if the range begins after the object's end."""
+        """Returns the bytes and the version of an object.
+
+        The bytes and the version are empty if the range begins after the object's end.
+        """
 
     @abc.abstractmethod
     def _head(self, bucket: str, key: str) -> FileStat: ...

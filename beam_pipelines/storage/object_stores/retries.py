@@ -42,7 +42,7 @@ def foreign_answer(found: str, content_type: str | None) -> Transient:
 class Breaker:
     """A circuit breaker for requests to a store, which all threads of a process share.
 
-    It stops retries if the store is unavailable for too long.
+    The circuit breaker stops retries if the store is unavailable for too long.
 
     Args:
         endpoint: The name of the store in messages.
