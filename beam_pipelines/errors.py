@@ -92,7 +92,7 @@ class RunError(_Told, RuntimeError):
 
 
 class DataError(RunError):
-    """A run failed because of its inputs, and would fail again."""
+    """A run failed because of invalid inputs, and would fail again if repeated."""
 
     exit_code, is_retryable, kind = 2, False, "data"
 
@@ -204,7 +204,8 @@ def _find_in_text(text: str) -> UserError | RunError | None:
 
     Worker processes pass on only this text.
 
-    The error's line begins with the names of this module and of the class. Items of a list are on the following lines.
+    The error's line begins with the names of this module and of the class. The items of a list are on the lines after
+    the error's line.
     """
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
@@ -217,7 +218,7 @@ def _find_in_text(text: str) -> UserError | RunError | None:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Returns whether Ctrl-C caused an exception, because Beam wraps `KeyboardInterrupt` into a `RuntimeError`."""
+    """Returns whether Ctrl-C caused an exception. Beam may wrap `KeyboardInterrupt` into a `RuntimeError`."""
     return any(isinstance(cause, KeyboardInterrupt) for cause in _chain(error)) or str(error).startswith(
         "KeyboardInterrupt"
     )

@@ -1,4 +1,4 @@
-"""Runs `prepare`: resolves its configuration, sets up its working directory, runs its job and logs its progress."""
+"""Runs `recordmill prepare`: resolves the configuration, sets up a working directory, runs the job and logs progress."""
 
 import contextlib
 import dataclasses

@@ -101,7 +101,7 @@ def _now() -> str:
 
 
 def name_run_in_messages(run_id: str) -> None:
-    """Adds the run ID to all log messages of libraries in a worker process, for the logs that the engine keeps.
+    """Adds the run ID to all log messages of libraries in a worker process, so that the engine's logs contain it.
 
     The function does nothing in the command's own process, whose log lines already contain the run ID.
     """

@@ -19,7 +19,7 @@ _NONE_BUT_FATAL = "3"  # failed operations raise exceptions too
 
 
 def import_quietly(name: str, *needed: str) -> ModuleType:
-    """Imports a module that needs TensorFlow, without the messages that TensorFlow's C++ code prints during the import.
+    """Imports a module that needs TensorFlow, and suppresses the messages that TensorFlow's C++ code prints.
 
     If the user has not set `TF_CPP_MIN_LOG_LEVEL`, TensorFlow also logs nothing after the import.
 

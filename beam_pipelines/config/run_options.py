@@ -1,4 +1,4 @@
-"""Converts a run's options to JSON values and to command-line texts, and compares the options of two runs."""
+"""Converts the options of a run to JSON values and command-line texts, and compares the options of two runs."""
 
 import dataclasses
 import os

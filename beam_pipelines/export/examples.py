@@ -32,7 +32,7 @@ class ExportedExample(NamedTuple):
     reader: ExampleReader
 
     def value(self, feature: Feature) -> Any:
-        """Returns the value of a feature: bytes of a file, a text, a list of texts, or an array (0-d for a scalar).
+        """Returns the value of a feature: the bytes of a file, a text, a list of texts, or an array (0-d for a scalar).
 
         Raises:
             BadExampleError: The values do not match the schema. The one-line message names the record.

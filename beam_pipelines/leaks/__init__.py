@@ -1,4 +1,4 @@
-"""`recordmill leaks`, and `leaks.json` of `recordmill prepare --duplicates`: finds leaks between splits or datasets.
+"""Finds leaks between splits or datasets, for `recordmill leaks` and `recordmill prepare --duplicates`.
 
 The input is catalogs with image hashes. If the catalogs have no perceptual hashes, the images are read from the shards
 and hashed. The report contains the number of near-duplicate pairs, of groups that span several splits, and of

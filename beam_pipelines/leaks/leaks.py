@@ -148,7 +148,7 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
 
 
 def _refuse_prepared(root: str, names: Iterable[str]) -> None:
-    """Raises UserError for files of a prepared dataset, whose manifest also has splits, groups and class names."""
+    """Raises UserError if TFRecord files belong to a prepared dataset, which must be given by its directory."""
     for folder in dict.fromkeys(os.path.dirname(name) for name in names):
         path = os.path.join(root, folder, MANIFEST)
         # Other tools can also have files with this name.
@@ -160,7 +160,7 @@ def _refuse_prepared(root: str, names: Iterable[str]) -> None:
 def _hash_all(tasks: Sequence[tuple[Any, ...]], num_processes: int) -> Iterator[HashedRecords]:
     """Computes the hashes of the records of each file, in the order of the files.
 
-    A task has the arguments of `hash_records` except the last.
+    Each task is a tuple of the arguments of `hash_records`, except the last argument.
     """
     window = TaskWindow(num_processes)
 

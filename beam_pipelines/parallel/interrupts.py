@@ -1,7 +1,7 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP, even if a library suppresses KeyboardInterrupt.
 
-Libraries suppress it in finalizers or around optional imports. A command ends within ten seconds of the first signal,
-even if its threads are blocked. A second signal ends it at once.
+For example, libraries suppress KeyboardInterrupt in finalizers or around optional imports. A command ends within ten
+seconds of the first signal, even if its threads are blocked. A second signal ends it at once.
 """
 
 import atexit
@@ -196,7 +196,7 @@ def _join(function: Callable[[], None], seconds: float = _LOOK_SECONDS) -> None:
 def _descendants(process: int) -> list[int]:
     """Returns the descendants of a process, or an empty list if the system does not list them.
 
-    Child processes that are not listed end when their input is closed.
+    Child processes that the system does not list end when their input is closed.
     """
     children = [int(child) for path in pathlib.Path(f"/proc/{process}/task").glob("*/children") for child in _words(path)]
     return [found for child in children for found in (child, *_descendants(child))]

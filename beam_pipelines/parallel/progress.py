@@ -1,6 +1,6 @@
 """Shares progress counts between the processes of a run through small files, and shows them on a terminal.
 
-Metrics of the local runner and of Flink arrive only at the end of a stage. Each worker process therefore keeps its
+The local runner and Flink report Beam's metrics only at the end of a stage. Each worker process therefore keeps its
 counts in its own file. If the counts are in an object store, each process rewrites its object every few seconds. In a
 Beam step, counts are also added to Beam's metrics, which engines display.
 """

@@ -1,7 +1,7 @@
 """Writes `README.md`, the dataset card for people and for the Hugging Face Hub.
 
-The card depends only on the manifest and the statistics, so that equal runs produce equal cards. People who publish a
-dataset may extend the card. Names from the input are escaped, so that they are displayed unchanged.
+The card depends only on the manifest and the statistics, so that equal runs produce equal cards. Users may extend the
+card before they publish the dataset. Names from the input are escaped, so that they are displayed unchanged.
 """
 
 import html

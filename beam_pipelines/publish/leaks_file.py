@@ -1,4 +1,4 @@
-"""Encodes `leaks.json`, the report about duplicates across splits and about the class balance of the splits."""
+"""Encodes `leaks.json`, the report about duplicates across splits and about the balance of classes between splits."""
 
 from typing import Any, Iterable, Mapping
 

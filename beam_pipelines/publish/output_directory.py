@@ -395,7 +395,7 @@ def _working_folder(config: OutputPaths, resume_policy: ResumePolicy, jobs: Jobs
 def _check_still_left(config: OutputPaths, whose: str) -> None:
     """Raises BusyError if the interrupted run no longer exists.
 
-    Another command may have resumed it before this lock was set.
+    Another command may have resumed the run before this command locked the output.
     """
     if not is_left(config):
         raise BusyError(f"{whose}: another run has resumed the interrupted run meanwhile. See `recordmill status`.")

@@ -1,4 +1,4 @@
-"""Publishes a dataset: writes the metadata files and renames the complete directory to the output path.
+"""Publishes a dataset: writes the metadata files, and renames the complete directory to the output path.
 
 A runner may repeat the publication after it has succeeded. The repetition changes nothing.
 """
@@ -146,7 +146,7 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
 
 
 def finish_publishing(config: OutputPaths) -> bool:
-    """Publishes a dataset that an earlier attempt wrote completely. Returns False if there is no complete dataset.
+    """Publishes a complete dataset that an earlier attempt wrote. Returns False if there is no complete dataset.
 
     Raises:
         RunError: A shard or a metadata file has changed since it was written.

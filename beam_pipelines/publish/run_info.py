@@ -26,7 +26,7 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 def hide_secrets(name: str, value: Any) -> Any:
     """Returns a value with its secrets replaced by a placeholder.
 
-    Secrets are also found in lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` texts and URLs.
+    Secrets are also replaced in lists, objects, JSON texts such as `--environment_config`, `NAME=VALUE` texts and URLs.
     """
     if _SECRET.search(name.lower()):
         return _HIDDEN

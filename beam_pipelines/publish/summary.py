@@ -33,7 +33,7 @@ def describe_data_set(directory: str) -> str:
 def read_warnings(directory: str, *, has_report: bool) -> list[str]:
     """Reads the warnings about a finished dataset, one per line.
 
-    If a requested HTML report is missing, this is also a warning.
+    A missing HTML report that the user requested also gives a warning.
     """
     found = json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
     if has_report and not files_at(directory).exists(f"{directory}/{dataset_format.REPORT}"):

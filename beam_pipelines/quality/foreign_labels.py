@@ -1,4 +1,4 @@
-"""Reads the labels of TFRecords of other writers, record by record. No image is decoded.
+"""Reads the labels from TFRecord files of other writers, record by record. No image is decoded.
 
 | case | label that is used |
 | --- | --- |

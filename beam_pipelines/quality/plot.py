@@ -33,7 +33,7 @@ def make_plot() -> Callable[[Sequence[PathQuality]], bytes]:
 
 
 def plot(make_figure: Callable[..., Any], paths: Sequence[PathQuality]) -> bytes:
-    """Returns a PNG image with two plots per split: labels by position, and numbers of labels in windows of records.
+    """Returns a PNG image with two plots per split: the labels in record order, and the number of labels in windows.
 
     Args:
         make_figure: Matplotlib's class `Figure`.

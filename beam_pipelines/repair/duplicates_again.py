@@ -1,4 +1,4 @@
-"""Recovers the facts that a run with `--duplicates` adds to the listed inputs: image hashes and duplicate groups."""
+"""Recovers the image hashes and duplicate groups that a run with `--duplicates` adds to the listed inputs."""
 
 import contextlib
 import dataclasses

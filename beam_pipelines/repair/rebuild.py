@@ -164,7 +164,10 @@ def _make_listing(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Lis
 
 
 def _finish(directory: str, context: WriteContext, shard: DamagedShard, part: WrittenPart) -> list[str]:
-    """Completes a shard whose records are written, and returns the reasons why its old bytes could not be rebuilt."""
+    """Completes a rebuilt shard after its records are written.
+
+    If the bytes differ from the old bytes, returns the reasons.
+    """
     rebuilt = finish_shard(context, shard.planned, [part]).info
     sums = {name: tuple(of_file) for name, *of_file in rebuilt.files()}
     if all(sums[name] == tuple(of_file) for name, *of_file in shard.info.files() if name in shard.damage):

@@ -1,4 +1,4 @@
-"""Computes the index of a shard from its records."""
+"""Computes the index of a shard by reading its records."""
 
 from typing import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Describes changes of the sources since a dataset was made, with one line for each example that would differ."""
+"""Describes how the sources have changed since a dataset was made, with one line for each example that would differ."""
 
 import contextlib
 from typing import Any, Iterable, Iterator, NamedTuple, Sequence

@@ -119,7 +119,7 @@ class Sample:
 def read_places(directory: str, manifest: Manifest, places: Iterable[Place]) -> Iterator[tuple[Place, ExampleReader | None]]:
     """Reads examples and returns them with their locations, in the order of the shards.
 
-    An example that is too large for the report is None.
+    If an example is too large for the report, None is returned in its place.
 
     Raises:
         UserError: An index has too few rows.

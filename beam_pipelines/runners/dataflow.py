@@ -1,4 +1,4 @@
-"""The Dataflow engine (`--runner=DataflowRunner`): required options, default options, job messages and errors."""
+"""The Dataflow engine (`--runner=DataflowRunner`), with its required options, default options and error messages."""
 
 import contextlib
 import functools

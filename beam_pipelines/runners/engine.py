@@ -194,7 +194,7 @@ class Engine:
         """Creates an empty pipeline.
 
         Beam's temporary folder for cross-language transforms is removed immediately, because a killed process would
-        leave the folder behind. If the workers do not use Beam's image, an experiment stops Beam from listing the
+        leave the folder behind. If the workers do not use Beam's image, an experiment disables Beam's listing of
         installed packages with pip, which takes half a second.
         """
         if self.environment in ("LOOPBACK", "PROCESS"):
@@ -233,7 +233,10 @@ class Engine:
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
-        """Converts an exception of the engine to an error for the user. Returns None for all other exceptions."""
+        """Converts an exception of the engine to an error that is shown to the user.
+
+        Returns None for all other exceptions.
+        """
         if isinstance(error, grpc.RpcError):
             told = error.details() if isinstance(error, grpc.Call) else error
             return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(told)})")
@@ -249,7 +252,7 @@ def output_digest(output: str) -> str:
 
 
 def job_name(prefix: str, output: str, run_id: str = "") -> str:
-    """Returns a job name made of the prefix, the digest of the output and the start of the run ID, if given."""
+    """Returns a job name that consists of the prefix, the output's digest and the start of the run ID, if given."""
     return "-".join([prefix, *([output_digest(output)] if output else []), *([run_id[:_DIGEST_LENGTH]] if run_id else [])])
 
 

@@ -1,7 +1,7 @@
 """The Flink engine (`--runner=FlinkRunner`), for a Flink cluster or for the Flink inside Beam's job server.
 
-Each job on a cluster has a unique name, by which the cluster's REST interface finds and cancels the job. The job server
-cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server, which is a child of this process.
+Each job on a cluster has a unique name. The cluster's REST interface finds and cancels the job by this name. The job
+server cannot cancel the job after Ctrl-C, because Ctrl-C also ends the job server, which is a child of this process.
 """
 
 import argparse
@@ -135,7 +135,7 @@ class Flink(Engine):
     def explain(self, error: Exception) -> UserError | RunError | None:
         """Converts Java exceptions of the cluster to an `EngineError`.
 
-        Errors with a Python traceback come from the job's own code and keep their traceback.
+        Exceptions with a Python traceback come from the job's own code, and their traceback is kept.
         """
         told = _JAVA_ERROR.search(str(error))
         if told and "Traceback (most recent call last)" not in str(error):

@@ -1,8 +1,9 @@
 """Monitors a Flink job through the REST interface, because the Beam client reports only the state RUNNING.
 
 The monitor logs waits for slots or workers, restarts of the job and the loss of the cluster. If a job restarts after an
-error in its input, the monitor ends the job, because the job would fail again. A Python worker that cannot start blocks
-its job forever. Only the thread stacks of the TaskManagers show that a job is blocked. Its state and exceptions do not.
+error in its input, the monitor ends the job, because the error would occur again. A Python worker that cannot start
+blocks its job forever. Only the thread stacks of the TaskManagers show that a job is blocked. Its state and exceptions
+do not.
 """
 
 import contextlib

@@ -29,7 +29,7 @@ def reserve_port() -> int:
 
     The function closes a connection from the port's side, which puts the port into the TIME-WAIT state (RFC 9293) for
     a minute on Linux. During the TIME-WAIT state, the system does not assign the port to processes that ask for any
-    free port. A server that binds this port by its number with SO_REUSEADDR succeeds.
+    free port. However, a server can still bind this port by its number with SO_REUSEADDR.
     """
     with socket.create_server(("localhost", 0)) as listener:
         with socket.create_connection(listener.getsockname()):
@@ -53,7 +53,10 @@ class TidyRunner(PipelineRunner):
             return super().run_pipeline(pipeline, options)
 
     def close(self) -> None:
-        """Deletes the temporary files. A job that continues without this process does not need them."""
+        """Deletes the temporary files.
+
+        A job that continues without this process does not need these temporary files.
+        """
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -18,7 +18,9 @@ class Local(Engine):
 
     @property
     def num_processes(self) -> int:
-        """The number of worker processes: the number of cores in the `in_memory` mode, which has one Beam worker.
+        """The number of worker processes.
+
+        In the `in_memory` mode, which has one Beam worker, it is the number of cores.
 
         The number is 0 in all other modes, because these modes start several Beam workers.
         """

@@ -199,9 +199,9 @@ class InputReader:
             raise type(error)(f"{printable(image.path)}: {error}") from error
 
     def _refuse(self, image: InputRecord, data: bytes, error: OSError | InvalidInput) -> DeadLetter:
-        """Returns a dead letter for an input with invalid bytes.
+        """Returns the dead letter of an input whose bytes are invalid.
 
-        Raises RunError if the cause of the error is not the input.
+        Raises RunError if the input did not cause the error.
         """
         if isinstance(error, OSError):
             return self._refuse_file(image, error)
@@ -212,7 +212,7 @@ class InputReader:
     def _refuse_file(self, image: InputRecord, error: OSError) -> DeadLetter:
         """Returns a dead letter for an unreadable file of an input.
 
-        Raises RunError if the cause of the error is not the file.
+        Raises RunError if the file did not cause the error.
         """
         root = self._context.listing.root
         path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"

@@ -48,7 +48,10 @@ class Collisions:
 
     @classmethod
     def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
-        """Merges collisions from parts with disjoint keys. Inputs with equal keys are always in the same part."""
+        """Merges collisions from parts with disjoint keys.
+
+        All inputs with the same key must be in the same item of `parts`.
+        """
         num = 0
         counts: dict[str, int] = defaultdict(int)
         inputs: dict[str, list[NamedInput]] = defaultdict(list)

@@ -1,8 +1,8 @@
 """Beam transform that computes the exact rank of every reference in its split. The rank determines the shard.
 
-Beam's Reshuffle and a GroupByKey on random keys do not shuffle on the local runner. Instead, the order is computed from
-the shuffle keys alone (see `ranks`). The runner transfers only pointers to sorted chunks in the spool. For each block
-of keys, one worker merges the chunks. Another step joins the chunks of each shard into one file in `plan/`.
+Beam's Reshuffle and a GroupByKey on random keys do not shuffle on the local runner. Therefore, the order is computed
+from the shuffle keys alone (see `ranks`). The runner transfers only pointers to sorted chunks in the spool. For each
+block of keys, one worker merges the chunks. Another step joins the chunks of each shard into one file in `plan/`.
 """
 
 import dataclasses

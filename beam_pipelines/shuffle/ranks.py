@@ -47,7 +47,10 @@ class SplitRanks:
     before: np.ndarray
 
     def first_rank(self, shard_index: int) -> int:
-        """Returns the rank of the first input of a shard. For index `num_shards`, returns the number of inputs."""
+        """Returns the rank of the first input of a shard.
+
+        If the index is `num_shards`, returns the number of inputs.
+        """
         return shard_index * self.num_inputs // self.num_shards
 
     def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -61,7 +64,7 @@ class SplitRanks:
 
 @dataclasses.dataclass(frozen=True)
 class ShufflePlan:
-    """Result of the shuffle: the shards of each split, and the blocks of keys that workers sort.
+    """The result of the shuffle: the shards of each split, and the blocks of shuffle keys that workers sort.
 
     Attributes:
         splits: A mapping from split name to the ranks and shards of the split.
@@ -103,8 +106,8 @@ def choose_num_shards(
     """Chooses the number of shards of each split.
 
     With `--num_shards N`, each split gets a number of shards in proportion to its examples, and at least one shard.
-    `--shard_size` limits the size of a shard. Without these options, a split gets up to `PREFERRED_SHARDS` shards of
-    `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
+    `--shard_size` limits the size of a shard. If neither option is given, a split gets up to `PREFERRED_SHARDS` shards
+    of `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.
     """
     if isinstance(config.num_shards, Mapping):
         return _by_name(config.num_shards, num_examples)

@@ -1,4 +1,4 @@
-"""Assigns splits to inputs in cases where a hash of the group is not enough.
+"""Assigns splits to inputs when a hash of the group is not enough.
 
 The cases are stratified splits, source splits to divide, splits from an earlier dataset, and near-duplicates. The input
 is a collection of sorted runs of references with their groups, strata and source splits. The output is the same

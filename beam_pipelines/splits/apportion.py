@@ -70,7 +70,7 @@ class _Circles:
         self._columns: dict[int, set[int]] = {}
 
     def add_row(self, row: int, rests: Sequence[int]) -> None:
-        """Adds a row of fractions that sum to a whole number, and rounds cells until no cycle is left."""
+        """Adds a row of fractions whose sum is a whole number, and rounds cells until no cycle is left."""
         self._rows[row] = {column: rest for column, rest in enumerate(rests) if rest}
         for column in self._rows[row]:
             self._columns.setdefault(column, set()).add(row)

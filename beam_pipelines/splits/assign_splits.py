@@ -35,7 +35,7 @@ class Assigned(NamedTuple):
 
 @dataclasses.dataclass
 class AssignSplits(beam.PTransform):
-    """Assigns a split to each reference: turns sorted runs into `Assigned`.
+    """Assigns a split to each reference in sorted runs, and returns `Assigned`.
 
     Attributes:
         config: The job of the run.

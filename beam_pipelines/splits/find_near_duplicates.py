@@ -48,7 +48,7 @@ class WrittenLooks(NamedTuple):
 
 
 class WrittenEdges(NamedTuple):
-    """Pairs of similar hashes in the spool, found by `find_edges`.
+    """The pairs of similar hashes that `find_edges` found and wrote to the spool.
 
     Attributes:
         stretch: The byte range of the spool that contains `Edges.pairs`, uint64 [num_edges].
@@ -217,7 +217,7 @@ def _changes_of(settled: SettledNearDuplicates, members: np.ndarray, start: int,
 
 
 def apply(element: tuple[str, Iterable[ChangedRun]], renames: Mapping[bytes, bytes], config: PrepareJob) -> Iterator[Any]:
-    """Applies the changes to a run, and yields it with the tagged counts of its keys."""
+    """Applies the changes to a run of references, and yields the changed run and the tagged counts of its keys."""
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)

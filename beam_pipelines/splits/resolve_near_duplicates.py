@@ -74,7 +74,7 @@ def apply_changes(references: References, changes: Changes, renames: Mapping[byt
 
 
 class SettledNearDuplicates:
-    """Decides what happens to the images of near-duplicate clusters.
+    """Decides which near-duplicate images are grouped and which are dropped.
 
     Args:
         candidates: The references of the images that can be in a cluster.

@@ -1,8 +1,8 @@
 """Plans the split of each group, and the number of ungrouped inputs of each stratum in each split.
 
 The ungrouped inputs of a stratum are ordered by a hash of their keys that does not depend on the seed. Each split gets
-a contiguous range of this order. Counts determine the length of each range. The first input of a range is found among
-the few inputs of one hash bucket (see `split_bounds`).
+a contiguous range of the ordered inputs. Counts determine the length of each range. The first input of a range is found
+among the few inputs of one hash bucket (see `split_bounds`).
 """
 
 import dataclasses
@@ -147,7 +147,7 @@ class _Planner:
         return self._make_plan(self.followers, (), bounds, division)
 
     def plan_strata(self) -> SplitPlan:
-        """Plans stratified splits, so that each split gets its share of each stratum."""
+        """Plans stratified splits, in which each split gets its share of each stratum."""
         parts = [int(share * self._scale) for share in self._shares.values()]
         placed = [row for row in self._placed() if row[1] < len(parts)]
         totals = self._singles + np.bincount(self._open[:, 1], self._open[:, 2], len(self._facts.strata)).astype(np.int64)

@@ -131,7 +131,7 @@ def input_size(path: str) -> int:
 
 
 def read_in_any_form(read: Callable[[str], bytes], root: str, name: str) -> bytes:
-    """Reads a file in a folder by its name, or by the name's other Unicode normal form if the file does not exist.
+    """Reads a file in a folder by its name. If no such file exists, tries the other Unicode normal form of the name.
 
     Raises:
         OSError: The file cannot be read.

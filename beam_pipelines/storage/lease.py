@@ -74,12 +74,12 @@ class Lease:
 
     @property
     def can_look(self) -> bool:
-        """Whether this process can see the holder's process, because both have the same boot ID and PID namespace."""
+        """Whether this process can see the holder's process, because their boot IDs and PID namespaces are the same."""
         return (self.boot, self.namespace) == (boot_id(), _namespace())
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the holder may still be running on another machine, whose locks on a shared disk may be invisible."""
+        """Whether the lease's holder may still run on another machine, whose disk locks may be invisible to this machine."""
         return not self.is_detached and self.boot != boot_id() and bool(self.renewed) and self.seconds_left > 0
 
     @property
@@ -155,7 +155,7 @@ def _encode(lease: Lease) -> bytes:
 
 
 def check_lease(directory: str, holder: str) -> None:
-    """Checks before a worker publishes files that its command still holds the lease.
+    """Checks that the command still holds the lease. Workers call this function before they publish files.
 
     Args:
         directory: The directory with the lease.
@@ -197,7 +197,7 @@ def write_lease(directory: str, lease: Lease) -> None:
 
 @contextlib.contextmanager
 def hold_on_disk(directory: str, lease: Lease) -> Iterator[None]:
-    """Context manager that writes the lease of a local directory, which this process has locked, and renews the lease.
+    """Context manager that writes and renews the lease of a local directory, which this process must have locked.
 
     On exit, the lease is released, unless the job continues or another command has taken over the directory.
     """

@@ -140,7 +140,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def is_in_use(directory: str) -> bool:
-    """Returns whether a run on this machine (by its lock) or on another machine (by its lease) uses a directory."""
+    """Returns whether a run uses a directory, by its lock on this machine or by its lease on another machine."""
     lease = read_lease(directory)
     if lease is not None and lease.is_elsewhere:
         return True

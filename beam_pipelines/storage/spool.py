@@ -37,14 +37,21 @@ class SpoolWriter:
         return offset
 
     def flush(self) -> None:
-        """Makes the appended data readable for other processes. Call it before references to the data are emitted."""
+        """Makes the appended data readable for other processes.
+
+        Call `flush` before references to the data are emitted.
+        """
         try:
             self._file.flush()
         except OSError as error:
             raise _write_error(error) from error
 
     def close(self) -> None:
-        """Closes the file. Raises `RunError` if data could not be written, which a network disk may report only now."""
+        """Closes the file.
+
+        Raises `RunError` if data could not be written. A network disk may report the failure only when the data is
+        flushed.
+        """
         try:
             self._file.close()
         except OSError as error:
@@ -91,7 +98,7 @@ class ObjectSpoolWriter:
 
 @contextlib.contextmanager
 def own_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
-    """Context manager for the writer of a new spool file or object, which is readable at the end of the block."""
+    """Context manager that yields the writer of a new spool file or object. The data is readable after the block."""
     if is_remote(directory):
         with ObjectSpoolWriter(directory) as writer:
             yield writer
@@ -154,7 +161,7 @@ class SpoolReader:
 
 
 def read_whole(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
-    """Reads bytes of a spool. Raises `RunError` if bytes are missing, because an input cannot be the reason."""
+    """Reads bytes of a spool. Raises `RunError` if bytes are missing, because an invalid input cannot cause this."""
     try:
         data = reader.read(spool, offset, num_bytes)
     except OSError as error:

@@ -196,7 +196,7 @@ def publish_analysis(working: str, directory: str, run_id: str) -> None:
 
     If the process is killed during the move, the dataset has the old analysis, the new analysis, or neither. If the
     dataset has neither analysis, the next run restores the old analysis. After an interruption or an error, the old
-    analysis is in place.
+    analysis is unchanged.
 
     Args:
         working: The directory from `analysis_directory`.

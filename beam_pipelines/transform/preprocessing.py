@@ -1,8 +1,8 @@
 """The default preprocessing of `recordmill analyze`, for users without a module of their own.
 
-Images are decoded and cropped exactly as in the reader, and normalized by the mean and variance of each channel over
-all pixels. Class labels pass unchanged, and the occurrences of each class are counted. Examples without images pass
-unchanged.
+Images are decoded and cropped exactly as in the reader. They are then normalized by the mean and variance of each
+channel over all pixels. Class labels are unchanged, and the occurrences of each class are counted. Examples without
+images pass unchanged.
 """
 
 import dataclasses
@@ -145,7 +145,7 @@ def _seen_once(preprocessing: DefaultPreprocessing) -> Callable[[Mapping[str, An
 
 
 def _let_out(value: Any) -> Any:
-    """Casts a value to a type that TensorFlow Transform supports as an output."""
+    """Casts a value to a type that TensorFlow Transform supports for outputs."""
     if value.dtype.is_floating:
         return tf.cast(value, tf.float32)
     return tf.cast(value, tf.int64) if value.dtype.is_integer or value.dtype.is_bool else value
@@ -187,5 +187,8 @@ def _count_classes(feature: Feature, labels: tf.Tensor | tf.RaggedTensor) -> Non
 
 
 def vocabulary_name(feature: str) -> str:
-    """Returns the name of the class file in `transform_fn/assets`: a count and a name per line, most frequent first."""
+    """Returns the name of the class file in `transform_fn/assets`.
+
+    Each line has a count and a class name, most frequent first.
+    """
     return feature.replace("/", "-")

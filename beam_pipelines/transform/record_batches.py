@@ -1,8 +1,8 @@
-"""Beam transform that reads shards as batches of parsed examples (Arrow record batches), in record order.
+"""Beam transform that reads shards, and emits parsed examples in record order as Arrow record batches.
 
-TensorFlow Transform reads its input once for each phase of an analysis, and an engine caches values that several steps
-read. Therefore, only a pointer to the records of a batch is cached, and the records are read again. The engine never
-keeps image bytes in memory.
+TensorFlow Transform reads its input once for each phase of an analysis. Engines cache values that several steps read.
+Therefore, only a pointer to the records of a batch is cached, and the records are read again. The engine never keeps
+image bytes in memory.
 """
 
 import dataclasses

@@ -189,8 +189,8 @@ _ONE_BY_ONE = 1 << 62  # Assumed bytes of an example. They exceed the batch size
 def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:
     """Applies a graph to the first batch, and to the first record alone, to check the number of output rows.
 
-    A test with one batch is not enough, because a wrong number of rows can match the batch size by chance. Many errors
-    only occur at run time, and no engine has run the operations after the last analyzer.
+    A test with one batch is not enough, because a wrong number of rows can match the batch size by chance. The test is
+    needed because many errors only occur at run time, and no engine has run the operations after the last analyzer.
 
     Args:
         graph: The graph that was written.

@@ -45,7 +45,7 @@ class _Batch(NamedTuple):
 
 
 class _Transformed(NamedTuple):
-    """A transformed batch that is ready to be written.
+    """A transformed batch of examples that is ready to be written.
 
     Attributes:
         examples: The serialized examples, each in the pieces of `encode_pieces`.

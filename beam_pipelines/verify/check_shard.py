@@ -1,4 +1,4 @@
-"""Checks one shard with its index and its catalog, and collects the hashes for the checks across shards."""
+"""Checks a shard with its index and its catalog, and collects the hashes that are compared across shards."""
 
 import array
 import dataclasses

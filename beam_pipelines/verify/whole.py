@@ -203,7 +203,7 @@ def _read(directory: str, name: str) -> bytes | Damage:
 
 
 def _unread(path: str, name: str, error: OSError) -> Damage:
-    """Returns an error for an unreadable file. Raises the exception if its cause is not the file."""
+    """Returns an error for an unreadable file. Raises the exception if the file did not cause it."""
     if isinstance(error, FileNotFoundError):
         return Damage(name, "it is gone")
     if says_nothing(error, path):

@@ -199,7 +199,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Bounded(io.BytesIO):
-    """A memory buffer that raises `OSError` above the maximum file size."""
+    """A memory buffer that raises `OSError` if it grows larger than the maximum file size."""
 
     def write(self, data: bytes) -> int:
         if self.tell() + len(data) > MAX_FILE_BYTES:

@@ -172,11 +172,14 @@ class ObjectStore(abc.ABC):
                 self._remove(bucket, keys)
 
     def abandon_uploads(self, folder: str) -> None:
-        """Aborts all unfinished uploads below a folder, which killed runs left. Uploads in progress fail, too."""
+        """Aborts all unfinished uploads that killed runs left below a folder. Uploads in progress fail, too."""
         self._abandon_uploads(_as_folder(folder))
 
     def copy_all(self, source: str, target: str, last: str) -> None:
-        """Copies all objects below `source` to `target` inside the store, with the object `last` after all others."""
+        """Copies all objects below `source` to `target` inside the store.
+
+        The object `last` is copied after all others.
+        """
         source, target = _as_folder(source), _as_folder(target)
         last_size = self.size(source + last)  # fails before any copy if the object is missing
 
@@ -241,7 +244,7 @@ class ObjectStore(abc.ABC):
 
     @abc.abstractmethod
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
-        """Returns a page of keys with a prefix. Keys before `prefix + first` may be missing."""
+        """Returns a page of keys with a prefix. Keys that sort before `prefix + first` may be missing from the page."""
 
     @abc.abstractmethod
     def _probe(self, bucket: str, prefix: str) -> None:

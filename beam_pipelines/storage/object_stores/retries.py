@@ -129,7 +129,7 @@ def persist(
 ) -> Any:
     """Sends a request, and retries it after `Transient` errors.
 
-    The delays grow exponentially with random jitter, so that workers that failed together do not retry together.
+    The delays between retries grow exponentially with random jitter, so that workers do not retry at the same time.
 
     Args:
         path: The path of the request, for messages.

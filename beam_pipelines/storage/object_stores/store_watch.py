@@ -1,4 +1,4 @@
-"""Monitors the object stores of a job from the command that waits for the job."""
+"""Monitors the object stores that a job uses, in the command that waits for the job."""
 
 import contextlib
 import threading
@@ -14,7 +14,8 @@ _LOOK_SECONDS = 10.0
 def watched_stores(paths: Collection[str], give_up: Callable[[SilentStoreError], None]) -> Iterator[None]:
     """Context manager that polls object stores during a remote job and reports a store that becomes unavailable.
 
-    The workers detect this too, but an engine may retry their bundles many times, with the full timeout each time.
+    The workers also detect an unavailable store, but an engine may retry their bundles many times, with the full
+    timeout each time.
 
     Args:
         paths: The URLs of folders in the stores, `gs://…` or `s3://…`.

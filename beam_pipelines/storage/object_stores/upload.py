@@ -8,7 +8,10 @@ CHUNK_BYTES = 16 << 20
 
 
 class Upload(abc.ABC):
-    """An upload of a large object in chunks. An object that fits into a single chunk is written at the end."""
+    """An upload of a large object in chunks.
+
+    An object that fits into a single chunk is written when the upload is closed.
+    """
 
     def __init__(self, write_whole: Callable[[bytes], None]):
         self.num_bytes = 0  # sent so far
