@@ -88,7 +88,7 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
 
 
 class RunError(_Told, RuntimeError):
-    """A run failed. The files that it wrote are removed, unless another run can resume from them."""
+    """A run failed. The files of a failed run are removed, unless another run can resume from them."""
 
 
 class DataError(RunError):
@@ -144,7 +144,10 @@ class BusyError(RunError):
 
 
 class StillRunningError(RunError):
-    """The command stops waiting for a job that it could not stop. The files of the job must not be removed."""
+    """The command stops waiting for a job that it could not stop.
+
+    Therefore, the files of the job must not be removed.
+    """
 
     kind = "engine"
 

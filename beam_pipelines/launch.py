@@ -1,4 +1,4 @@
-"""Runs `recordmill prepare`: resolves the configuration, sets up a working directory, runs the job and logs progress."""
+"""Runs `recordmill prepare`: resolves the configuration, sets up a working directory and runs the job."""
 
 import contextlib
 import dataclasses

@@ -160,7 +160,7 @@ class SourceConfig:
                 raise UserError(f"--label_names lists {twice!r} twice. List each class name once.")
 
     def names_of(self, feature: str) -> tuple[str, ...]:
-        """Returns the class names of a label if an option lists all of them, and an empty tuple otherwise."""
+        """Returns the class names of a label if an option lists all of its classes, and an empty tuple otherwise."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
 
     @property

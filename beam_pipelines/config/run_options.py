@@ -87,7 +87,7 @@ def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yields each field and its value as a command-line text, or None if the option is not given."""
+    """Yields each field of a configuration, with its value as command-line text or None if it is not given."""
     for name, value in options.items():
         if name == "images":  # --image_format combines two fields
             quality = f":{value['quality']}" if value["format"] in ("jpeg", "webp") else ""

@@ -61,7 +61,7 @@ def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
 
 
 def columns_of(manifest: Manifest) -> list[Feature]:
-    """Returns the features in column order: the image, the targets, and all other features."""
+    """Returns the features in column order: the image, then the targets, and then all other features."""
     first = (IMAGE, *manifest.targets)
     place = lambda name: first.index(name) if name in first else len(first)
     return sorted(manifest.schema, key=lambda one: (place(one.name.partition("/")[0]), one.name))
@@ -86,7 +86,7 @@ class _Sink(io.RawIOBase):
         return len(self._pieces[-1])
 
     def take(self) -> list[bytes]:
-        """Returns the bytes written since the last call."""
+        """Returns the bytes that were written to the in-memory file since the last call."""
         pieces, self._pieces = self._pieces, []
         return pieces
 

@@ -113,7 +113,7 @@ def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any
 
 
 def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:
-    """Returns class name -> number of occurrences in a split, for a class label feature."""
+    """Returns the number of occurrences of each class name in a split, for a class label feature."""
     facts = statistics["splits"][split]
     return facts.get("other_label_counts", {}).get(feature) or facts["label_counts"]
 

@@ -24,7 +24,7 @@ _OF_PLACE = ("shard", "record")
 
 
 class ExampleName(NamedTuple):
-    """The name of one example of a shard.
+    """The key and the path of an example in a shard.
 
     Attributes:
         key: The key of the example.

@@ -105,7 +105,7 @@ def _between(references: References, first: np.uint64, last: np.uint64) -> Refer
 
 @dataclasses.dataclass(frozen=True)
 class _WantedContext(PartContext):
-    """The context for the tasks that list the parts of a source.
+    """The data that is shared by the tasks that list the parts of a source.
 
     Attributes:
         path: The path of a file with the sorted shuffle keys of all wanted keys, uint64 [num_keys + 1]. The last value

@@ -59,7 +59,10 @@ def _find_by_size(sample: Sample) -> Iterator[Odd]:
 
 
 def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
-    """Finds the darkest and brightest images of a random sample, and those of the images with the fewest bytes per pixel."""
+    """Finds the darkest and brightest images.
+
+    Only the first images of each split and images with few bytes per pixel are decoded.
+    """
     known, height, width, num_bytes = _sizes(sample)
     num = album.num_decoded // 2
     plain = known[np.argsort(num_bytes / (height * width), kind="stable")[:num]]

@@ -62,7 +62,7 @@ class Picture:
 
     @property
     def shown_size(self) -> tuple[int, int]:
-        """The displayed (width, height) in pixels of the page. Tiny pictures are enlarged."""
+        """The (width, height) at which the picture is displayed, in pixels of the page. Tiny pictures are enlarged."""
         scale = max(1.0, self.shown_side / max(self.height, self.width))
         return max(1, round(scale * self.width)), max(1, round(scale * self.height))
 

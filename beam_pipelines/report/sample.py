@@ -146,7 +146,7 @@ def _read_example(wanted: tuple[Place, str, int, int]) -> tuple[Place, ExampleRe
 
 
 def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
-    """Returns the start of each record and the end of the last record, uint64 [num_records + 1]."""
+    """Returns the byte offset of each record and the end of the last record, uint64 [num_records + 1]."""
     path = f"{directory}/{info.index}"
     data = files_at(path).read(path)
     try:

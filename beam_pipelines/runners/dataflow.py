@@ -148,7 +148,7 @@ class _DataflowRunner(TidyRunner, DataflowRunner):
 
 
 def _check_credentials() -> None:
-    """Checks that Google credentials exist. Without them, Beam searches for 20 seconds and then continues."""
+    """Checks that Google credentials exist. Without credentials, Beam searches for 20 seconds and then continues."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

@@ -60,7 +60,7 @@ class JobWatch(threading.Thread):
         self._told_starting: list[str] = []
 
     def stop(self) -> None:
-        """Stops the monitor, which then logs nothing more."""
+        """Stops the monitor without logging any further event."""
         self._over.set()
         self.join(_SECONDS_TO_END)
 

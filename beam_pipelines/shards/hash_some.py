@@ -18,7 +18,7 @@ from beam_pipelines.storage.spool import SpoolReader
 
 
 class HashedPart(NamedTuple):
-    """The hashes of consecutive images in a sorted run of references.
+    """The hashes of the images in a chunk of a sorted run of references.
 
     Attributes:
         spool: The number of the spool file of the run.

@@ -35,7 +35,7 @@ class WriteContext:
 
     @functools.cached_property
     def has_labels(self) -> bool:
-        """Whether examples have a single class label, which is then also stored in the index."""
+        """Whether each example has a single class label. If so, the label is also stored in the index."""
         return LABEL in self.features and is_core(self.features[LABEL])
 
     @functools.cached_property

@@ -33,7 +33,7 @@ from beam_pipelines.storage.spool import SpoolReader
 
 @dataclasses.dataclass
 class GlobalShuffle(beam.PTransform):
-    """Turns sorted runs into (shard name, `PlannedShard`) pairs and emits them when the plan is complete.
+    """Converts sorted runs to (shard name, `PlannedShard`) pairs, which are emitted when the plan is complete.
 
     Attributes:
         config: The job of the run.

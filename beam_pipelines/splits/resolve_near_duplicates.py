@@ -137,7 +137,7 @@ class SettledNearDuplicates:
         return [united.get(label, name) for label, name in zip(labels[:num].tolist(), self._names)], renamed
 
     def _find_moved(self, names: Sequence[bytes], listing: Listing) -> frozenset[bytes]:
-        """Returns the groups whose images belong to different splits, at least one of which is not divided."""
+        """Returns the groups whose images belong to different splits, at least one of which is fixed by the source."""
         config = self._config
         if config.move_to is not None:
             known = sorted({*listing.splits, *config.source.divide} - {REST})

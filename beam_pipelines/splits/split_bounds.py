@@ -32,7 +32,7 @@ class Candidates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedBounds:
-    """The start of each split's range, by hash and then by key.
+    """The hash and the key of the first input of each split.
 
     Attributes:
         hashes: The hash at which each split except the first begins, uint64 [num_shares - 1, num_strata].

@@ -43,7 +43,7 @@ class Bound(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SplitPlan:
-    """Plan that decides the split of every unassigned input.
+    """A plan that determines the split of every unassigned input.
 
     Attributes:
         names: The names of all splits, beginning with the splits that have shares.
@@ -198,7 +198,7 @@ class _Planner:
         return followers
 
     def _placed(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (stratum, split, number) of inputs with an assigned split and of inputs that follow them."""
+        """Yields (stratum, split, number of inputs) for inputs with an assigned split and inputs in the same groups."""
         facts = self._facts
         for stratum, place, num in facts.settled.tolist():
             yield stratum, self.names.index(facts.splits[place]), num

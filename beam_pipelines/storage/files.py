@@ -62,7 +62,7 @@ def any_remote(*paths: str | None) -> bool:
 
 
 def files_at(path: str) -> Files:
-    """Returns the `Files` that reads and writes a path.
+    """Returns the `Files` object that reads and writes files at a path.
 
     Raises:
         UserError: The scheme of the path is unknown, or a package for the scheme is not installed.
@@ -124,7 +124,7 @@ def open_file(path: str) -> BinaryIO:
 
 
 def input_size(path: str) -> int:
-    """Returns the size of an input file in bytes and notes its version for later reads of its parts."""
+    """Returns the size of an input file in bytes, and records the file's version for later reads of the file."""
     size, version = files_at(path).stat(path)
     note_version(path, version)
     return size

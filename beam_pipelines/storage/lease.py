@@ -79,7 +79,7 @@ class Lease:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the lease's holder may still run on another machine, whose disk locks may be invisible to this machine."""
+        """Whether the holder may still run on another machine, whose locks on a shared disk may be invisible."""
         return not self.is_detached and self.boot != boot_id() and bool(self.renewed) and self.seconds_left > 0
 
     @property

@@ -26,7 +26,7 @@ CLAIMS = (MANIFEST, LEASE)
 
 
 def is_ours(directory: str) -> bool:
-    """Returns whether a directory is empty or has the marker of a run, so that it may be emptied."""
+    """Returns whether a directory may be emptied, because it is empty or has the marker of a run."""
     names = os.listdir(directory)
     mark = f"{directory}/{MARKER}"
     if os.path.islink(directory) or not os.path.isfile(mark):

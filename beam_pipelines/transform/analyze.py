@@ -212,7 +212,7 @@ class Analysis:
         return RunError(reason) if isinstance(self.preprocessing, DefaultPreprocessing) else self._error(reason, line)
 
     def describe(self, graph: TransformGraph, traced: Traced) -> TransformInfo:
-        """Returns the description of the analysis that is stored with it."""
+        """Returns the description that is stored in the directory of the analysis."""
         schema, channels = traced.schema, None
         if isinstance(self.preprocessing, DefaultPreprocessing):
             if self.preprocessing.has_images:

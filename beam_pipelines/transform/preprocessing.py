@@ -175,7 +175,10 @@ def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.
 
 
 def _sum_pixels(values: tf.Tensor) -> tf.Tensor:
-    """Sums int32 [batch, height, width, channels] to int64 [batch, channels]. The sum of a row fits into int32."""
+    """Sums int32 [batch, height, width, channels] to int64 [batch, channels].
+
+    The sum of each image row fits into int32.
+    """
     return tf.reduce_sum(tf.cast(tf.reduce_sum(values, axis=2), tf.int64), axis=1)
 
 

@@ -133,7 +133,7 @@ def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Damage]]:
     """Reads an index or a catalog, and returns its bytes with the errors in its size or checksum.
 
-    The bytes are None if it can't be read.
+    The bytes are None if the file can't be read.
     """
     path = f"{context.directory}/{name}"
     try:

@@ -1,4 +1,4 @@
-"""Runs `recordmill verify`: defines the Beam graph and the report.
+"""Runs `recordmill verify`, and defines its Beam pipeline and its report.
 
 The graph checks each shard, and then finds keys and groups that occur in several shards by comparing their hashes:
 
@@ -75,7 +75,7 @@ class Report:
         return f"{examples}: {looked}"
 
     def failure(self) -> FoundError:
-        """Returns the error with which the command ends if files are corrupt."""
+        """Returns the error that the command raises if files are corrupt."""
         files = len({damage.file for damage in self.damages})
         told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} corrupt"
         if any(damage.can_repair for damage in self.damages) and not is_remote(self.directory):

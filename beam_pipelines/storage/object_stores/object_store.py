@@ -155,7 +155,7 @@ class ObjectStore(abc.ABC):
             yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
 
     def is_one_page(self, folder: str) -> bool:
-        """Returns whether a single request lists all objects below a folder, by making this request."""
+        """Lists a folder with a single request, and returns whether the response contains all of its objects."""
         return next(self._pages(folder)).next_token is None
 
     def remove(self, path: str) -> None:
@@ -208,7 +208,10 @@ class ObjectStore(abc.ABC):
             raise kind(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}", path) from None
 
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
-        """Sends a request for the bucket and the key of a path, with retries as in `persist`."""
+        """Sends a request for an object, and retries it like `persist`.
+
+        The path is converted to the bucket and the key.
+        """
         bucket, key = split_path(path)
         explain = lambda error: self._os_error(path, error)
         return persist(path, lambda: request(bucket, key, *arguments), self.library_errors, explain, self.breaker, **how_often)
