@@ -1,6 +1,6 @@
 """The command line `recordmill`, with one function for each command.
 
-Beam is imported only after recordmill's own options are checked, so that errors in these options are reported at once.
+Beam is imported only after recordmill's own options are checked, so that invalid options are reported quickly.
 """
 
 import argparse

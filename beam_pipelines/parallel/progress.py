@@ -48,7 +48,7 @@ class Counts(NamedTuple):
     hashed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
-        """Adds other counts to these counts, field by field, and returns the sums."""
+        """Returns the sum of two sets of counts, field by field."""
         return Counts(*map(sum, zip(self, other)))
 
 

@@ -22,7 +22,7 @@ class Local(Engine):
 
         In the `in_memory` mode, which has one Beam worker, it is the number of cores.
 
-        The number is 0 in all other modes, because these modes start several Beam workers.
+        In all other modes, which start several Beam workers, the number is 0.
         """
         return num_cores() if self.options.view_as(DirectOptions).direct_running_mode == "in_memory" else 0
 

@@ -57,7 +57,7 @@ class ShardPart(NamedTuple):
 
 @dataclasses.dataclass
 class WrittenPart:
-    """A written file with all records of a shard or with a part of them, and facts about these records.
+    """A written file with all or some of the records of a shard, and facts about the records.
 
     Attributes:
         shard: The shard to which the part belongs.

@@ -1,6 +1,6 @@
 """Tests a few inputs before anything is written.
 
-The sample consists of the inputs with the smallest shuffle keys, so it is the same in every run.
+The sample consists of the inputs with the smallest shuffle keys, so every run takes the same sample.
 
 The sizes of the encoded images determine the number of shards if the listing has no sizes. If nearly all inputs of the
 sample are rejected, the run fails within seconds, because the input folder is probably wrong.

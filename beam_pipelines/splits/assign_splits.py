@@ -65,7 +65,7 @@ class AssignSplits(beam.PTransform):
 
 
 class Mark(beam.DoFn):
-    """Emits each run with the splits that are known so far, and the counts from which splits are planned.
+    """Emits each run with the splits from the source or an earlier dataset, and the counts for the split plan.
 
     Reads earlier splits only once.
     """

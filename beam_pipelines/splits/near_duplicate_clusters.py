@@ -4,8 +4,8 @@ Two images are near-duplicates if their hashes differ in few bits. A cluster is 
 pairs, but the size of a cluster is limited. Otherwise, a long chain of slightly different images would join half of a
 class. A cluster is cut if it has more than 100 images and more than 1 % of all images, or if two of its images differ
 by more than twice the distance. A cluster is first cut into stars. A star is a central image with its near-duplicates.
-A star that is still too large is cut into images with equal hashes, and these into images with equal bytes. Images with
-equal bytes always stay together.
+If a star is still too large, its images are grouped by equal hashes. If such a group is still too large, its images are
+grouped by equal bytes. Images with equal bytes always stay together.
 """
 
 from typing import Iterator, NamedTuple

@@ -28,7 +28,7 @@ OPEN = 0xFFFF
 
 
 class MarkedRun(NamedTuple):
-    """A sorted run of references, with the splits that are known so far.
+    """A sorted run of references, with the splits that were assigned by the source or by earlier splits.
 
     Attributes:
         run: The run of references.
@@ -42,7 +42,7 @@ class MarkedRun(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """References in memory, with the splits that are known so far.
+    """References in memory, with the splits that were assigned by the source or by earlier splits.
 
     Attributes:
         references: The references of one run.
@@ -105,7 +105,7 @@ class _Settled(NamedTuple):
 def mark_run(
     run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = (), moved: frozenset[bytes] = frozenset()
 ) -> tuple[MarkedRun, SplitFacts]:
-    """Reads the references of a run, assigns the splits known so far, and counts the references.
+    """Reads the references of a run, assigns splits from the source or from earlier splits, and counts the references.
 
     Args:
         run: The run of references.
@@ -125,7 +125,7 @@ def mark_run(
 
 
 def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
-    """Reads the references of a run again, with the splits that are known so far."""
+    """Reads the references of a run again, with their splits from the source or from earlier splits."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references, marks = _read_all(run.run, spool), np.frombuffer(read_stretch(run.marks, spool), _MARK)
     return Marked(references, marks["hash"], marks["split"], run.splits)

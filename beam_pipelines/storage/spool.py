@@ -151,7 +151,7 @@ class SpoolReader:
             return file
 
     def close(self) -> None:
-        """Closes the reader. Files that other threads are still reading are closed after these reads.
+        """Closes the reader. Files that other threads are still reading are closed after the reads.
 
         If a file were closed during a read, the system could reuse its descriptor for another file.
         """

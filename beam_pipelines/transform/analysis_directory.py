@@ -192,7 +192,7 @@ def _bring_back(directory: str) -> None:
 
 
 def publish_analysis(working: str, directory: str, run_id: str) -> None:
-    """Moves a complete analysis from `working/whole` to its final place.
+    """Moves a complete analysis from `working/whole` to its final path.
 
     If the process is killed during the move, the dataset has the old analysis, the new analysis, or neither. If the
     dataset has neither analysis, the next run restores the old analysis. After an interruption or an error, the old

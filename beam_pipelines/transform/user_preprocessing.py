@@ -20,8 +20,9 @@ _FUNCTION = "preprocessing_fn"
 class UserPreprocessing:
     """The preprocessing function of a user's module.
 
-    The module is sent to workers as source text, so it need not be installed on the workers. Modules in the same folder
-    can be imported if the folder exists. On a cluster, these modules must be installed on the workers.
+    The module is sent to workers as source text, so the workers do not need an installed copy. Modules in the same
+    folder can be imported if the folder exists. On a cluster, all modules that the preprocessing module imports must be
+    installed on the workers.
 
     Attributes:
         path: The path of the module, as the user gave it.

@@ -1,6 +1,6 @@
 """Checks the JSON lines files: dead letters, their thumbnails, and near-duplicates.
 
-`recordmill report` and `recordmill repair` read these files.
+`recordmill report` and `recordmill repair` read the JSON lines files.
 """
 
 import base64

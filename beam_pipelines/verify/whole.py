@@ -33,7 +33,7 @@ _EDITED = "its text is not what was written: its checksum is of another one, or 
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
-    """Returns the manifest of a dataset, and an error if its text was changed.
+    """Returns the manifest of a dataset, and an error if the manifest's text was changed.
 
     Raises:
         UserError: There is no manifest, or it is invalid.
@@ -203,7 +203,7 @@ def _read(directory: str, name: str) -> bytes | Damage:
 
 
 def _unread(path: str, name: str, error: OSError) -> Damage:
-    """Returns an error for an unreadable file. Raises the exception if the file did not cause it."""
+    """Returns an error for an unreadable file. Raises the exception if its cause is not the content of the file."""
     if isinstance(error, FileNotFoundError):
         return Damage(name, "it is gone")
     if says_nothing(error, path):

@@ -83,7 +83,7 @@ class ObjectStore(abc.ABC):
         self.call(path, self._put, data)
 
     def read_versioned(self, path: str) -> tuple[bytes, str]:
-        """Reads a whole object and its version for `write_if`.
+        """Reads a whole object, and returns its bytes with the version to pass to `write_if`.
 
         Raises:
             FileNotFoundError: The object does not exist.
