@@ -582,12 +582,15 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
 
 
 def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
-    """Returns the error message for a directory without a manifest."""
+    """Returns the error for a directory without a manifest, or for a path that does not exist."""
     folder, _, name = os.fspath(directory).rpartition("/")
     if name == MANIFEST:
         return FileNotFoundError(f"{directory} is a file of a dataset. Pass the folder of the dataset: {folder or '.'}")
+    needed = "the --output of `recordmill prepare`"
+    if "://" not in os.fspath(directory) and not os.path.exists(directory):
+        return FileNotFoundError(f"{directory} is not a dataset: the path does not exist. Pass {needed}.")
     return FileNotFoundError(
-        f"{directory} is not a dataset: it has no {MANIFEST}. `recordmill prepare` writes this file last: wait until "
+        f"{directory} is not a dataset: it has no {MANIFEST}. Pass {needed}, which writes this file last: wait until "
         "the run ends, or repeat a run that failed."
     )
 

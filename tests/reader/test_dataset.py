@@ -64,8 +64,10 @@ def test_the_size_of_all_images(mixed, uniform):
 
 
 def test_what_is_no_data_set_is_refused(copy):
-    with pytest.raises(FileNotFoundError, match="source is not a dataset: it has no manifest.json"):
-        tf_input.open(copy / "source")
+    (copy / "source").mkdir(exist_ok=True)
+    for name, parts in (("source", "no manifest.json.*--output"), ("missing/x", "does not exist.*--output")):
+        with pytest.raises(FileNotFoundError, match=f"{name} is not a dataset: .*{parts}"):
+            tf_input.open(copy / name)
     manifest = copy / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"format_version": 3', '"format_version": 7'))
     with pytest.raises(ValueError, match="format version 7 .*version 3"):

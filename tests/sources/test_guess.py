@@ -89,7 +89,7 @@ UNREADABLE = {
     "a list of rows": ("x.json", {"x.json": b'[{"image": "1.jpg", "label": "a"}]'}, ["JSON Lines"]),
     "CVAT": ("", {"annotations.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT", "--source=voc"]),
     "CVAT's folder": ("", {"Annotations/1.xml": CVAT, "images/1.jpg": b"x"}, ["CVAT"]),
-    "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--source=coco"]),
+    "YOLO": ("1.txt", {"1.txt": YOLO}, ["YOLO", "--input=FILE.json --source=coco --image_root=FOLDER"]),
     "KITTI": ("1.txt", {"1.txt": KITTI}, ["KITTI"]),
 }
 

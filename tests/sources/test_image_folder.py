@@ -352,6 +352,16 @@ def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_p
         assert_refused(case, root, parts)
 
 
+def test_images_without_class_folders_are_listed_with_label_none(tmp_path):
+    for case, names, layout in (
+        ("flat", ["1.jpg", "2.jpg"], "CLASS/IMAGE"),
+        ("splits", ["train/1.jpg", "test/2.jpg"], "SPLIT/CLASS/IMAGE"),
+    ):
+        root = make_folder(tmp_path / case, names)
+        assert_refused(case, root, ["no class folders", "--label none", layout])
+        assert set(Listed(root, source=SourceConfig("image_folder", labels=())).splits) == set(names)  # as advised
+
+
 def test_in_a_split_folder_the_same_holds(tmp_path):
     root = make_folder(tmp_path / "image", ["train/cat/1.jpg", "train/1.jpg"])
     assert_refused("an image beside the classes", root, ["'train/1.jpg'", "SPLIT/CLASS/IMAGE"])

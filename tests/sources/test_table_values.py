@@ -176,6 +176,23 @@ def test_a_table_with_a_box_in_each_row_is_not_taken_for_classes(tmp_path: pathl
     assert f"not used:     the columns or fields {', '.join(sorted(columns))}\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("names, form", [("xmin,ymin,xmax,ymax", "xyxy"), ("x,y,w,h", "xywh"), ("cx,cy,w,h", "cxcywh")])
+def test_a_table_with_several_boxes_of_an_image_must_be_grouped_by_image(tmp_path: pathlib.Path, capsys, names: str, form: str) -> None:
+    once = csv_of("Class", *names.split(","), row=lambda index: ["a", 1, 2, 3, 4])
+    twice = once + b"3.png,b,1,2,3,4\n"
+    write_files(tmp_path, {"once.csv": once, "twice.csv": twice})
+    assert prepare(tmp_path, "twice.csv") == 2
+    told = capsys.readouterr().err
+    assert "'3.png'" in told and "--label Class" not in told and f"--label objects --box_format {form}" in told
+    assert prepare(tmp_path, "once.csv", "--label", "objects") == 2
+    assert "--label Class" in capsys.readouterr().err
+    write_pictures(tmp_path)
+    objects = {"bbox": [[4, 4, 8, 8], [5, 5, 8, 6]], "category": ["a", "b"]}
+    grouped = [json.dumps({"file_name": f"{index}.png", "Class": "a", "objects": objects}) for index in range(NUM)]
+    write_files(tmp_path, {"rows.jsonl": "\n".join(grouped).encode()})
+    assert prepare(tmp_path, "rows.jsonl", "--label", "objects", "--box_format", form) == 0  # as the message advises
+
+
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_columns_that_are_not_used_are_named(tmp_path: pathlib.Path, capsys, suffix: str) -> None:

@@ -15,7 +15,8 @@ from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at, is_remote
 
 _HEAD_BYTES = 1 << 16
-_CONVERT = "not read yet; convert them to COCO JSON, and read that with --source=coco"
+_READ_COCO = "read that with --input=FILE.json --source=coco --image_root=FOLDER"
+_CONVERT = f"not read yet; convert them to COCO JSON, and {_READ_COCO}"
 _MAX_CHECKS = 60  # path checks to find the folder that a table's image paths are relative to
 
 _ARRAYS = "save its arrays with numpy.savez, and read the .npz file with --source=arrays"
@@ -56,7 +57,7 @@ _JSON_KEYS = [
     ({"images", "annotations"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
     ({"images", "categories"}, "COCO annotations", "read them with --input={path} --image_root=FOLDER"),
     ({"filename", "regions"}, "VIA labels", _CONVERT),
-    ({"annotations", "data"}, "Label Studio labels", "not read; export them as COCO, and read that with --source=coco"),
+    ({"annotations", "data"}, "Label Studio labels", f"not read; export them as COCO, and {_READ_COCO}"),
     ({"imgHeight", "objects"}, "Cityscapes labels", _CONVERT),
     ({"classTitle", "objects"}, "Supervisely labels", _CONVERT),
     ({"image", "annotations"}, "CreateML labels", _CONVERT),

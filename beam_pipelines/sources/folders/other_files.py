@@ -152,10 +152,13 @@ class Strays:
         problems = []
         if self.num_beside:
             shown = _shown([repr(printable(path)) for path in self.beside], self.num_beside)
-            problems.append(
-                f"images beside the class folders ({self.num_beside:,}): {shown}. Move each to a path of the form "
-                f"{self.layout}."
-            )
+            found = f"images beside the class folders ({self.num_beside:,}): {shown}. Move each"
+            if not (self.labels or self.without_files):
+                found = (
+                    f"contains images ({self.num_beside:,}), but no class folders: {shown}. For images without labels, "
+                    "pass --label none. For classes, move each image"
+                )
+            problems.append(f"{found} to a path of the form {self.layout}.")
         if self.arrays and self.pictures:  # the arrays are usually masks, which would become examples
             both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(

@@ -103,7 +103,7 @@ class Table(RowFiles):
                 f"{printable(first.name)}: already names its columns ({show_columns(head.columns)}). Omit "
                 "--column_names."
             )
-        columns = choose_columns(head, source, first.name)
+        columns = choose_columns(head, source, first)
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
         self.has_images = columns.image is not None

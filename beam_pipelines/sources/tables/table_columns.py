@@ -8,19 +8,29 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.row_roles import RowRoles
-from beam_pipelines.sources.tables.table_rows import TableHead, show_columns
+from beam_pipelines.sources.tables.table_files import TableFile
+from beam_pipelines.sources.tables.table_rows import TableHead, find_repeated, show_columns
 from tf_input.dataset_format import LABEL, OBJECTS
 
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
 
 # Columns that together form one box, by lower-case names without punctuation and without a prefix such as `bbox_`.
-_BOX_COLUMNS = (
-    *(("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1"), ("left", "top", "right", "bottom")),
-    *(("x", "y", "w", "h"), ("x", "y", "width", "height"), ("left", "top", "width", "height"), ("xmin", "ymin", "width", "height")),
-    *((f"{x}{c}", f"{y}{c}", w, h) for c in ("c", "center") for x, y in ["xy"] for w, h in ("wh", ("width", "height"))),
-    *(("cx", "cy", w, h) for w, h in ("wh", ("width", "height"))),
-)
+_BOX_COLUMNS = {
+    "xyxy": (
+        *(("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1")),
+        ("left", "top", "right", "bottom"),
+    ),
+    "xywh": (
+        *(("x", "y", "w", "h"), ("x", "y", "width", "height")),
+        *(("left", "top", "width", "height"), ("xmin", "ymin", "width", "height")),
+    ),
+    "cxcywh": tuple(
+        (x, y, w, h)
+        for x, y in (("xc", "yc"), ("xcenter", "ycenter"), ("cx", "cy"))
+        for w, h in ("wh", ("width", "height"))
+    ),
+}
 _BOX_PREFIX = re.compile("(bounding_?box|bbox|bndbox|box)_?(?=.)")
 _BOX_COLUMN = ("bbox", "box", "bndbox", "boundingbox")
 
@@ -52,18 +62,18 @@ class TableColumns:
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableColumns:
+def choose_columns(head: TableHead, config: SourceConfig, file: TableFile) -> TableColumns:
     """Finds the columns for the image, the labels, the key and so on from the start of a table.
 
     Args:
         head: The existing columns.
         config: The options of the source.
-        table: The name of the table in messages.
+        file: The table, for messages.
 
     Raises:
         UserError: There is no image or label column, a requested column is missing, or examples would be empty.
     """
-    chooser = _Chooser(head.columns, table)
+    chooser = _Chooser(head.columns, file.name)
     image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS) if config.has_images else None
     if image is None and not config.features:
         keep = "add --feature COLUMN:KIND for each column to keep, such as height:float"
@@ -74,9 +84,11 @@ def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableCo
     labels = config.labels
     if labels is None:
         labels = _usual_labels(head, chooser)
+        if labels[0].names != (OBJECTS,):
+            _refuse_boxes(head, config, file, image, labels[0].names[0])
     for column in (*labels, *config.features):
         if column.names == (OBJECTS,) and OBJECTS not in head.columns:
-            chooser.refuse_boxes("CLASS")
+            _refuse_boxes(head, config, file, image, chooser.choose("--label", None, LABEL_COLUMNS))
         for name in column.names:
             chooser.choose("--label or --feature", name, ())
     has_objects = any(_means_objects(column, head) for column in labels)
@@ -98,7 +110,6 @@ def choose_columns(head: TableHead, config: SourceConfig, table: str) -> TableCo
 def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
     name = chooser.choose("--label", None, LABEL_COLUMNS)
     if name is not None:
-        chooser.refuse_boxes(name)
         return (Column(LABEL, (name,), "multi_label" if name in head.lists else "class"),)
     if OBJECTS in head.structs:
         return (Column(OBJECTS, (OBJECTS,)),)
@@ -108,12 +119,37 @@ def _usual_labels(head: TableHead, chooser: "_Chooser") -> tuple[Column, ...]:
     )
 
 
-def find_box_columns(columns: Sequence[str]) -> list[str]:
-    """Returns the columns whose names show that they form one box, in order; empty if there are no such columns."""
+def find_box_columns(columns: Sequence[str]) -> tuple[list[str], str]:
+    """Returns the columns whose names show that they form one box, in order, and their `--box_format`.
+
+    Without such columns, both are empty. If one column contains the box, the format is empty.
+    """
     plain = {_BOX_PREFIX.sub("", re.sub(r"[^a-z0-9]", "", name.lower())): name for name in reversed(columns)}
-    several = next((names for names in _BOX_COLUMNS if set(names) <= plain.keys()), ())
-    names = several or [name for name in _BOX_COLUMN if name in plain][:1]
-    return [name for name in columns if name in {plain[one] for one in names}]
+    several = ((names, form) for form, known in _BOX_COLUMNS.items() for names in known if set(names) <= plain.keys())
+    names, form = next(several, ([name for name in _BOX_COLUMN if name in plain][:1], ""))
+    return [name for name in columns if name in {plain[one] for one in names}], form
+
+
+def _refuse_boxes(head: TableHead, config: SourceConfig, file: TableFile, image: str | None, label: str | None) -> None:
+    """Rejects tables that have one box in each row, because only the classes would be kept.
+
+    Raises:
+        UserError: There are columns of a box.
+    """
+    columns, form = find_box_columns(head.columns)
+    if not columns:
+        return
+    many = "columns" if len(columns) > 1 else "column"
+    advice = f"To read one class for each image, without boxes, pass --label {printable(label or 'COLUMN')}."
+    repeated = image and find_repeated(file, config, image)
+    if repeated:
+        advice = f"Image {printable(repeated)!r} is in several rows: first group the rows by image."
+    raise UserError(
+        f"{printable(file.name)}: each row seems to be one box: {many} {show_columns(columns)}. {advice} "
+        f"For boxes, write a row for each image in JSON Lines or Parquet, with a column {OBJECTS}: "
+        '{"bbox": [[…], …], "category": [name, …]}, and pass '
+        f"--label {OBJECTS} --box_format {form or 'FORMAT (xywh, xyxy or cxcywh)'}."
+    )
 
 
 def _means_objects(column: Column, head: TableHead) -> bool:
@@ -150,22 +186,6 @@ class _Chooser:
         names = [given] if given is None or given in self._columns else given.split(",")
         found = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
         return tuple(name for name in found if name)
-
-    def refuse_boxes(self, label: str) -> None:
-        """Rejects tables that have one box in each row, because only the classes would be kept.
-
-        Raises:
-            UserError: There are columns of a box.
-        """
-        columns = find_box_columns(self._columns)
-        if columns:
-            many = "columns" if len(columns) > 1 else "column"
-            raise UserError(
-                f"{printable(self._table)}: each row seems to be one box: {many} {show_columns(columns)}. "
-                f"For boxes, write a row for each image in JSON Lines or Parquet, with a column {OBJECTS}: "
-                '{"bbox": [[…], …], "category": [name, …]} (--box_format says what the numbers are). '
-                f"To read one class for each image, without boxes, pass --label {printable(label)}."
-            )
 
     def error(self, problem: str, advice: str) -> UserError:
         names = f"Its columns are {show_columns(self._columns)}" if self._columns else "It has no columns"

@@ -116,12 +116,26 @@ def _parquet_head(file: TableFile) -> TableHead:
 
 
 _NUM_HEAD_ROWS = 100
+_NUM_REPEAT_ROWS = 10_000
 
 
 def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ...]) -> Mapping[str, Any]:
     """Returns the first valid row; an empty row if no row is valid."""
     with contextlib.closing(read_rows(file, config, columns)) as rows:
         return next((row for _, row in rows if not isinstance(row, InvalidInput)), {})
+
+
+def find_repeated(file: TableFile, config: SourceConfig, column: str) -> str | None:
+    """Returns the first text that the first rows contain more than once in a column; None if no text repeats."""
+    seen: set[str] = set()
+    with contextlib.closing(read_rows(file, config, (column,))) as rows:
+        for _, row in itertools.islice(rows, _NUM_REPEAT_ROWS):
+            text = None if isinstance(row, InvalidInput) else row.get(column)
+            if isinstance(text, str):
+                if text in seen:
+                    return text
+                seen.add(text)
+    return None
 
 
 def read_rows(
