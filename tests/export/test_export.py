@@ -468,7 +468,7 @@ def test_only_an_export_is_replaced_and_only_when_asked_for(made: pathlib.Path, 
     assert sorted(path.name for path in folder.iterdir()) == [EXPORT, CARD, "label.labels.txt", "test-000000.tar"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("")
-    assert "is not an export" in refuse(capfd, made, tmp_path / "mine", "--to=webdataset", "--overwrite")
+    assert ".recordmill.json" in refuse(capfd, made, tmp_path / "mine", "--to=webdataset", "--overwrite")
     assert (tmp_path / "mine/file").exists()
 
 

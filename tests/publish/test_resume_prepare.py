@@ -474,7 +474,7 @@ def test_a_full_disk_leaves_what_was_finished(small_disk, tmp_path, capfd):
     source, output = write_files(tmp_path / "in", pictures), small_disk / "out"  # 5 MB
     assert main(call(source, output)) == 1
     told = capfd.readouterr().err
-    assert re.fullmatch(rf"recordmill: .* could not be written: No space left on device; {KEPT}\n", told), told
+    assert re.fullmatch(rf"recordmill: .* could not be written: No space left on device\. {KEPT}\n", told), told
     kept = finished_files(output)
     assert kept and not [*small_disk.rglob(".*.tmp")]
     subprocess.run(["mount", "-o", "remount,size=30m", str(small_disk)], check=True)

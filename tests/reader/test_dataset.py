@@ -200,7 +200,7 @@ def test_images_without_stated_sizes_are_read_alike(in_order, augmented, tmp_pat
     unchecked = tf_input.open(prepare_images(tmp_path, "--check", "none", "--num_shards", "train=4,validation=1"))
     read = images_and_labels(unchecked.batches("train", batch_size=8, image_size=SIZE, shuffle=False))
     assert names(*read) == names(*in_order) and epochs_digest(unchecked, augment=True, seed=1) == augmented
-    with pytest.raises(ValueError, match="image_size=None: sizes are unknown after --check=none"):
+    with pytest.raises(ValueError, match="image_size=None: .*--check=none"):
         unchecked.batches("train", batch_size=8)
 
 

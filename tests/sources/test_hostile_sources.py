@@ -225,7 +225,7 @@ CASES = {
     "table: absolute path": Case(table("{root}/secret/0.png,x"), LENIENT, 0, "not a path below"),
     "table: a link out": Case(table("link.png,x"), LENIENT, 0, "--follow_links"),
     "table: a linked folder": Case(table("folder/0.png,x"), LENIENT, 0, "--follow_links"),
-    "table: a URL": Case(table("gs://bucket/x.png,x"), LENIENT, 0, "expected a path below"),
+    "table: a URL": Case(table("gs://bucket/x.png,x"), LENIENT, 0, "gs://bucket/x.png"),
     "table: a class name that is no line": Case(table('00.png,"a\nb"'), LENIENT, 0, "rows.csv:14"),
     "table: a mask that climbs out": Case(
         table("link.txt,../secret/0.png", masks=True), [*LENIENT, "--label=label:mask"], 0, "not a path below"

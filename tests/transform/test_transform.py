@@ -197,7 +197,7 @@ def test_views_of_a_transformed_image(transformed):
     assert cropped.shape == (4, SIZE, SIZE, 3) and cropped.numpy().min() < 0
     with pytest.raises(ValueError, match="augment=.*'image' is transformed"):
         made.batches("train", batch_size=4, augment=tf_input.Augmentation(brightness=0.1))
-    with pytest.raises(ValueError, match="'image' is float, transformed already"):
+    with pytest.raises(ValueError, match="'image' is float"):
         made.normalization_layer()
 
 
@@ -272,7 +272,7 @@ def test_a_set_without_a_first_image_is_read_by_its_vectors_or_its_others(of_mod
     shown = {"batch_size": 4, "shuffle": False, "image_size": 8}
     for one, other in zip(made.batches("train", **shown, inputs="picture"), tf_input.open(source).batches("train", **shown), strict=True):
         same(one, other)
-    with pytest.raises(ValueError, match="there are only label.*; expected neither"):
+    with pytest.raises(ValueError, match="there are only label"):
         made.batches("train", batch_size=4, augment=True, inputs="vector")
     with pytest.raises(ValueError, match="no 'image' to normalize"):
         made.normalization_layer()
@@ -369,7 +369,7 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
         "another version": ([other, out], "another version of the data"),
         "within": ([copied, copied / "out"], "contain each other"),
         "around": ([copied, tmp_path], "contain each other"),
-        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "is not a dataset"),
+        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "has no manifest.json"),
         "URL": (["gs://bucket/set", out], "`recordmill transform` works on a mounted directory"),
         "URL out": ([copied, "gs://bucket/out"], "gs://bucket/out is a URL"),
         "name": ([copied, out, "--name=1st"], "--name=1st: expected letters"),

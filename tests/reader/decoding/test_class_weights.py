@@ -183,6 +183,6 @@ def test_labels_as_vectors(heads, single, masks):
     for dataset, one_hot, message in cases:
         with pytest.raises(ValueError) as caught:
             dataset.batches("train", **OPTIONS, one_hot=one_hot)
-        assert str(caught.value) == message
+        assert str(caught.value).startswith(message)
     with pytest.raises(ValueError, match="one_hot=True"):
         single.batches("train", **OPTIONS, targets=(), one_hot=True)
