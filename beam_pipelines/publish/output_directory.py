@@ -88,8 +88,10 @@ def check_output(
     if not overwrite:
         raise UserError(f"{shown} exists. Choose a new path, or pass --overwrite to replace it.")
     if not _has(output, last_file) and not _is_empty_folder(output):
-        what = "dataset" if last_file == MANIFEST else "export"
-        raise UserError(f"{shown} has no {last_file}, so it is not the output of this command. --overwrite does not replace it: choose a new path.")
+        kind = "a dataset" if last_file == MANIFEST else "an export"
+        raise UserError(
+            f"{shown} is not {kind}: it has no {last_file}. --overwrite replaces nothing else. Choose a new path."
+        )
 
 
 def _check_above(output: str, whose: str) -> None:
