@@ -26,7 +26,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are not in docs/."""
     for path in (path for pattern in ELSEWHERE for path in sorted(ROOT.glob(pattern))):
         files.append(File.generated(config, place(path), abs_src_path=os.fspath(path)))
-    files.append(File.generated(config, "command_line.md", content=command_line()))
+    files.append(File.generated(config, "reference/command_line.md", content=command_line()))
     return files
 
 

@@ -1,6 +1,6 @@
 """Runs what a page shows: its fenced blocks of `sh` and `python`, in order, in one Python process and one folder.
 
-    python tests/docs/page_runner.py README.md docs/guide.md
+    python tests/docs/page_runner.py README.md docs/get_started.md
 
 runs pages anew, and puts what comes out into the `text` blocks that follow their commands.
 

@@ -23,8 +23,12 @@ import forked_python
 import tf_input
 from beam_pipelines.__main__ import make_parser
 
-RUN = ("README.md", "docs/guide.md")
-PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
+RUN = (
+    "README.md",
+    "docs/get_started.md",
+    *(f"docs/how_to/{name}.md" for name in ("augment", "class_folders", "detection", "mix_and_balance", "segmentation", "tables")),
+)
+PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 120
 # By all programs of the pages together: `recordmill which` wants TensorFlow too, and the scans of digits are scikit-learn's.
 PRELOADED = ("onednn", *forked_python.TENSORFLOW, *forked_python.BEAM, "forked_workers", "sklearn.datasets")
@@ -64,8 +68,8 @@ def test_a_file_that_a_page_includes_is_run_there(page):
     commands = "".join(block.code for block in blocks if block.language == "sh" and not block.reason)
     included = [re.fullmatch(rf'{INCLUDE} "(.*)"\n', block.code)[1] for block in blocks if block.code.startswith(INCLUDE)]
     assert all(f"python docs/{name} " in commands for name in included)
-    if page == "docs/guide.md":
-        assert set(included) <= {f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.py")} and len(included) == 2
+    assert len(included) == (page in ("docs/how_to/detection.md", "docs/how_to/segmentation.md"))
+    assert all((ROOT / "docs" / name).is_file() for name in included)
 
 
 def test_the_readme_is_short():
@@ -109,7 +113,7 @@ def test_what_a_page_shows_exists(page):
 
 def test_the_functions_of_the_walks_and_all_rooms_are_named():
     """In Design: each function is there, and each room and module beside the rooms has its row."""
-    design = (ROOT / "docs/design.md").read_text()
+    design = (ROOT / "docs/background/design.md").read_text()
     for package in ("beam_pipelines", "tf_input"):
         walk = design.partition(f"The same by its functions, in `{package}`:")[2].partition("\n#")[0]
         functions = re.findall(r"^- `([\w.]+)`: ", walk, re.M)
@@ -123,7 +127,7 @@ def test_the_functions_of_the_walks_and_all_rooms_are_named():
 
 def test_each_row_of_tutorials_has_a_test_and_options_that_exist():
     """A test by its name, or by that of a case in its file."""
-    rows = [line for line in (ROOT / "docs/tutorials.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [line for line in (ROOT / "docs/reference/tutorials.md").read_text().splitlines() if line.startswith("| ")]
     shown = [match for row in rows if (match := re.fullmatch(r"\| (.+) \| (.+) \| `(.+\.py)`(?:: (.+))? \|", row))]
     assert len(shown) == len(rows) - 2 * sum(line.endswith("| test |") for line in rows)
     known = {option for action in all_actions(make_parser()) for option in action.option_strings}
@@ -214,11 +218,11 @@ def test_the_links_of_the_site_lead_somewhere(site):
 
 @pytest.mark.slow
 def test_the_site_has_every_option_and_every_name(site):
-    commands = (site / "command_line/index.html").read_text()
+    commands = (site / "reference/command_line/index.html").read_text()
     (subparsers,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
     for name, parser in subparsers.choices.items():
         assert f'id="recordmill-{name}"' in commands
         for action in parser._actions:
             assert all(option in commands for option in action.option_strings), (name, action.option_strings)
-    names = Links((site / "api/index.html").read_text()).anchors
+    names = Links((site / "reference/api/index.html").read_text()).anchors
     assert {f"tf_input.{name}" for name in tf_input.__all__} <= names

@@ -124,7 +124,7 @@ def test_wheel_holds_both_packages_whole_and_nothing_else(distributions: Distrib
 
 def test_sdist_holds_packages_docs_tests_and_pinned_versions(distributions: Distributions, tree: pathlib.Path) -> None:
     expected = {*FILES, *files_below(tree, *PACKAGES, *FOLDERS)}
-    assert {"deploy/constraints.txt", "docs/design.md", "tests/conftest.py"} <= expected
+    assert {"deploy/constraints.txt", "docs/background/design.md", "tests/conftest.py"} <= expected
     assert expected - sdist_names(distributions.sdist) == set()
 
 
@@ -166,7 +166,7 @@ def test_extra_brings_its_package(metadata: email.message.Message, extra: str, p
 def test_setup_py_makes_the_same_bytes_later(distributions: Distributions, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Beam's --setup_file runs `setup.py sdist` if `build` is not installed."""
     (tree / "README.md").touch()
-    (tree / "docs" / "design.md").chmod(0o600)
+    (tree / "docs" / "background" / "design.md").chmod(0o600)
     assert run(sys.executable, "setup.py", "--version", folder=tree).split() == ["0.1.0"]
     run(sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", tmp_path, folder=tree)
     (sdist,) = tmp_path.iterdir()

@@ -84,7 +84,7 @@ def test_tensorflow_datasets_reads_it_supervised_and_in_part(prepared):
 def test_patterns_of_the_documentation_name_the_shards_of_one_split(tmp_path):
     """What is read without our code mixes no test examples into the training."""
     root = pathlib.Path(__file__).resolve().parents[2]
-    pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/*.md")])
+    pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/**/*.md")])
     patterns = {one for one in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in one and not one.startswith("catalog/")}
     assert len(patterns) >= 1
     made = prepare_images(tmp_path, "--name=flowers", "--splits=train=0.7,validation=0.3", "--num_shards=train=3,validation=2")

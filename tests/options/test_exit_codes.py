@@ -134,7 +134,7 @@ def test_what_a_command_looks_for_and_finds_is_1_and_would_be_found_again(ends, 
 
 
 def test_each_fault_of_the_page_has_tests_that_there_are():
-    rows = [line for line in (TESTS.parent / "docs" / "operations.md").read_text().splitlines() if line.startswith("|") and "`test_" in line]
+    rows = [line for line in (TESTS.parent / "docs" / "reference" / "exit_codes.md").read_text().splitlines() if line.startswith("|") and "`test_" in line]
     there = {path.stem for path in TESTS.rglob("test_*.py")}
     assert len(rows) > 10
     for row in rows:
