@@ -115,7 +115,7 @@ def test_the_functions_of_the_walks_and_all_rooms_are_named():
     """In Design: each function is there, and each room and module beside the rooms has its row."""
     design = (ROOT / "docs/background/design.md").read_text()
     for package in ("beam_pipelines", "tf_input"):
-        walk = design.partition(f"The same by its functions, in `{package}`:")[2].partition("\n#")[0]
+        walk = design.partition(f"Functions of `{package}` for these steps:")[2].partition("\n#")[0]
         functions = re.findall(r"^- `([\w.]+)`: ", walk, re.M)
         assert len(functions) > 10 and all(callable(pkgutil.resolve_name(f"{package}.{name}")) for name in functions)
         table = design.partition(f"| `{package}/` | |\n")[2].partition("\n\n")[0]
