@@ -29,7 +29,7 @@ from tf_input.epochs.position import identify_mix
 from tf_input.epochs.share import Share
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
-from tf_input.pipeline import input_pipeline
+from tf_input.pipeline import file_pipeline
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan, draw_seed, make_share
 from tf_input.read_config import ReadConfig
@@ -376,7 +376,7 @@ class Mixture:
             return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
 
         augment = any(one.config.augment for one in decoder.decoders)
-        return input_pipeline.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
+        return file_pipeline.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
 
     def _check_alike(self, decoders: Sequence[ExampleDecoder]) -> None:
         """Raises ValueError if components have different inputs or targets, or features of different kinds."""

@@ -163,7 +163,7 @@ class ReadConfig:
             have the same length. Default: 0.
         on_error: The handling of corrupt records, missing shards and images that can't be decoded. `raise`: raise an
             error with shard, index and key. `skip`: drop the example from its batch, log it, and count it in
-            `PreparedDataset.skipped`. Temporary errors, such as a busy disk or store, always raise. Default: `raise`.
+            `skipped` of the dataset. Temporary errors, such as a busy disk or store, always raise. Default: `raise`.
         hosts: The (number of hosts, index of this host, from 0). Each host reads an equal part of each batch, so that
             global batches do not depend on the number of hosts. A last batch that can't be divided evenly is padded
             with examples of weight 0. (1, 0) reads everything on this host. Default: None, which detects hosts from the

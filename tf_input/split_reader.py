@@ -21,7 +21,7 @@ from tf_input.epochs import hosts
 from tf_input.epochs.position import identify
 from tf_input.epochs.selection import Selection
 from tf_input.folds import has_folds
-from tf_input.pipeline import distribute, input_pipeline, memory
+from tf_input.pipeline import distribute, file_pipeline, memory
 from tf_input.pipeline.inputs import run_bytes
 from tf_input.pipeline.plan import Plan, make_share
 from tf_input.read_config import ReadConfig
@@ -171,7 +171,7 @@ class SplitReader:
         if config.service is None:
             share = make_share(self.split, self.num_chosen(config), config, bool(decoder.targets))
             decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
-        return input_pipeline.example_spec(decoder.decode, config)
+        return file_pipeline.example_spec(decoder.decode, config)
 
     def open_records(self, config: ReadConfig, selection: Selection | None = None) -> RecordReader:
         """Opens all records, or the selected ones. It raises the errors of `batches`."""
@@ -206,8 +206,8 @@ class SplitReader:
         paths, decode_batch = self._files.store.tensorflow_paths(shards, config.on_error), self.make_decoder(config)
         self._tell_of_crop(decode_batch, config)
         num_examples = sum(shard.num_examples for shard in shards)
-        buffer = input_pipeline.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
-        return input_pipeline.read_files(paths, decode_batch, config, self.split, buffer, dealt=True, times=times)
+        buffer = file_pipeline.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
+        return file_pipeline.read_shards(paths, decode_batch, config, self.split, buffer, times)
 
     def decoded_bytes(self, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
         """Returns `memory.decoded_bytes` of the split, or of `num_chosen` of its examples."""

@@ -1,5 +1,6 @@
 """Describes why an example can't be decoded."""
 
+import contextlib
 import re
 from typing import Any, Callable
 
@@ -8,6 +9,14 @@ import tensorflow as tf
 from tf_input.decoding.example_decoder import ExampleDecoder
 
 _OF_TENSORFLOW = re.compile(r"^{{function_node .*?}} | \[Op:\w+\] name: *$")
+_UNKNOWN_FORMAT = "the header is corrupt, or the format is none of JPEG, PNG, GIF, BMP and WebP"
+# The messages of TensorFlow's image decoders, and the plain reasons that replace them.
+_REASONS = (
+    (re.compile(r"Invalid (JPEG|PNG|GIF)\b"), r"the \1 data is corrupt or truncated"),
+    (re.compile(r"Input size should match \(header_size"), "the BMP data is corrupt or truncated"),
+    (re.compile(r"Input is empty"), "the image is empty (0 bytes)"),
+    (re.compile(r"Unknown image file format"), _UNKNOWN_FORMAT),
+)
 
 
 def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tensor], Any]) -> str:
@@ -25,13 +34,23 @@ def find_fault(decoder: ExampleDecoder, record: bytes, decode: Callable[[tf.Tens
     try:
         decode(records)
     except tf.errors.InvalidArgumentError as error:
-        return describe_fault(None if decoder.parse_keys is None else decoder.parse_keys(records).numpy()[0], error)
+        return describe_fault(_find_key(decoder, records), error)
     return ""
+
+
+def _find_key(decoder: ExampleDecoder, records: tf.Tensor) -> bytes | None:
+    """Returns the key of a single record; None if it has no key, or can't be parsed."""
+    if decoder.parse_keys is None:
+        return None
+    with contextlib.suppress(tf.errors.InvalidArgumentError):
+        return decoder.parse_keys(records).numpy()[0]
+    return None
 
 
 def describe_fault(key: bytes | None, error: tf.errors.OpError) -> str:
     """Describes why an example can't be decoded. The description contains the example's key if the example has a
     key."""
     reason = " ".join(_OF_TENSORFLOW.sub("", error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]).split())
+    reason = next((match.expand(plain) for pattern, plain in _REASONS if (match := pattern.search(reason))), reason)
     name = "an example without a key" if key is None else repr(key.decode(errors="replace"))
     return f"{name} can't be decoded: {reason}"

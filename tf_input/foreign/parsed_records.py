@@ -8,7 +8,7 @@ from tf_input.batches import as_batches
 from tf_input.epochs.hosts import tell_undivided
 from tf_input.forks import check_fork
 from tf_input.options import named_options
-from tf_input.pipeline import input_pipeline
+from tf_input.pipeline import file_pipeline
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 
@@ -76,8 +76,8 @@ class ParsedRecords:
                 "the files."
             )
         tell_undivided(f"TFRecords, {split}")
-        buffer = input_pipeline.shuffle_buffer(1, self._record_bytes)
-        data = input_pipeline.read_records(self.paths[split], config, split, buffer, compression=self.compression)
+        buffer = file_pipeline.shuffle_buffer(1, self._record_bytes)
+        data = file_pipeline.read_records(self.paths[split], config, split, buffer, compression=self.compression)
         data = data.map(self.parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         batch = data.ragged_batch if self._is_ragged else data.batch
         data = batch(config.batch_size, drop_remainder=config.drop_remainder)

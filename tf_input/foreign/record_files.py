@@ -20,14 +20,15 @@ from tf_input.foreign.parsed_records import ParsedRecords
 from tf_input.foreign.record_layouts import RecordLayout, find_record_layout
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
-from tf_input.pipeline import input_pipeline
+from tf_input.pipeline import file_pipeline
 from tf_input.read_config import SELECTING, ReadConfig
 from tf_input.read_options import ReadOptions, make_config
+from tf_input.storage.damaged import DamagedRecords
 from tf_input.storage.paths import is_url, join
 
 SPLIT = "train"  # the split of files without split names
 # Options of ReadConfig that need an index.
-_INDEXED = (*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
+_INDEXED = (*SELECTING, "start_epoch", "start_step", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _MAX_SHOWN = 200  # characters of a wrong value in messages
 _NUM_OPEN_FILES = 32  # opened in parallel, because object stores have a high latency
@@ -125,6 +126,7 @@ class RecordFiles:
         paths: The file paths of each split.
         layout: The layout of the records.
         compression: The compression of the files: "", "GZIP" or "ZLIB".
+        skipped: The undecodable records that `on_error="skip"` left out. The collection supports `len` and iteration.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class RecordFiles:
         self.compression = compression
         self._num_examples = num_examples
         self._record_bytes = record_bytes
+        self.skipped = DamagedRecords()
         self._crops = crops.Crops()
 
     def __repr__(self) -> str:
@@ -192,8 +195,8 @@ class RecordFiles:
             config: The options of reading. Default: None, only `options` are used.
             **options: The attributes of `ReadConfig`, which override those of `config`. `batch_size` is required, and
                 `image_size` for encoded images. Options that need an index are rejected: exact order, `where`, `fold`,
-                `subset`, `take`, `balance`, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`,
-                `memory_budget`, `read_buffer`.
+                `subset`, `take`, `balance`, `start_epoch`, `start_step`, `hosts`, `service`, `memory_budget`,
+                `read_buffer`.
 
         Raises:
             RuntimeError: The process was forked after TensorFlow had run.
@@ -201,11 +204,13 @@ class RecordFiles:
             ValueError: The split does not exist, or an option has a wrong value.
         """
         check_fork()
-        decode_batch = self._make_decoder(split, config := make_config(config, options))
+        decoder = self._make_decoder(split, config := make_config(config, options))
         tell_undivided(f"TFRecords, {split}")
-        self._crops.tell(split, decode_batch, config, lambda: _first_records(self.paths[split], self.compression)[1])
-        buffer = input_pipeline.shuffle_buffer(1, self._record_bytes)
-        data = input_pipeline.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
+        self._crops.tell(split, decoder, config, lambda: _first_records(self.paths[split], self.compression)[1])
+        buffer = file_pipeline.shuffle_buffer(1, self._record_bytes)
+        data = file_pipeline.read_files(
+            self.paths[split], decoder, config, split, buffer, self.skipped, self.compression
+        )
         if (num_examples := self.num_examples(split)) is not None:
             data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, num_examples)))
         return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
@@ -213,7 +218,7 @@ class RecordFiles:
     @named_options(ReadConfig, without=_INDEXED)
     def example_spec(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """Returns the shapes and dtypes of the batches that `batches` returns. No record is read."""
-        return input_pipeline.example_spec(self._make_decoder(split, config := make_config(config, options)).decode, config)
+        return file_pipeline.example_spec(self._make_decoder(split, config := make_config(config, options)).decode, config)
 
     def _check_split(self, split: str) -> None:
         if not isinstance(split, str) or split not in self.splits:

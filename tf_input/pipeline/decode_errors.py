@@ -5,6 +5,8 @@ batch, and catches errors. If an error occurs, each example of the batch is deco
 Python has no measurable cost, because no tensor is copied.
 """
 
+import abc
+import functools
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -28,8 +30,68 @@ def find_number(make_inputs: Callable[[], Inputs], epoch: int, step: int, part: 
     return int(numbers[rows.tolist().index(row)])
 
 
-class DecodeErrors:
-    """Finds the examples of a batch that can't be decoded.
+class DecodeErrors(abc.ABC):
+    """Finds the examples of a batch that can't be decoded. Subclasses define the inputs of a batch."""
+
+    def __init__(self) -> None:
+        self._bad: set[int] = set()  # identities of the undecodable examples that were detected before
+
+    def decode(self, inputs: Sequence[tf.Tensor], function: Callable[..., Any]) -> Any:
+        """Decodes the inputs of a batch. If `on_error` is "skip", the function leaves out undecodable examples.
+
+        Raises:
+            ValueError, OSError: An example can't be decoded, or no example is left, or an error was packed.
+            tf.errors.InvalidArgumentError: An operation fails for a reason other than an undecodable example.
+        """
+        for decodes_each in (False, True):
+            try:
+                return function(*inputs)
+            except tf.errors.InvalidArgumentError:
+                inputs = self.filter(inputs, decodes_each)
+        return function(*inputs)
+
+    @abc.abstractmethod
+    def filter(self, inputs: Sequence[tf.Tensor], decodes_each: bool) -> Sequence[tf.Tensor]:
+        """Returns the inputs of the decodable examples.
+
+        Args:
+            inputs: The inputs of a batch.
+            decodes_each: Whether to decode each example separately. If False, only the undecodable examples that were
+                detected before are removed.
+
+        Raises:
+            ValueError: An example can't be decoded and is not skipped, or no example is left.
+        """
+
+    def is_good(
+        self, identity: int, decodes: bool, find_fault: Callable[[], str], refuse: Callable[[str], None]
+    ) -> bool:
+        """Returns whether an example can be decoded.
+
+        Args:
+            identity: A number that identifies the example.
+            decodes: Whether to decode the example, unless it is known to be undecodable.
+            find_fault: A function that decodes the example and returns the reason if this fails; see `find_fault`.
+            refuse: A function that records an undecodable example, given the reason. It raises ValueError unless such
+                examples are skipped.
+        """
+        if identity in self._bad:
+            return False
+        if not decodes or not (fault := find_fault()):
+            return True
+        refuse(fault)
+        self._bad.add(identity)
+        return False
+
+
+def check_not_empty(num_examples: int) -> None:
+    """Raises ValueError if no example of a batch is left, because an empty batch would make the loss NaN."""
+    if not num_examples:
+        raise ValueError("all examples of a batch are corrupt. The `skipped` list of the dataset names them.")
+
+
+class PackedErrors(DecodeErrors):
+    """Finds the undecodable examples of packed batches.
 
     Args:
         parts: The plans of the components of the batch.
@@ -37,68 +99,59 @@ class DecodeErrors:
     """
 
     def __init__(self, parts: Sequence[Plan], find_number: FindNumber) -> None:
+        super().__init__()
         self._decoders = [part.decoder for part in parts]
         self._readers = [part.reader for part in parts]
         self._find_number = find_number
-        self._bad: set[int] = set()  # hashes of undecodable records that were found before
 
-    def decode(self, packed: tf.Tensor, function: Callable[[tf.Tensor], Any]) -> Any:
-        """Decodes a packed batch. If `on_error` is "skip", the function leaves out undecodable examples.
-
-        Raises:
-            ValueError, OSError: An example can't be decoded, or no example is left, or an error was packed.
-            tf.errors.InvalidArgumentError: An operation fails for a reason other than an undecodable example.
-        """
-        for is_good in (self._is_known_good, self._decodes):
-            try:
-                return function(packed)
-            except tf.errors.InvalidArgumentError:
-                packed = tf.constant(self._filter(packed.numpy(), is_good))
-        return function(packed)
-
-    def _filter(self, packed: np.ndarray, is_good: Callable[[Sequence[int], int, bytes, int], bool]) -> np.ndarray:
+    def filter(self, inputs: Sequence[tf.Tensor], decodes_each: bool) -> Sequence[tf.Tensor]:
+        """Returns the packed batch of the decodable examples; see `DecodeErrors.filter`."""
+        packed = inputs[0].numpy()
         if not packed[-1]:
             raise ValueError(packed[0].decode())
         note, batch = take_apart(packed, [reader is None for reader in self._readers])
         for part, (values, rows) in enumerate(batch):
             if self._readers[part] is not None:
-                are_good = [is_good(note, part, record, row) for record, row in zip(values, rows.tolist())]
+                are_good = [
+                    self.is_good(
+                        hash(record),
+                        decodes_each,
+                        functools.partial(self._find_fault, note, part, record, row),
+                        functools.partial(self._refuse, note, part, row),
+                    )
+                    for record, row in zip(values, rows.tolist())
+                ]
                 batch[part] = values[are_good], rows[are_good]
-        if not any(len(rows) for _, rows in batch):
-            raise ValueError("all examples of a batch are corrupt. The `skipped` list of the dataset names them.")
-        return pack(note, batch)
+        check_not_empty(sum(len(rows) for _, rows in batch))
+        return [tf.constant(pack(note, batch))]
 
-    def _is_known_good(self, note: Sequence[int], part: int, record: bytes, row: int) -> bool:
-        return hash(record) not in self._bad
+    def _find_fault(self, note: Sequence[int], part: int, record: bytes, row: int) -> str:
+        decoder, rows = self._decoders[part], tf.constant([row], tf.int64)
+        return find_fault(decoder, record, lambda records: decoder.decode(records, tf.constant(note, tf.int64), rows))
 
-    def _decodes(self, note: Sequence[int], part: int, record: bytes, row: int) -> bool:
-        decoder = self._decoders[part]
-        rows = tf.constant([row], tf.int64)
-        if not (fault := find_fault(decoder, record, lambda records: decoder.decode(records, tf.constant(note, tf.int64), rows))):
-            return True
+    def _refuse(self, note: Sequence[int], part: int, row: int, fault: str) -> None:
         self._readers[part].refuse(self._find_number(note, part, row), fault)
-        self._bad.add(hash(record))
-        return False
 
 
-def decode_with_errors(errors: DecodeErrors, decode: Callable[[tf.Tensor], Any]) -> Callable[[tf.Tensor], Any]:
-    """Returns a function that decodes a packed batch like `decode`, and reports undecodable examples."""
+def decode_with_errors(errors: DecodeErrors, decode: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that decodes the inputs of a batch like `decode`, and reports undecodable examples."""
 
-    def call(packed: tf.Tensor) -> Any:
+    def call(*inputs: tf.Tensor) -> Any:
         with tf.device("CPU:0"):  # an eager call might choose another device
-            function = tf.function(decode, autograph=False).get_concrete_function(tf.TensorSpec(packed.shape, packed.dtype))
+            signature = [tf.TensorSpec(one.shape, one.dtype) for one in inputs]
+            function = tf.function(decode, autograph=False).get_concrete_function(*signature)
         specs = tf.nest.map_structure(tf.type_spec_from_value, function.structured_outputs)
         leaves = tf.nest.flatten(specs, expand_composites=True)
 
-        def run(packed: tf.Tensor) -> list[Any]:
+        def run(*inputs: tf.Tensor) -> list[Any]:
             try:
                 with tf.device("CPU:0"):
-                    return ["", *tf.nest.flatten(errors.decode(packed, function), expand_composites=True)]
+                    return ["", *tf.nest.flatten(errors.decode(inputs, function), expand_composites=True)]
             except (tf.errors.OpError, ValueError, OSError) as error:  # an exception would be shown with a traceback
                 message = error.message if isinstance(error, tf.errors.OpError) else str(error)
                 return [message, *(tf.zeros([size or 0 for size in leaf.shape], leaf.dtype) for leaf in leaves)]
 
-        message, *values = tf.py_function(run, [packed], [tf.string, *(leaf.dtype for leaf in leaves)])
+        message, *values = tf.py_function(run, inputs, [tf.string, *(leaf.dtype for leaf in leaves)])
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(message, ""), [message])]):
             values = [tf.ensure_shape(tf.identity(value), leaf.shape) for value, leaf in zip(values, leaves)]
         return tf.nest.pack_sequence_as(specs, values, expand_composites=True)

@@ -1,9 +1,8 @@
-"""Builds the input pipeline for prepared datasets, and for files without an index."""
+"""Builds the input pipeline for prepared datasets."""
 
 import functools
 import itertools
 import math
-import random
 import sys
 from typing import Any, Callable, Iterator, Sequence
 
@@ -13,22 +12,17 @@ import tensorflow as tf
 from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
-from tf_input.epochs.share import Share, local_batch_size
-from tf_input.pipeline.decode_errors import DecodeErrors, decode_with_errors, find_number
+from tf_input.epochs.share import Share
+from tf_input.pipeline.decode_errors import PackedErrors, decode_with_errors, find_number
 from tf_input.pipeline.divided_batches import sharding_policy, source_name
 from tf_input.pipeline.exit import let_go_at_exit
 from tf_input.pipeline.malloc import keep_freed_memory
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.packing import pack, pack_error, packed_spec, together, unpack
 from tf_input.pipeline.plan import Plan
-from tf_input.pipeline.user_functions import allow_state, apply_functions
-from tf_input.read_config import ReadConfig
+from tf_input.pipeline.user_functions import allow_state, apply_functions, without_autograph
 
 _NUM_AHEAD = 2  # batches that are prefetched, in addition to those that are being decoded
-_CYCLE_LENGTH = 16  # files that are read in parallel
-_DEALT_CYCLE_LENGTH = 4
-_BLOCK_LENGTH = 32  # consecutive records from a file; tiny records slow down with each switch
-_SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
 def read_batches(
@@ -79,7 +73,7 @@ def read_batches(
         return note, rows, decode_batch(inputs, note, None if plan.has_all_rows else rows)
 
     if not all(are_held):
-        decode_packed = decode_with_errors(DecodeErrors(plan.parts, number_of), decode_packed)
+        decode_packed = decode_with_errors(PackedErrors(plan.parts, number_of), decode_packed)
 
     def decode(packed: tf.Tensor) -> Any:
         note, rows, outputs = decode_packed(packed)
@@ -89,17 +83,17 @@ def read_batches(
     name = source_name(share.hosts)
     at_once = config.read_buffer >> 8  # 1 MiB by default
     data = tf.data.Dataset.from_generator(lambda: together(generate(), at_once), output_signature=packed_spec(are_held), name=name)
-    data = data.flat_map(_without_autograph(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
+    data = data.flat_map(without_autograph(tf.data.Dataset.from_tensor_slices))  # `unbatch` would also copy single batches
     data = data.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if num_passes is None else num_passes * count))
     num_calls = _num_calls(config.read_buffer, share.local_size * plan.batch_decoder.num_output_bytes)
     # Prefetching is done by additional parallel calls, because a `prefetch` would cost as much per batch as reading
     # twenty tiny records.
     num_ahead = _NUM_AHEAD * prefetch
-    batches = data.map(_without_autograph(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
+    batches = data.map(without_autograph(decode), num_parallel_calls=num_calls + num_ahead, deterministic=True)
     # The output size of user functions is known only here, and may be larger.
     num_fewer = _num_calls(config.read_buffer, share.local_size * _bytes_of_one(batches.element_spec))
     if config.has_functions and num_fewer < num_calls:
-        batches = data.map(_without_autograph(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
+        batches = data.map(without_autograph(decode), num_parallel_calls=num_fewer + num_ahead, deterministic=True)
     data = _count_passes(batches, position, share, count, num_passes)
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # it would exceed the memory bound of `read_buffer`
@@ -151,22 +145,22 @@ def _count_passes(data: tf.data.Dataset, position: Position, share: Share, count
     def numbers(first: tf.Tensor, number: tf.Tensor | int) -> tf.data.Dataset:
         """Returns a dataset with one number per batch, which updates the position as a side effect."""
         counts = tf.data.Dataset.from_tensors(tf.cast(number, tf.int64))
-        counts = counts.map(_without_autograph(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
+        counts = counts.map(without_autograph(lambda number: tf.numpy_function(end, [first, number], tf.int64)))
         return tf.data.Dataset.range(counting).concatenate(counts).concatenate(tf.data.Dataset.range(count - 1 - counting))
 
     def all_numbers(_: tf.Tensor) -> tf.data.Dataset:
         first = tf.numpy_function(begin, [], tf.int64)
         if num_passes == 1:
             return numbers(first, 0)
-        return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(_without_autograph(functools.partial(numbers, first)))
+        return tf.data.Dataset.range(num_passes or tf.int64.max).flat_map(without_autograph(functools.partial(numbers, first)))
 
-    beside = tf.data.Dataset.range(1, name=name).flat_map(_without_autograph(all_numbers))
+    beside = tf.data.Dataset.range(1, name=name).flat_map(without_autograph(all_numbers))
     beside = beside.apply(tf.data.experimental.assert_cardinality(data.cardinality()))
     # `synchronous=True`, because TensorFlow otherwise lets stateless functions read ahead.
     if not counting:  # a single batch counts when it is delivered
-        return tf.data.Dataset.zip((data, beside)).map(_without_autograph(lambda batch, _: batch), synchronous=True)
+        return tf.data.Dataset.zip((data, beside)).map(without_autograph(lambda batch, _: batch), synchronous=True)
     # The number comes first. Otherwise, a later `prefetch` would count the second batch in time or not, by chance.
-    return tf.data.Dataset.zip((beside, data)).map(_without_autograph(lambda _, batch: batch), synchronous=True)
+    return tf.data.Dataset.zip((beside, data)).map(without_autograph(lambda _, batch: batch), synchronous=True)
 
 
 def _is_look_of_keras() -> bool:
@@ -177,120 +171,3 @@ def _is_look_of_keras() -> bool:
                 return True
             frame = frame.f_back
     return False
-
-
-def read_files(
-    paths: Sequence[str],
-    decode_batch: Callable[..., Any],
-    config: ReadConfig,
-    split: str,
-    shuffle_buffer: int,
-    *,
-    compression: str = "",
-    dealt: bool = False,
-    times: Sequence[np.ndarray] | None = None,
-) -> tf.data.Dataset:
-    """Returns batches of the records in files without an index.
-
-    Args:
-        paths: The paths of TFRecord files.
-        decode_batch: A function from records, and from a seed if images are augmented, to a batch.
-        config: The options of reading.
-        split: The name of the split, which may determine whether it is shuffled.
-        shuffle_buffer: The size of the shuffle buffer, in records.
-        compression, dealt, times: The compression, distribution and repetition of records, as in `read_records`.
-    """
-    data = read_records(paths, config, split, shuffle_buffer, compression=compression, dealt=dealt, times=times)
-    data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
-    # Random numbers for the augmentation of each batch, new in each epoch.
-    seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
-    return _decode(tf.data.Dataset.zip(data, seeds), decode_batch, config)
-
-
-def read_records(
-    paths: Sequence[str],
-    config: ReadConfig,
-    split: str,
-    shuffle_buffer: int,
-    *,
-    compression: str = "",
-    dealt: bool = False,
-    times: Sequence[np.ndarray] | None = None,
-) -> tf.data.Dataset:
-    """Returns the records in files, one by one.
-
-    Args:
-        paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
-        compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
-        dealt: Whether files are distributed one by one among many readers. Each reader then opens few files at a time.
-            Default: False.
-        times: The number of times that each record of each file is read; None: once.
-    """
-    places, shuffles = list(range(len(paths))), config.order(split) is not None
-    if shuffles and dealt:
-        # shuffled here, because a shuffle buffer would take all remaining files at once
-        random.Random(config.seed).shuffle(places)
-    files: Any = [paths[place] for place in places]
-    if times is not None:
-        files = files, tf.ragged.stack([times[place] for place in places])
-    data = tf.data.Dataset.from_tensor_slices(files)
-    if shuffles and not dealt:
-        data = data.shuffle(len(paths), config.seed)  # reshuffled in each epoch, like the records below
-
-    def read(path: tf.Tensor, times: tf.Tensor | None = None) -> tf.data.Dataset:
-        records = tf.data.TFRecordDataset(path, compression)
-        if times is None:
-            return records
-        counted = tf.data.Dataset.zip(records, tf.data.Dataset.from_tensor_slices(times)).filter(lambda _, count: count > 0)
-        return counted.flat_map(lambda record, count: tf.data.Dataset.from_tensors(record).repeat(count))
-
-    # AUTOTUNE sets the number of reading threads, which does not affect the order.
-    data = data.interleave(
-        _without_autograph(read),
-        cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
-        block_length=_BLOCK_LENGTH,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    return data.shuffle(shuffle_buffer, config.seed) if shuffles else data
-
-
-def shuffle_buffer(num_records: int, num_bytes: int) -> int:
-    """Returns the size of the shuffle buffer in records, given the number of records and their total size."""
-    return max(1, min(_SHUFFLE_RECORDS, _SHUFFLE_BYTES * num_records // max(1, num_bytes)))
-
-
-def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any], config: ReadConfig) -> Any:
-    """Returns the shapes and dtypes of the batches. Nothing is read.
-
-    Args:
-        decode: A function from records, a seed if images are augmented, and batch slots, to a batch.
-        config: The options of reading.
-    """
-
-    def decode_batch(records: tf.Tensor, seed: tf.Tensor | None) -> Any:
-        return decode(records, seed, tf.range(tf.size(records, tf.int64)))
-
-    shape = [local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]) if config.drop_remainder else None]
-    return _decode(nothing((tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64))), decode_batch, config).element_spec
-
-
-def nothing(spec: Any) -> tf.data.Dataset:
-    """Returns an empty dataset with the given element spec. Use it to determine the output specs of transformations."""
-    return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
-
-
-def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
-    """Decodes batches of records. Each batch is parsed with a single call."""
-
-    def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
-        outputs = decode_batch(batch, seed if config.augment else None)
-        return apply_functions(outputs, seed, tf.range(tf.size(batch, tf.int64)), config)
-
-    data = data.map(_without_autograph(decode), num_parallel_calls=num_cores(), deterministic=True)
-    return data if config.map_example is None else allow_state(data)
-
-
-def _without_autograph(function: Callable) -> Callable:
-    """Disables AutoGraph for a function without tensors in conditions, because the conversion is slow."""
-    return tf.autograph.experimental.do_not_convert(function)

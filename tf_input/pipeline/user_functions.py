@@ -117,7 +117,7 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
     """
     leaves = tf.nest.flatten(outputs)
     examples = tf.data.Dataset.from_tensor_slices((rows, outputs))
-    call_one = _without_autograph(lambda row, example: call(example, _fold_in(seed, row)))
+    call_one = without_autograph(lambda row, example: call(example, _fold_in(seed, row)))
     examples = examples.map(call_one, num_parallel_calls=_NUM_PARALLEL, deterministic=True)
     batch = examples.ragged_batch if any(isinstance(leaf, tf.RaggedTensor) for leaf in leaves) else examples.batch
     if leaves[0].shape[0] is not None:
@@ -137,6 +137,6 @@ def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.Ra
     return tf.zeros(shape, spec.dtype)
 
 
-def _without_autograph(function: Callable) -> Callable:
-    """Disables AutoGraph for a function of this module, because the conversion would be slow."""
+def without_autograph(function: Callable) -> Callable:
+    """Disables AutoGraph for a function without tensors in conditions, because the conversion would be slow."""
     return tf.autograph.experimental.do_not_convert(function)

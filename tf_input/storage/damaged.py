@@ -4,6 +4,7 @@ import logging
 import threading
 from typing import Iterator, NamedTuple
 
+SKIP = "to skip such records, pass batches(..., on_error='skip')"
 REPAIR = "copy the shard again, or rebuild it with `recordmill repair`"
 _NUM_LOGGED = 10
 
@@ -16,20 +17,21 @@ class DamagedRecord(NamedTuple):
     Attributes:
         shard: The path or URL of the shard.
         record: The index of the record in the shard, from 0.
-        offset: The offset of the record in the shard, in bytes.
+        offset: The offset of the record in the shard, in bytes; None for files without an index.
         reason: A description of the problem.
         count: The number of consecutive unreadable records that begin with this record.
     """
 
     shard: str
     record: int
-    offset: int
+    offset: int | None
     reason: str
     count: int = 1
 
     def __str__(self) -> str:
         more = f" and {self.count - 1} more" if self.count > 1 else ""
-        return f"{self.shard}: record {self.record}{more}, at byte {self.offset}: {self.reason}"
+        offset = "" if self.offset is None else f", at byte {self.offset}"
+        return f"{self.shard}: record {self.record}{more}{offset}: {self.reason}"
 
 
 class DamagedRecords:

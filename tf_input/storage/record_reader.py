@@ -16,7 +16,7 @@ import numpy as np
 from tf_input.epochs.runs import Runs, ShardRuns, cut_runs
 from tf_input.epochs.selection import Selection, cut_selection
 from tf_input.storage.arenas import Arena
-from tf_input.storage.damaged import REPAIR, DamagedRecord, DamagedRecords
+from tf_input.storage.damaged import REPAIR, SKIP, DamagedRecord, DamagedRecords
 from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.storage.index import ShardIndex
@@ -343,7 +343,7 @@ class RecordReader:
         """
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
-            advice = REPAIR if is_gone else "to skip such records, pass batches(..., on_error='skip')"
+            advice = REPAIR if is_gone else SKIP
             raise ValueError(f"{damaged}; {advice}")
         self._damaged.add(damaged)
 

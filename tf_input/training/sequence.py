@@ -24,8 +24,8 @@ from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
 from tf_input.mixture import Mixture
 from tf_input.options import named_options
-from tf_input.pipeline import input_pipeline
-from tf_input.pipeline.decode_errors import DecodeErrors, find_number
+from tf_input.pipeline import file_pipeline
+from tf_input.pipeline.decode_errors import PackedErrors, find_number
 from tf_input.pipeline.inputs import Batch
 from tf_input.pipeline.packing import pack, take_apart
 from tf_input.pipeline.plan import Plan
@@ -217,13 +217,13 @@ class _Ahead:
                 if all(are_held := [part.held is not None for part in self.plan.parts]):
                     raise
                 outputs = self._errors(epoch, step).decode(
-                    tf.constant(pack(note, batch)), lambda packed: decode(take_apart(packed.numpy(), are_held)[1])
+                    [tf.constant(pack(note, batch))], lambda packed: decode(take_apart(packed.numpy(), are_held)[1])
                 )
         return tf.nest.map_structure(lambda one: one.numpy(), outputs)
 
-    def _errors(self, epoch: int, step: int) -> DecodeErrors:
-        """Returns the `DecodeErrors` of a batch, which report or leave out examples that can't be decoded."""
-        return DecodeErrors(self.plan.parts, lambda _, part, row: find_number(self.plan.make_inputs, epoch, step, part, row))
+    def _errors(self, epoch: int, step: int) -> PackedErrors:
+        """Returns the `PackedErrors` of a batch, which report or leave out examples that can't be decoded."""
+        return PackedErrors(self.plan.parts, lambda _, part, row: find_number(self.plan.make_inputs, epoch, step, part, row))
 
 
 def _input_spec(part: Plan) -> Any:
@@ -231,7 +231,7 @@ def _input_spec(part: Plan) -> Any:
     size = part.static_size
     if part.held is None:
         return tf.TensorSpec([size], tf.string)
-    return input_pipeline.nothing(tf.TensorSpec([size], tf.int64)).map(tf.autograph.experimental.do_not_convert(part.look_up)).element_spec
+    return file_pipeline.nothing(tf.TensorSpec([size], tf.int64)).map(tf.autograph.experimental.do_not_convert(part.look_up)).element_spec
 
 
 def _make_decode(

@@ -504,7 +504,6 @@ def test_what_needs_an_index_is_refused(tmp_path):
     cases = {
         "start_epoch=1": {"start_epoch": 1},
         "start_step=1": {"start_step": 1},
-        "on_error='skip'": {"on_error": "skip"},
         "hosts=(2, 0)": {"hosts": (2, 0)},
         "service='grpc://a:1'": {"service": "grpc://a:1"},
         "memory_budget=0": {"memory_budget": 0},

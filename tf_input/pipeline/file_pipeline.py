@@ -1,0 +1,187 @@
+"""Builds the input pipeline for TFRecord files that are read without an index."""
+
+import random
+from typing import Any, Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.cores import num_cores
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.epochs.share import local_batch_size
+from tf_input.pipeline.decode_errors import decode_with_errors
+from tf_input.pipeline.exit import let_go_at_exit
+from tf_input.pipeline.file_errors import RECORDS_PER_FILE, FileErrors
+from tf_input.pipeline.user_functions import allow_state, apply_functions, without_autograph
+from tf_input.read_config import ReadConfig
+from tf_input.storage.damaged import DamagedRecords
+
+_CYCLE_LENGTH = 16  # files that are read in parallel
+_DEALT_CYCLE_LENGTH = 4
+_BLOCK_LENGTH = 32  # consecutive records from a file; tiny records slow down with each switch
+_SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
+
+
+def read_files(
+    paths: Sequence[str],
+    decoder: ExampleDecoder,
+    config: ReadConfig,
+    split: str,
+    shuffle_buffer: int,
+    skipped: DamagedRecords,
+    compression: str = "",
+) -> tf.data.Dataset:
+    """Returns batches of the records in files without an index. Errors name the file and the number of the record.
+
+    Args:
+        paths: The paths of TFRecord files.
+        decoder: The decoder of the records.
+        config: The options of reading.
+        split: The name of the split, which may determine whether it is shuffled.
+        shuffle_buffer: The size of the shuffle buffer, in records.
+        skipped: The collection to which undecodable records are added, if `on_error` is "skip".
+        compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
+    """
+    data = read_records(paths, config, split, shuffle_buffer, compression=compression, with_positions=True)
+
+    def decode_records(records: tf.Tensor, positions: tf.Tensor, seed: tf.Tensor, rows: tf.Tensor) -> Any:
+        parsed, seed = decoder.parse_batch(records), seed if config.augment else None
+        return rows, decoder.outputs(parsed, seed, None if config.on_error == "raise" else rows)
+
+    let_go_at_exit()
+    decode_batch = decode_with_errors(FileErrors(paths, decoder, skipped), decode_records)
+
+    def decode(batch: tuple[tf.Tensor, tf.Tensor], seed: tf.Tensor) -> Any:
+        records, positions = batch
+        rows, outputs = decode_batch(records, positions, seed, tf.range(tf.size(records, tf.int64)))
+        return apply_functions(outputs, seed, rows, config)
+
+    options = tf.data.Options()
+    # A `tf.distribute` strategy can't divide the seeds by file. With its default policy, it would then divide the files
+    # first and the batches afterwards, and leave out most records.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return _decode(_batch_with_seeds(data, config), decode, config).with_options(options)
+
+
+def read_shards(
+    paths: Sequence[str],
+    decode_batch: Callable[..., Any],
+    config: ReadConfig,
+    split: str,
+    shuffle_buffer: int,
+    times: Sequence[np.ndarray] | None = None,
+) -> tf.data.Dataset:
+    """Returns batches of the records in shards that a tf.data service deals out. The pipeline calls no Python code.
+
+    Args:
+        paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
+        decode_batch: A function from records, and from a seed if images are augmented, to a batch.
+        times: The number of times that each record of each file is read; None: once.
+    """
+    data = read_records(paths, config, split, shuffle_buffer, dealt=True, times=times)
+    return _decode(_batch_with_seeds(data, config), _apply_seeded(decode_batch, config), config)
+
+
+def _batch_with_seeds(data: tf.data.Dataset, config: ReadConfig) -> tf.data.Dataset:
+    """Returns batches, each with random numbers for its augmentation, which are new in each epoch."""
+    data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
+    seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    return tf.data.Dataset.zip(data, seeds)
+
+
+def read_records(
+    paths: Sequence[str],
+    config: ReadConfig,
+    split: str,
+    shuffle_buffer: int,
+    *,
+    compression: str = "",
+    dealt: bool = False,
+    times: Sequence[np.ndarray] | None = None,
+    with_positions: bool = False,
+) -> tf.data.Dataset:
+    """Returns the records in files, one by one.
+
+    Args:
+        paths, config, split, shuffle_buffer: The files and the options of reading, as in `read_files`.
+        compression: The compression of the files: "", "GZIP" or "ZLIB". Default: "".
+        dealt: Whether files are distributed one by one among many readers. Each reader then opens few files at a time.
+            Default: False.
+        times: The number of times that each record of each file is read; None: once.
+        with_positions: Whether to return pairs of a record and its position: the index of the file in `paths`, times
+            `RECORDS_PER_FILE`, plus the index of the record in the file. Not available with `times`. Default: False.
+    """
+    places, shuffles = list(range(len(paths))), config.order(split) is not None
+    if shuffles and dealt:
+        # shuffled here, because a shuffle buffer would take all remaining files at once
+        random.Random(config.seed).shuffle(places)
+    files: Any = [paths[place] for place in places]
+    if with_positions:
+        files = files, tf.constant(places, tf.int64) * RECORDS_PER_FILE
+    elif times is not None:
+        files = files, tf.ragged.stack([times[place] for place in places])
+    data = tf.data.Dataset.from_tensor_slices(files)
+    if shuffles and not dealt:
+        data = data.shuffle(len(paths), config.seed)  # reshuffled in each epoch, like the records below
+
+    def read(path: tf.Tensor, of_file: tf.Tensor | None = None) -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(path, compression)
+        if with_positions:
+            return tf.data.Dataset.zip(records, tf.data.Dataset.range(of_file, of_file + RECORDS_PER_FILE))
+        if times is None:
+            return records
+        counts = tf.data.Dataset.from_tensor_slices(of_file)
+        counted = tf.data.Dataset.zip(records, counts).filter(lambda _, count: count > 0)
+        return counted.flat_map(lambda record, count: tf.data.Dataset.from_tensors(record).repeat(count))
+
+    # AUTOTUNE sets the number of reading threads, which does not affect the order.
+    data = data.interleave(
+        without_autograph(read),
+        cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
+        block_length=_BLOCK_LENGTH,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    return data.shuffle(shuffle_buffer, config.seed) if shuffles else data
+
+
+def shuffle_buffer(num_records: int, num_bytes: int) -> int:
+    """Returns the size of the shuffle buffer in records, given the number of records and their total size."""
+    return max(1, min(_SHUFFLE_RECORDS, _SHUFFLE_BYTES * num_records // max(1, num_bytes)))
+
+
+def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any], config: ReadConfig) -> Any:
+    """Returns the shapes and dtypes of the batches. Nothing is read.
+
+    Args:
+        decode: A function from records, a seed if images are augmented, and batch slots, to a batch.
+        config: The options of reading.
+    """
+
+    def decode_batch(records: tf.Tensor, seed: tf.Tensor | None) -> Any:
+        return decode(records, seed, tf.range(tf.size(records, tf.int64)))
+
+    shape = [local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]) if config.drop_remainder else None]
+    batches = nothing((tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64)))
+    return _decode(batches, _apply_seeded(decode_batch, config), config).element_spec
+
+
+def nothing(spec: Any) -> tf.data.Dataset:
+    """Returns an empty dataset with the given element spec. Use it to determine the output specs of transformations."""
+    return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
+
+
+def _apply_seeded(decode_batch: Callable[..., Any], config: ReadConfig) -> Callable[..., Any]:
+    """Returns a function from records and a seed to a batch, which reports errors in TensorFlow's words."""
+
+    def decode(records: tf.Tensor, seed: tf.Tensor) -> Any:
+        outputs = decode_batch(records, seed if config.augment else None)
+        return apply_functions(outputs, seed, tf.range(tf.size(records, tf.int64)), config)
+
+    return decode
+
+
+def _decode(data: tf.data.Dataset, decode: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
+    """Decodes batches of records. Each batch is parsed with a single call."""
+    data = data.map(without_autograph(decode), num_parallel_calls=num_cores(), deterministic=True)
+    return data if config.map_example is None else allow_state(data)
