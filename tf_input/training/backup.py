@@ -121,6 +121,7 @@ class Backup:
         Raises:
             ValueError: An epoch ended before all of its steps were made.
         """
+        self.report_completion(num_epochs, self._directory, "num_epochs")
         for epoch in range(self.epoch, num_epochs):
             self.begin(epoch)
             yield epoch
@@ -130,6 +131,22 @@ class Backup:
                     "the epoch."
                 )
             self.end()
+
+    def report_completion(self, num_epochs: int, kept_in: pathlib.Path | None, option: str) -> None:
+        """Prints a message if the checkpoint contains all epochs, so that no step is left.
+
+        Args:
+            num_epochs: The total number of epochs.
+            kept_in: The directory of the checkpoint; None if the checkpoint is deleted when the training ends.
+            option: The name of the option that sets the number of epochs.
+        """
+        if self.restored_from is None or self.epoch < num_epochs:
+            return
+        advice = f"Pass a larger {option} to continue, or delete {kept_in} to start over."
+        if kept_in is None:
+            advice = "The checkpoint is deleted now, so that the next training starts over."
+        state = f"{self.restored_from} was saved after epoch {self.epoch}, and {option}={num_epochs}"
+        print(f"training is already complete: {state}. {advice}", flush=True)
 
     def batches(self, data: Iterable[Any] | None = None) -> Iterator[Any]:
         """Yields the remaining batches of this epoch. A step counts as completed when the next batch is requested.

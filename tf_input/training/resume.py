@@ -2,6 +2,7 @@
 
 import math
 import os
+import pathlib
 from typing import Any, Mapping
 
 import keras
@@ -105,6 +106,8 @@ class BackupAndRestore(keras.callbacks.Callback):
             )
         if backup.restored_from is not None:
             self.model._initial_epoch = backup.epoch  # Keras' own callback does the same
+            kept_in = None if self._deletes else pathlib.Path(self._directory)
+            backup.report_completion(self.params["epochs"], kept_in, "epochs")
         self._first_epoch, self._is_lost = backup.epoch, False
 
     def _ends_with_epoch(self, step: int) -> bool:

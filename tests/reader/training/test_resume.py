@@ -292,6 +292,20 @@ def test_what_follows_a_training_reads_on_as_if_it_had_not_been_interrupted(data
         assert train.position.next == (2, 0) and backups(tmp_path) == [(2, 0)]
 
 
+def test_a_complete_training_is_reported_with_advice_that_works(dataset, tmp_path, capsys):
+    for delete_checkpoint in (False, True):
+        fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
+        assert "epochs=1" not in capsys.readouterr().out
+        model = fit(dataset, tmp_path, epochs=1, delete_checkpoint=delete_checkpoint)
+        (message,) = [line for line in capsys.readouterr().out.splitlines() if "epochs=1" in line]
+        assert "backup-00000001-00000000.npz" in message and not model.history.epoch
+        assert ("a larger epochs" in message) != delete_checkpoint
+        if not delete_checkpoint:
+            assert fit(dataset, tmp_path, epochs=2, delete_checkpoint=False).history.epoch == [1]
+            shutil.rmtree(tmp_path / "backups")
+        assert fit(dataset, tmp_path, epochs=1).history.epoch == [0]
+
+
 @pytest.mark.slow(2)
 def test_what_can_not_be_gone_on_with_is_refused(dataset, tmp_path):
     fit(dataset, tmp_path, None, 2, callbacks=[Interrupt(1, 8)], save_freq=4)
@@ -544,6 +558,7 @@ def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_p
         if name in ("batches", "Sequence"):
             done = Loop(folder / "parts", make_train(), make_data)  # of which nothing is left
             done.run(2)
+            assert "num_epochs=2" in capsys.readouterr().out
             assert not done.read and done.backup.state == resumed.backup.state
 
 
