@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Room -> rooms of its package that it imports. What lies beside the rooms: `base` is for all of them, and `top` composes them.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
-    "tf_input": {"cores", "dataset_format", "first_records", "forks", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files"},
+    "tf_input": {"coordinate_names", "cores", "dataset_format", "first_records", "forks", "options", "quiet", "read_config", "read_options", "record_layouts", "regular_files"},
 }
 IMPORTS = {
     "beam_pipelines": {
@@ -63,7 +63,7 @@ IMPORTS = {
 STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
 # Shared by writer and reader: the dataset's format, the words for foreign records, the number of cores, and how files are opened.
-CONTRACT = ("tf_input.cores", "tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts", "tf_input.regular_files")
+CONTRACT = ("tf_input.coordinate_names", "tf_input.cores", "tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts", "tf_input.regular_files")
 READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 
 # Rooms that work on plain values, in light processes and before Beam is loaded.

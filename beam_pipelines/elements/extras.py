@@ -2,6 +2,7 @@
 
 from typing import Any, Mapping, NamedTuple
 
+from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.tensor_sums import TensorSums
 
 
@@ -47,6 +48,8 @@ class Extras(NamedTuple):
         is_turn_guessed: Whether EXIF rotates the image, and it is unknown if its boxes or masks are rotated.
         images: A mapping from each additional image to its facts.
         tensors: A mapping from tensor name to its sums, if the example is part of the sample.
+        coordinates: A mapping from each feature that may contain coordinates to its facts, if the image was rotated or
+            resized.
     """
 
     entries: bytes
@@ -61,3 +64,4 @@ class Extras(NamedTuple):
     is_turn_guessed: bool = False
     images: Mapping[str, OtherImage] = {}
     tensors: Mapping[str, TensorSums] = {}
+    coordinates: Mapping[str, CoordinateFacts] = {}

@@ -14,6 +14,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.division import Division, Excess
 from beam_pipelines.elements.label_conflicts import Conflict, Conflicts
@@ -30,7 +31,7 @@ _CLASSES = {
     kind.__name__: kind
     for kind in (
         *(Column, Conflict, Conflicts, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics),
-        *(LabelSequence, Listing, PixelSums),
+        *(CoordinateFacts, LabelSequence, Listing, PixelSums),
         *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, SpoolStretch, TensorSums, NearDuplicates),
         WrittenShard,
         Plan,

@@ -9,6 +9,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.tensor_sums import TensorSums
@@ -204,6 +205,8 @@ class ImageStatistics:
         num_clipped_boxes: The number of clipped boxes.
         num_turns_guessed: The number of images with boxes or masks that EXIF rotates, if it is unknown whether the
             boxes or masks refer to the rotated image.
+        coordinates: A mapping from each feature that may contain coordinates to its numbers, in examples whose image
+            was rotated or resized.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
@@ -216,6 +219,7 @@ class ImageStatistics:
     num_dropped_boxes: int = 0
     num_clipped_boxes: int = 0
     num_turns_guessed: int = 0
+    coordinates: dict[str, CoordinateFacts] = dataclasses.field(default_factory=dict)
 
     @property
     def num_examples(self) -> int:
@@ -242,6 +246,7 @@ class ImageStatistics:
         self.num_dropped_boxes += extras.num_dropped_boxes
         self.num_clipped_boxes += extras.num_clipped_boxes
         self.num_turns_guessed += extras.is_turn_guessed
+        self._add_coordinates(extras.coordinates)
 
     def merge(self, other: "ImageStatistics") -> None:
         """Adds the statistics of `other`."""
@@ -257,6 +262,11 @@ class ImageStatistics:
         self.num_dropped_boxes += other.num_dropped_boxes
         self.num_clipped_boxes += other.num_clipped_boxes
         self.num_turns_guessed += other.num_turns_guessed
+        self._add_coordinates(other.coordinates)
+
+    def _add_coordinates(self, coordinates: Mapping[str, CoordinateFacts]) -> None:
+        for name, facts in coordinates.items():
+            self.coordinates.setdefault(name, CoordinateFacts()).merge(facts)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts about images for `statistics.json`: for the feature `image`, and for each additional image

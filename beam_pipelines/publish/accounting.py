@@ -1,12 +1,13 @@
 """Checks that each input of a run is an example, a dead letter or a dropped duplicate."""
 
-from typing import Iterator
+from typing import Collection, Iterator
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.errors import DataError, RunError, UserError, printable
+from tf_input.coordinate_names import has_name_of_coordinates
 from tf_input.dataset_format import LABEL
 
 # The maximum number of class names in one line.
@@ -73,7 +74,7 @@ def find_warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             f"{_count(num, 'mask has', 'masks have')} only the values 0 and 255, which become classes 0 and 255 in batches. If 255 is the "
             "foreground, map it to class 1: train.map(lambda x, y: (x, y // 255)). A loss with ignore_class=255 would ignore it."
         )
-    lines += [*_image_warnings(images, listing), *listing.warnings]
+    lines += [*_image_warnings(images, listing), *_coordinate_warnings(images, listing), *listing.warnings]
     return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.near_duplicates.warnings() if listing.near_duplicates else ())]
 
 
@@ -90,6 +91,35 @@ def _image_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
             f"{_count(num, 'JPEG has', 'JPEGs have')} bytes that decoders skip with a warning, such as padding or a camera trailer. No "
             "pixel is missing."
         )
+
+
+def _coordinate_warnings(images: ImageStatistics, listing: Listing) -> Iterator[str]:
+    """Yields warnings about features that look like coordinates, on images that were resized or rotated."""
+    rotated, resized = {}, {}
+    for feature in listing.schema:
+        if (facts := images.coordinates.get(feature.name)) is None:
+            continue
+        has_name = has_name_of_coordinates(feature)
+        if facts.num_rotated and (has_name or facts.are_pixels(has_name)):
+            rotated[feature.name] = facts.num_rotated
+        if facts.num_resized and facts.are_pixels(has_name):  # fractions of the sides stay right
+            resized[feature.name] = facts.num_resized
+    if resized:
+        yield (
+            f"{_count(max(resized.values()), 'image was', 'images were')} resized, but {_stay_as_given(resized)}. Convert them to fractions "
+            "of the image's width and height (0 to 1), or omit --image_size."
+        )
+    if rotated:
+        yield (
+            f"{_count(max(rotated.values()), 'image was', 'images were')} rotated upright by EXIF, but {_stay_as_given(rotated)}. If they "
+            "refer to the image as its file stores it, rotate the files upright and convert the coordinates before `prepare`."
+        )
+
+
+def _stay_as_given(names: Collection[str]) -> str:
+    shown = ", ".join(printable(repr(name)) for name in [*names][:NUM_NAMES_SHOWN])
+    more = f" and {len(names) - NUM_NAMES_SHOWN:,} more" if len(names) > NUM_NAMES_SHOWN else ""
+    return f"{shown}{more} {'looks like coordinates and stays' if len(names) == 1 else 'look like coordinates and stay'} as given"
 
 
 def _count(num: int, one: str, several: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.coordinate_facts import CoordinateFacts
 from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.input_record import WHOLE_FILE, ArrayPart, FilePart
 from beam_pipelines.elements.tensor_sums import TensorSums
@@ -24,6 +25,7 @@ from beam_pipelines.images.tensor_values import NPY_MAGIC, TensorValue, npy_imag
 from beam_pipelines.storage.files import Files, read_in_any_form
 from beam_pipelines.storage.spool import SpoolReader, read_whole
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
+from tf_input.coordinate_names import has_name_of_coordinates, is_number_or_list
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, catalog_features
 
 IMAGE_KINDS = ("image", "pixels")
@@ -58,6 +60,9 @@ class ExtrasEncoder:
         self._by_name = {feature.name: feature for feature in schema}
         self.catalog_values = tuple(feature.name for feature in catalog_features(schema).values() if feature.kind != "class_label")
         self._has_image_shapes = any(feature.name == f"{IMAGE}/shape" for feature in self.features)
+        self._maybe_coordinates = [
+            feature for feature in schema if is_number_or_list(feature) and (feature.shape or has_name_of_coordinates(feature))
+        ]
         self._positions = {
             feature.name: {name: position for position, name in enumerate(feature.label_names)}
             for feature in self.features
@@ -126,9 +131,18 @@ class ExtrasEncoder:
             else:
                 with _file_named(name, value):
                     encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
+        if geometry is not None and (geometry.orientation != 1 or geometry.stored != geometry.upright):
+            facts["coordinates"] = dict(self._coordinate_facts(encoded, geometry))
         labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}
         values = {name: encoded[name] for name in self.catalog_values}
         return Extras(encode_extras(self.features, encoded), labels, values, **facts)
+
+    def _coordinate_facts(self, encoded: Mapping[str, Any], geometry: Geometry) -> Iterator[tuple[str, CoordinateFacts]]:
+        """Yields the facts about each feature whose numbers may be coordinates on an image that changed."""
+        for feature in self._maybe_coordinates:
+            if (values := encoded.get(feature.name)) is not None:
+                numbers = np.frombuffer(values, feature.dtype) if feature.kind == "tensor" else values
+                yield feature.name, CoordinateFacts.of(numbers, geometry)
 
     def _convert(self, feature: Feature, value: Any, geometry: Geometry | None, files: Files, spool: SpoolReader) -> Any:
         if feature.kind == "class_label":

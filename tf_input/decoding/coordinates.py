@@ -1,23 +1,16 @@
 """Detects features that look like image coordinates, such as keypoints. The reader does not adjust such features to
 crops and flips."""
 
-import re
 from typing import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tf_input.dataset_format import IMAGE, OBJECTS, Feature
+from tf_input.coordinate_names import are_pixels, has_name_of_coordinates, is_number_or_list
+from tf_input.dataset_format import IMAGE
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import is_map
 
 _NUM_RECORDS = 64
-_LEAST = 1.5  # larger values are pixels, not fractions of a side
-_VECTOR_NAMES = re.compile(
-    r"key_?points?|landmarks?|points?|coords?|coordinates?|joints?|corners?|skeleton|polygon|contour|vertices|"
-    r"b?box(es)?|xy(xy|wh)?|centers?"
-)
-_SCALAR_NAMES = re.compile(r"[xy]\d*|[xy]_?(min|max|center)|c[xy]")
 
 
 def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence[bytes]]) -> str:
@@ -32,8 +25,8 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
         A message; "" if no feature looks like coordinates.
     """
     changes = _changes(decoder)
-    names = [name for name in decoder.asked_for if _is_vector(decoder.features[name])] if changes else []
-    named = [name for name in names if _has_name_of_coordinates(name, decoder.features[name])]
+    names = [name for name in decoder.asked_for if is_number_or_list(decoder.features[name])] if changes else []
+    named = [name for name in names if has_name_of_coordinates(decoder.features[name])]
     found = named if changes != ["resized"] else []  # relative coordinates do not change when images are only resized
     if others := [name for name in names if name not in found and (name in named or decoder.features[name].shape)]:
         ranges = _ranges(decoder, others, read_sample())
@@ -45,8 +38,7 @@ def describe_unmoved(decoder: ExampleDecoder, read_sample: Callable[[], Sequence
     return (
         f"{', '.join(map(repr, found))} {verb} as stored while images are {', '.join(changes)}. Store coordinates as "
         "fractions of the image's width and height (0 to 1) and read with fit='stretch' without augment, or move them "
-        "in "
-        "map_batch."
+        "in map_batch."
     )
 
 
@@ -67,19 +59,6 @@ def _differ_in_proportions(decoder: ExampleDecoder) -> bool:
     return stored is None or shown is None or stored[0] * shown[1] != stored[1] * shown[0]
 
 
-def _is_vector(feature: Feature) -> bool:
-    """Returns whether a feature is a number or a list of numbers, but not a dense target."""
-    is_number = feature.kind in ("float", "integer", "tensor") and not feature.name.startswith(f"{OBJECTS}/")
-    return is_number and not is_map(feature) and len(feature.shape) <= 2
-
-
-def _has_name_of_coordinates(name: str, feature: Feature) -> bool:
-    words = [word for word in re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()) if word]
-    if feature.shape:
-        return any(_VECTOR_NAMES.fullmatch(word) for word in (*words, "_".join(words)))
-    return any(_SCALAR_NAMES.fullmatch("_".join(words[-count:])) for count in (1, 2))
-
-
 def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[bytes]) -> dict[str, np.ndarray]:
     """Returns the values of features in the first records as flat lists. Features of kind `tensor` are skipped."""
     names = [name for name in names if decoder.features[name].kind != "tensor"]
@@ -93,9 +72,7 @@ def _ranges(decoder: ExampleDecoder, names: Sequence[str], records: Sequence[byt
 
 def _is_in_pixels(values: np.ndarray | None, has_name: bool, size: tuple[int, int] | None) -> bool:
     """Returns whether values look like pixel coordinates, judging by their range and the name of the feature."""
-    if values is None or not len(values) or not values.max() > _LEAST:
+    if values is None or not len(values):
         return False
-    if has_name:
-        return True
-    is_within = size is not None and 0 <= values.min() and max(size) / 4 <= values.max() <= max(size)
-    return is_within and len(np.unique(values)) > 4
+    ends = float(values.min()), float(values.max())
+    return are_pixels(*ends, len(np.unique(values)), has_name, None if size is None else max(size))

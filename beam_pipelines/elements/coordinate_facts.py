@@ -1,0 +1,54 @@
+"""Statistics of numbers that may be image coordinates, in examples whose image was rotated or resized."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from beam_pipelines.images.resize import Geometry
+from tf_input.coordinate_names import NUM_DISTINCT, are_pixels
+
+
+@dataclasses.dataclass
+class CoordinateFacts:
+    """Mergeable facts about the numbers of one feature, which stay as given when their image changes.
+
+    Attributes:
+        num_rotated: The number of examples whose image was rotated or flipped by EXIF.
+        num_resized: The number of examples whose image was resized.
+        smallest: The smallest number in these examples, or None without numbers.
+        largest: The largest number in these examples, or None without numbers.
+        distinct: The smallest distinct numbers, at most `NUM_DISTINCT`.
+        longest_side: The longest side of these images before resizing, in pixels.
+    """
+
+    num_rotated: int = 0
+    num_resized: int = 0
+    smallest: float | None = None
+    largest: float | None = None
+    distinct: tuple[float, ...] = ()
+    longest_side: int = 0
+
+    @classmethod
+    def of(cls, values: Any, geometry: Geometry) -> "CoordinateFacts":
+        """Returns the facts about the numbers of one example. NaN and infinity are ignored."""
+        numbers = np.asarray(values, np.float64).reshape(-1)
+        distinct = np.unique(numbers[np.isfinite(numbers)]).tolist()
+        is_rotated, is_resized = geometry.orientation != 1, geometry.stored != geometry.upright
+        ends = (distinct[0], distinct[-1]) if distinct else (None, None)
+        return cls(int(is_rotated), int(is_resized), *ends, tuple(distinct[:NUM_DISTINCT]), max(geometry.upright))
+
+    def merge(self, other: "CoordinateFacts") -> None:
+        """Adds the facts of `other`."""
+        ends = [end for end in (self.smallest, self.largest, other.smallest, other.largest) if end is not None]
+        self.num_rotated += other.num_rotated
+        self.num_resized += other.num_resized
+        self.smallest, self.largest = (min(ends), max(ends)) if ends else (None, None)
+        self.distinct = tuple(sorted({*self.distinct, *other.distinct})[:NUM_DISTINCT])
+        self.longest_side = max(self.longest_side, other.longest_side)
+
+    def are_pixels(self, has_name: bool) -> bool:
+        """Returns whether the numbers look like pixel coordinates; see `coordinate_names.are_pixels`."""
+        if self.smallest is None or self.largest is None:
+            return False
+        return are_pixels(self.smallest, self.largest, len(self.distinct), has_name, self.longest_side)
