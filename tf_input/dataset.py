@@ -399,8 +399,7 @@ class PreparedDataset(Mapping[str, Examples]):
         output: str | os.PathLike[str] | None = None,
         **options: Unpack[ReadOptions],
     ) -> dict[str, np.ndarray] | None:
-        """Returns or writes a model's predictions for all examples of a split, in shard order, together with their
-        keys.
+        """Returns or writes a model's predictions for all examples of a split, together with their keys.
 
             found = flowers.predict(model, "test", batch_size=128, image_size=224)
             found["key"][found["predicted"] != found["label"]]  # the keys of the misclassified examples
@@ -413,8 +412,9 @@ class PreparedDataset(Mapping[str, Examples]):
             output: The path of a local `.parquet` or `.csv` file. Predictions are written batch by batch, and are not
                 kept in memory. An existing file is replaced when all predictions are written. Default: None, which
                 returns the predictions.
-            **options: The attributes of `ReadConfig`, as in `batches`. Options for training are rejected, such as
-                `augment`, `shuffle`, weights and `start_epoch`. With `hosts=None`, this process reads all examples.
+            **options: The attributes of `ReadConfig`, as in `batches`. The examples are in shard order, or sorted by key
+                with `shuffle="key"`, which keeps all keys and paths in memory. Options for training are rejected, such
+                as `augment`, weights and `start_epoch`. With `hosts=None`, this process reads all examples.
                 Otherwise, each host predicts only the examples that it reads.
 
         Returns:

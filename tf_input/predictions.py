@@ -5,6 +5,7 @@ import contextlib
 import csv
 import dataclasses
 import logging
+import operator
 import os
 import pathlib
 import sys
@@ -24,7 +25,7 @@ from tf_input.storage.packages import import_package
 
 # Options for training: they change the examples, their order, their number or their weights.
 OF_TRAINING = (
-    *("augment", "shuffle", "drop_remainder", "use_weights", "class_weight", "one_hot", "keys", "balance"),
+    *("augment", "drop_remainder", "use_weights", "class_weight", "one_hot", "keys", "balance"),
     *("start_epoch", "start_step", "service"),
 )
 OUTPUT, PREDICTED = "output", "predicted"
@@ -36,19 +37,21 @@ Columns = dict[str, np.ndarray]  # name -> array [n, ...]
 
 
 def prediction_config(config: ReadConfig) -> ReadConfig:
-    """Returns the options for reading each example of a split once, in shard order, with its key.
+    """Returns the options for reading each example of a split once, with its key: in shard order, or sorted by key.
 
     Raises:
-        ValueError: An option conflicts with reading each example once in shard order.
+        ValueError: An option conflicts with reading each example once in one of these orders.
     """
+    if config.shuffle not in (None, False, "key"):
+        raise ValueError(f"shuffle={config.shuffle!r} is invalid for predictions. Use shuffle=False or shuffle='key'.")
     for name in OF_TRAINING:
         value, default = getattr(config, name), getattr(ReadConfig, name)
         if value != default and value is not False:
             raise ValueError(
-                f"{name}={value!r} is invalid: predictions are made without changes, in storage order. Use "
+                f"{name}={value!r} is invalid: predictions are made for each example once, without changes. Use "
                 f"{name}={default!r}."
             )
-    return dataclasses.replace(config, shuffle=False, keys=True, hosts=config.hosts or (1, 0))
+    return dataclasses.replace(config, shuffle=config.shuffle or False, keys=True, hosts=config.hosts or (1, 0))
 
 
 def predict(
@@ -58,8 +61,8 @@ def predict(
 
     Args:
         model: The model, as in `PreparedDataset.predict`.
-        batches: The batches of a split in shard order, with keys.
-        decoder: The decoder of the batches.
+        batches: The batches of a split in shard order or sorted by key, with keys.
+        decoder: The decoder of the batches. Its option `shuffle` tells the order.
         catalog: The catalog of the split.
         dataset: The `PreparedDataset`, which remembers functions that `map` applied to its batches. The model may have
             been trained on the results.
@@ -67,6 +70,8 @@ def predict(
     call = getattr(model, "predict_on_batch", model)
     columns = catalog.row_columns()
     rows = catalog.rows(columns) if columns else iter(())
+    if decoder.config.shuffle == "key":
+        rows = iter(sorted(rows, key=operator.itemgetter(0)))
     heads = class_weights.heads(decoder.features, decoder.targets)
     class_names = {f"{OUTPUT}/{name}": decoder.features[name].label_names for name in heads}
     if len(decoder.targets) == len(heads) == 1:

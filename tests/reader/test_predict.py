@@ -50,6 +50,22 @@ def test_each_example_once_in_the_order_of_the_shards(mixed, model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.parquet"]
 
 
+@pytest.mark.slow
+def test_predictions_can_be_sorted_by_key(mixed, model, tmp_path):
+    """They are those of the shard order, whatever the order of the shards; a selection of examples is sorted, too."""
+    for options in ({}, {"where": "label == 'bee'"}, {"memory_budget": 0}, {"take": 7}):
+        by_shard = mixed.predict(model, "train", **OPTIONS, **options)
+        by_key = mixed.predict(model, "train", shuffle="key", **OPTIONS, **options)
+        order = np.argsort(by_shard["key"].astype(str), kind="stable")
+        assert (np.diff(order) < 0).any() and [*by_key] == [*by_shard], options
+        for name in by_key:
+            found, expected = by_key[name], by_shard[name][order]
+            assert np.allclose(found, expected, rtol=1e-5) if name == "output" else (found == expected).all(), (options, name)
+    mixed.predict(model, "train", shuffle="key", output=tmp_path / "p.csv", **OPTIONS)
+    keys = pandas.read_csv(tmp_path / "p.csv")["key"].tolist()
+    assert keys == sorted(keys) and len(keys) == mixed.num_examples("train")
+
+
 def test_what_models_may_give(mixed):
     """Several outputs in a dictionary or a list, whole maps, numbers, with any function for a model; and several inputs."""
 
