@@ -34,7 +34,7 @@ help:
 	@echo "make test        all tests"
 	@echo "make test-fast   those that take no seconds each: for each change"
 	@echo "make test-images builds the images of deploy/ on stand-ins for their bases, and runs them; needs root, buildah, mmdebstrap and Go"
-	@echo "make test-lowest prepares a dataset with the lowest versions that pyproject.toml declares"
+	@echo "make test-lowest uses each extra with the lowest versions that pyproject.toml declares; takes 10 minutes"
 	@echo "make coverage    lines and branches of both packages that tests do not reach: of all tests, or of TESTS=tests/shuffle"
 	@echo "make docs        the documentation as a site, in site/"
 	@echo "make clean       remove what these made, .venv too"

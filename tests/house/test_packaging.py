@@ -139,7 +139,7 @@ def test_package_index_accepts_both_and_shows_the_readme_with_absolute_links(dis
 
 def test_a_trainer_gets_tensorflow_and_no_beam(metadata: email.message.Message) -> None:
     requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
-    assert {requirement.name for requirement in requirements if requirement.marker is None} == {"google-crc32c", "numpy", "tensorflow"}
+    assert {requirement.name for requirement in requirements if requirement.marker is None} == {"google-crc32c", "keras", "numpy", "tensorflow"}
 
 
 @pytest.mark.parametrize(
