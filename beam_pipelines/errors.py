@@ -3,12 +3,13 @@
 Exceptions of other classes are bugs, and their traceback is printed.
 """
 
+import collections
 import difflib
 import errno
 import itertools
 import os
 import re
-from typing import Iterable, Iterator
+from typing import Iterable, Iterator, Sequence
 
 # Characters that would break a line: control characters, and Unicode's line and paragraph separators.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -85,6 +86,13 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
     """Raises `UserError` with the option, its value and the expected value unless `condition` is true."""
     if not condition:
         raise UserError(f"{option}={value}: expected {expected}")
+
+
+def reject_repeated_names(place: str, names: Sequence[str]) -> None:
+    """Raises `UserError` with the option or file and the first class name that occurs twice, if there is one."""
+    if len(set(names)) < len(names):
+        twice, _ = collections.Counter(names).most_common(1)[0]
+        raise UserError(f"{place} lists the class {printable(twice[:80])!r} twice. List each class name once.")
 
 
 class RunError(_Told, RuntimeError):

@@ -221,7 +221,7 @@ def stated_shape(layout: Layout, sides: Sequence[str], values: Mapping[str, Sequ
         if len(stated) != 1 and side != "shape" or not stated or not all(type(one) is int and 0 < one < 1 << 31 for one in stated):
             raise ValueError(
                 f"feature {name!r} has {len(stated)} values, {stated[:4]!r:.80}. A shape must consist of integers "
-                "above 0."
+                f"from 1 to {(1 << 31) - 1}."
             )
         numbers += stated
     return tuple(numbers)

@@ -11,7 +11,7 @@ from beam_pipelines.config.group_pattern import GroupPattern
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.config.source_kinds import SOURCES, SourceKind
-from beam_pipelines.errors import UserError, require
+from beam_pipelines.errors import UserError, reject_repeated_names, require
 from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
@@ -155,9 +155,7 @@ class SourceConfig:
         if len(set(self.column_names)) < len(self.column_names) or "" in self.column_names:
             raise UserError(f"--column_names={','.join(self.column_names)}: expected unique column names, separated by commas")
         for given in (self.label_names, *self.label_names_of.values()):
-            if len(set(given)) < len(given):
-                twice = next(name for name in given if given.count(name) > 1)
-                raise UserError(f"--label_names lists {twice!r} twice. List each class name once.")
+            reject_repeated_names("--label_names", given)
 
     def names_of(self, feature: str) -> tuple[str, ...]:
         """Returns the class names of a label if an option lists all of its classes, and an empty tuple otherwise."""

@@ -98,7 +98,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "raw of any size": ([*given, "--image_encoding=raw"], "--image_size=exact=32x32"),
         "class names": ([*given, "--label_names=nowhere.txt"], "--label_names=nowhere.txt: No such file"),
         "no class names": ([*given, "--label_names=blank.txt"], "--label_names=blank.txt: the file is empty"),
-        "a class name twice": ([*given, "--label_names=twice.txt"], "--label_names lists '"),
+        "a class name twice": ([*given, "--label_names=twice.txt"], "--label_names lists the class 'rose' twice"),
         "a split divided twice": ([*given, "--divide=a,a"], "--divide=a,a: "),
         "layouts of two sources": ([*given, "--layout=a", "--record_layout=b"], "--layout is for --source=tfrecord"),
         "empty input": (["--input", "empty", "--output", "out"], "--input=empty: the folder is empty"),

@@ -656,12 +656,12 @@ def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
         "other files": ({"a.txt": b"a"}, ".npz, .npy, IDX files"),
         "wrong record length": ({"test_batch.bin": cifar}, "wrong record length"),
         "an empty batch": ({"train.bin": b""}, "wrong record length"),
-        "a name twice": ({"train.bin": cifar, "fine_label_names.txt": b"a\na\n"}, "class name twice"),
+        "a name twice": ({"train.bin": cifar, "fine_label_names.txt": b"a\na\n"}, "fine_label_names.txt lists the class 'a' twice"),
         "an odd name": (
             {"train.bin": cifar, "fine_label_names.txt": b"a\n\x07\n"},
             "class name",
         ),
-        "names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "UTF-8"),
+        "names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "fine_label_names.txt: the class names are not valid UTF-8"),
         "names too long": ({"train.bin": cifar, "fine_label_names.txt": bytes(2 << 20)}, "more than 1048576 bytes"),
         "two data sets": (
             {

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.errors import CONTROL, UserError, printable, reject_repeated_names
 from beam_pipelines.sources.arrays.array_columns import raw_layout
 from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream
@@ -94,6 +94,5 @@ def read_names(root: Root, path: str) -> tuple[str, ...]:
                 f"{printable(path)}: invalid class name {printable(name[:80])!r}. Each line must contain one class "
                 "name."
             )
-    if len(set(names)) < len(names):
-        raise UserError(f"{printable(path)}: lists a class name twice. List each class name once.")
+    reject_repeated_names(printable(path), names)
     return names

@@ -14,6 +14,7 @@ from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import read_start
 from beam_pipelines.storage.input_errors import describe_fact
+from tf_input.dataset_format import Feature
 
 # The maximum size of a `.npy` header.
 _HEADER_BYTES = 1 << 16
@@ -44,10 +45,17 @@ def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | byte
     """
     if isinstance(cell, bytes):
         return cell
-    if not holds_array(cell):
-        return FilePart(read_path(cell, root))
+    return read_tensor_list(cell, column.feature()) if holds_array(cell) else FilePart(read_path(cell, root))
+
+
+def read_tensor_list(cell: list, feature: Feature) -> np.ndarray:
+    """Reads a cell of nested lists into a tensor.
+
+    Raises:
+        InvalidInput: The lists have another dtype or shape than the feature.
+    """
     try:
-        return tensor_of_list(cell, column.feature())
+        return tensor_of_list(cell, feature)
     except InvalidInput as error:
         raise InvalidInput(error.reason, f"has {error}") from None
 

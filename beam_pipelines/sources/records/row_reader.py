@@ -7,8 +7,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.elements.input_record import ArrayPart, FilePart, InputRecord
 from beam_pipelines.errors import InvalidInput, UserError, did_you_mean, printable
-from beam_pipelines.images.tensor_values import tensor_of_list
-from beam_pipelines.sources.cells.array_cells import describe_settled, holds_array, read_array_cell, resolve_array
+from beam_pipelines.sources.cells.array_cells import describe_settled, holds_array, read_array_cell, read_tensor_list, resolve_array
 from beam_pipelines.sources.cells.cells import in_column, shown
 from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader
@@ -181,7 +180,7 @@ def _read_part(row: Mapping[str, Any], column: Column) -> Any:
     if kind == "array" and holds_array(cell):
         return in_column(name, read_array_cell, cell, column.shape)
     if kind == "tensor" and holds_array(cell):
-        return in_column(name, tensor_of_list, cell, column.feature())
+        return in_column(name, read_tensor_list, cell, column.feature())
     if not isinstance(cell, (FilePart, ArrayPart)):
         raise InvalidInput(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; it must have one {kind}")
     return cell

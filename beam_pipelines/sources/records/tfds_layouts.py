@@ -4,7 +4,7 @@ from typing import Any, Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, reject_repeated_names
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import FEATURES, LABEL, OBJECTS, label_file_name
@@ -104,6 +104,5 @@ def _read_names(folder: str, feature: str) -> tuple[str, ...]:
     except UnicodeDecodeError:
         raise UserError(f"{path}: the class names are not valid UTF-8. Convert the file to UTF-8.") from None
     names = tuple(line.strip() for line in lines if line.strip())
-    if len(set(names)) < len(names):
-        raise UserError(f"{path}: lists a class name twice. List each class name once.")
+    reject_repeated_names(path, names)
     return names
