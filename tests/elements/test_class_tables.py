@@ -100,7 +100,7 @@ def test_multi_hot_cells_are_read_back_as_they_were(tmp_path):
         (["7", "100000"], "label 100000 would need as many class names before it, and only 2 labels have an example"),
         (["7", "8", "10", "none"], "most labels are integers, and 'none' is none, so that label 10 would become another"),
         (["0.0", "2.0", "4.0", "5.0", "1.5"], "'1.5'"),
-        (["", ""], "is empty"),
+        (["", ""], "column 'x' is empty"),
     ],
 )
 def test_integers_that_would_become_others_are_refused(tmp_path, capsys, cells, message):

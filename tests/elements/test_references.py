@@ -198,7 +198,7 @@ def test_a_piece_that_claims_to_hold_more_is_noticed():
 @given(references().filter(len), st.data())
 def test_a_piece_that_is_cut_off_is_noticed(some, data):
     pieces = b"".join(some.pieces())
-    with pytest.raises(ValueError, match="references"):
+    with pytest.raises(ValueError, match=r"\d+ references in a piece|references end at byte \d+"):
         unpack_pieces(pieces[: data.draw(st.integers(1, len(pieces) - 1))])
 
 

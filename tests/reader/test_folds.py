@@ -86,13 +86,13 @@ def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_pa
     ("fold", "message"),
     [
         ((3, 3), r"fold=.*\(5, 0\) to \(5, 4\)"),
-        ((3, -1), r"fold="),
-        ((3, True), r"fold="),
-        ((3, 1.0), r"fold="),
+        ((3, -1), r"fold=\(3, -1\)"),
+        ((3, True), r"fold=\(3, True\)"),
+        ((3, 1.0), r"fold=\(3, 1.0\)"),
         ("31", r"fold='31'"),
-        (1, r"fold="),
-        ((5, 0), r"fold0, fold1, fold2.*--folds"),
-        ((2, 0), r"fold0, fold1, fold2.*--folds"),
+        (1, r"fold=1"),
+        ((5, 0), r"fold0, fold1, fold2.*--folds 5"),
+        ((2, 0), r"fold0, fold1, fold2.*--folds 2"),
     ],
 )
 def test_folds_that_are_not_there_are_one_line(directory, fold, message):

@@ -182,7 +182,7 @@ def test_a_list_may_be_compressed_begin_with_a_mark_and_lie_elsewhere(tmp_path: 
 def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> None:
     write_list(tmp_path, "bad\na.jpg a.npy\n")
     np.save(tmp_path / "a.npy", np.zeros((4, 5), np.float32))
-    with pytest.raises(UserError, match="array"):
+    with pytest.raises(UserError, match="maps:array"):
         Listed(write_list(tmp_path, "bad\n", "bad.txt"), ["maps:array"])
     (tmp_path / "bad.txt").unlink()
     listed = Listed(tmp_path / "list.txt", ["maps:array"])
@@ -196,12 +196,12 @@ def test_images_that_match_a_pattern_are_ignored(tmp_path: pathlib.Path) -> None
 
 
 def test_a_field_cannot_be_called_path(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(UserError, match="path: "):
+    with pytest.raises(UserError, match="--label or --feature path: "):
         Listed(write_list(tmp_path, "a.jpg 1\n"), ["a", "path"])
 
 
 def test_an_input_without_a_list_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(UserError, match="contains no"):
+    with pytest.raises(UserError, match=f"{tmp_path}: contains no"):
         Listed(write_files(tmp_path, {"a.jpg": jpeg()}))
     with pytest.raises(UserError):
         Listed(tmp_path / "nothing")

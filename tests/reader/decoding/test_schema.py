@@ -62,7 +62,7 @@ def test_an_unknown_feature_is_refused_with_those_that_there_are():
 
 
 def test_a_record_without_a_feature_is_an_error():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="weight"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: weight .*required"):
         parse_examples(serialized(), [*SCHEMA, Feature("weight", "integer")])
 
 

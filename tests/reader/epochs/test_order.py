@@ -157,7 +157,7 @@ def test_what_hosts_can_t_share_is_refused():
         Share("train", 1000, 100, False, (3, 0))
     with pytest.raises(ValueError, match="batch_size=2 .* such as 4"):
         Share("train", 1000, 2, False, (4, 0))
-    with pytest.raises(ValueError, match="train has no "):
+    with pytest.raises(ValueError, match="train has no readable example"):
         Share("train", 0, 8, False)
     with pytest.raises(ValueError, match="drop_remainder leaves no batch of 8: train has 7 examples"):
         Share("train", 7, 8, True)

@@ -197,13 +197,14 @@ def test_weights_of_classes_need_names(tmp_path):
     cases = [
         ({"class_weight": {0: 2.0}}, "class_weight={0: 2.0}: "),
         ({"class_weight": {"label": {0: 2.0}}}, "class_weight={'label': {0: 2.0}}: "),
-        ({"class_weight": {"lable": {0: 2.0}}}, "class_weight has the key 'lable'"),
         ({"one_hot": True}, "one_hot=True: "),
     ]
+    with pytest.raises(ValueError, match="class_weight has the key 'lable'"):
+        tf_input.open_tfrecords(path).batches(batch_size=COUNT, class_weight={"lable": {0: 2.0}})
     for options, message in cases:
         with pytest.raises(ValueError) as caught:
             tf_input.open_tfrecords(path).batches(batch_size=COUNT, **options)
-        assert str(caught.value).startswith(message) and unknown in str(caught.value) or "lable" in message
+        assert str(caught.value).startswith(message) and unknown in str(caught.value)
     names = [f"n{index}" for index in range(COUNT)]
     ((_, labels, weights),) = read_all(tf_input.open_tfrecords(path, label_names=names), batch_size=COUNT, class_weight={"n1": 2.0})
     np.testing.assert_array_equal(weights, np.where(labels == 1, 2.0, 1.0))

@@ -120,7 +120,7 @@ def test_a_training_goes_on_with_another_number_of_hosts(dataset):
 
 def test_hosts_have_to_have_equal_parts(dataset):
     for memory_budget in (0, BUDGET):
-        with pytest.raises(ValueError, match="batch_size=8"):
+        with pytest.raises(ValueError, match="batch_size=8 .* 3 hosts.* such as 6"):
             dataset.batches("train", batch_size=8, hosts=(3, 1), memory_budget=memory_budget)
 
 

@@ -289,7 +289,7 @@ def test_a_cache_that_was_removed_stops_no_reading(server, tmp_path, caplog):
 
 def test_a_place_that_cannot_be_written_is_refused(server, tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(OSError, match=f"{tmp_path}/file"):
         open_cached(server, tmp_path / "file")
 
 
