@@ -51,6 +51,12 @@ class LabelSequence:
         counts = zip(*(one.tolist() for one in np.unique(labels, return_counts=True)))
         return cls(len(labels), num_runs, int(labels[0]), int(labels[-1]), num_windows, num_in_windows, tuple(counts))
 
+    @classmethod
+    def of_examples(cls, values: Sequence[Any]) -> "LabelSequence":
+        """Summarizes the label, or the list of labels, of each example. See `one_label`."""
+        is_list = bool(values) and isinstance(values[0], list)
+        return cls.of(np.array(list(map(one_label, values)) if is_list else values, np.int64))
+
 
 def one_label(labels: Sequence[int]) -> int:
     """Returns a number that represents the set of labels of an example.

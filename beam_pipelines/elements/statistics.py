@@ -20,6 +20,22 @@ NUM_PIXEL_SAMPLES = 512
 _SMALL_IMAGE_PIXELS = 128 * 128
 
 
+def is_sampled(orders: np.ndarray, num_inputs: int) -> np.ndarray:
+    """Selects about `NUM_PIXEL_SAMPLES` images of a dataset for the pixel statistics.
+
+    The selection is deterministic, and evenly distributed over the shards.
+
+    Args:
+        orders: The first 8 bytes of the images' shuffle keys, uint64 [num_images].
+        num_inputs: The number of inputs of the dataset.
+
+    Returns:
+        Whether each image is selected, bool [num_images].
+    """
+    below = min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(num_inputs, 1))
+    return orders << np.uint64(32) < np.uint64(below)  # The low bits, which influence the shard the least.
+
+
 @dataclasses.dataclass
 class PixelSums:
     """Channel sums of sampled RGB images.

@@ -26,7 +26,7 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
         "and the catalog\n"
         "against the records, and the examples against the schema. It also checks that no key occurs twice and that no "
         "group is\n"
-        "in two splits. The dataset does not change.\n"
+        "in two splits, and recomputes the statistics from the records. The dataset does not change.\n"
         "Options that are not listed here are passed to Apache Beam. --job_timeout SECONDS stops a Beam job that takes "
         "longer.",
         example=_EXAMPLE,
@@ -34,7 +34,7 @@ def add_verify(commands: argparse._SubParsersAction) -> None:
     add = parser.add_argument
     add("directory", metavar="OUT", help="Path or URL of the dataset.")
     add("--quick", action="store_true", help="Check only the manifest and the sizes of the files, which takes seconds.")
-    add("--decode", action="store_true", help="Also decode each image and mask.")
+    add("--decode", action="store_true", help="Also decode each image and mask, and recompute pixel statistics.")
     add("--json", action="store_true", help="Print the report as JSON.")
     add(
         "--report",

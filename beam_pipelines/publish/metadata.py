@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
@@ -15,6 +15,7 @@ from tf_input import dataset_format
 from tf_input.dataset_format import (
     FEATURE_KINDS,
     IMAGE,
+    LABEL,
     OBJECTS,
     Feature,
     Manifest,
@@ -230,15 +231,13 @@ def statistics(
     Pixel values are 0 to 255, except in images that are stored as tensors. Pixel and tensor statistics are computed
     from a sample of each split. Datasets without images have no pixel statistics.
     """
-    facts: dict[str, Any] = images.to_json()
-    if not listing.has_images:
-        del facts["images"]
+    recorded = recorded_statistics(images, listing.schema, listing.splits, qualities)
+    facts = {name: recorded[name] for name in ("images", "other_images") if name in recorded}
     facts["num_ignored_files"] = listing.num_ignored
     facts["warnings"] = find_warnings(images, listing)
-    names = {feature.name for feature in listing.schema}
-    if any(feature.kind == "mask" for feature in listing.schema):
-        facts["mask"] = images.mask_values_to_json()
-    if f"{OBJECTS}/bbox" in names:
+    if "mask" in recorded:
+        facts["mask"] = recorded["mask"]
+    if any(feature.name == f"{OBJECTS}/bbox" for feature in listing.schema):
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
     if listing.left_out:
         facts["left_out_fields"] = list(listing.left_out)
@@ -246,31 +245,53 @@ def statistics(
         facts["division"] = listing.division.to_json()
     if listing.near_duplicates:
         facts["duplicates"] = listing.near_duplicates.to_json()
+    return {**facts, "splits": recorded["splits"]}
+
+
+def recorded_statistics(
+    images: ImageStatistics, schema: Sequence[Feature], splits: Iterable[str], qualities: Mapping[str, ShuffleQualities]
+) -> dict[str, Any]:
+    """Returns the part of `statistics.json` that can be recomputed from the records and the catalogs."""
+    facts: dict[str, Any] = images.to_json()
+    if not any(feature.name == IMAGE for feature in schema):
+        del facts["images"]
+    if any(feature.kind == "mask" for feature in schema):
+        facts["mask"] = images.mask_values_to_json()
     facts["splits"] = {
-        split: _split_statistics(images.splits[position], listing, qualities[split])
-        for position, split in enumerate(listing.splits)
+        split: _split_statistics(images.splits[position], schema, qualities[split])
+        for position, split in enumerate(splits)
     }
     return facts
 
 
-def _split_statistics(split: SplitStatistics, listing: Listing, qualities: ShuffleQualities) -> dict[str, Any]:
+def _split_statistics(split: SplitStatistics, schema: Sequence[Feature], qualities: ShuffleQualities) -> dict[str, Any]:
+    features = {feature.name: feature for feature in schema}
     facts: dict[str, Any] = {"num_examples": split.num_examples}
-    if listing.has_images:
+    if IMAGE in features:
         facts["image_bytes"] = split.num_bytes
-    facts["label_counts"] = named_counts(split.labels, listing.label_names)
-    names = {feature.name: feature.label_names for feature in listing.schema}
-    others = {name: named_counts(counts, names[name]) for name, counts in sorted(split.other_labels.items())}
-    if others:
-        facts["other_label_counts"] = others
-    if listing.has_images:
+    facts |= label_statistics({LABEL: split.labels} | split.other_labels, schema)
+    if IMAGE in features:
         facts["pixels"] = split.pixels.to_json()
         if IMAGE in split.tensors:
-            (image,) = (feature for feature in listing.schema if feature.name == IMAGE)
-            facts["pixels"] = split.tensors[IMAGE].pixels_to_json(image.shape[-1])
+            facts["pixels"] = split.tensors[IMAGE].pixels_to_json(features[IMAGE].shape[-1])
     if split.tensors:
         facts["tensors"] = {name: sums.to_json() for name, sums in sorted(split.tensors.items())}
     facts["shuffle"] = qualities.to_json()
     return facts
+
+
+def label_statistics(counts: Mapping[str, Mapping[int, int]], schema: Sequence[Feature]) -> dict[str, Any]:
+    """Returns the label counts of a split in the format of `statistics.json`.
+
+    Args:
+        counts: A mapping from class feature to the count of each label.
+        schema: The schema of the dataset.
+    """
+    labels = {feature.name: feature for feature in schema if feature.kind == "class_label"}
+    named = {name: named_counts(counts.get(name, {}), labels[name].label_names) for name in sorted(labels)}
+    is_single = LABEL in labels and not labels[LABEL].shape
+    facts: dict[str, Any] = {"label_counts": named.pop(LABEL) if is_single else {}}
+    return {**facts, "other_label_counts": named} if named else facts
 
 
 def named_counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:

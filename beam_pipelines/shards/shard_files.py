@@ -1,14 +1,14 @@
 """Completes a shard: joins its record files, and writes its index, its catalog and its completion record."""
 
 import os
-from typing import Any, BinaryIO, Sequence
+from typing import BinaryIO, Sequence
 
 import google_crc32c
 import numpy as np
 
 from beam_pipelines.elements.plan import PlannedShard, WrittenShard
 from beam_pipelines.elements.plan_files import damage, read_done, write_done
-from beam_pipelines.elements.quality import LabelSequence, one_label
+from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.statistics import merge_statistics
 from beam_pipelines.errors import StorageError
 from beam_pipelines.shards.catalog import encode_catalog
@@ -48,16 +48,11 @@ def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[Wri
     written = WrittenShard(
         address,
         info,
-        {feature: LabelSequence.of(_label_array(values)) for feature, values in labels.items()},
+        {feature: LabelSequence.of_examples(values) for feature, values in labels.items()},
         merge_statistics(part.statistics for part in parts),
     )
     write_done(config, written, [letter for part in parts for letter in part.dead_letters])
     return written
-
-
-def _label_array(values: Sequence[Any]) -> np.ndarray:
-    """Returns one label per example as an int64 array. A list of labels is reduced to one label."""
-    return np.array(list(map(one_label, values)) if values and isinstance(values[0], list) else values, np.int64)
 
 
 def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int]:

@@ -9,7 +9,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.input_record import InputRecord
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES
+from beam_pipelines.elements.statistics import is_sampled
 from beam_pipelines.shards.extras_encoder import ExtrasEncoder
 from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, is_core
 from tf_input.dataset_format import IMAGE, LABEL, Feature
@@ -76,18 +76,8 @@ class WriteContext:
         return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     def is_sampled(self, orders: np.ndarray) -> np.ndarray:
-        """Selects about `NUM_PIXEL_SAMPLES` images of the dataset for the pixel statistics.
-
-        The selection is deterministic, and evenly distributed over the shards.
-
-        Args:
-            orders: The shuffle keys of the images, uint64 [num_images].
-
-        Returns:
-            Whether each image is selected, bool [num_images].
-        """
-        below = min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(self.listing.num_inputs, 1))
-        return orders << np.uint64(32) < np.uint64(below)  # The low bits, which influence the shard the least.
+        """Returns whether each image with these shuffle keys is part of the pixel statistics, bool [num_images]."""
+        return is_sampled(orders, self.listing.num_inputs)
 
     @functools.cached_property
     def max_dead_letters(self) -> int:

@@ -6,12 +6,12 @@ from typing import Any, Mapping, Sequence
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.publish.metadata import metadata_files, named_counts
+from beam_pipelines.publish.metadata import label_statistics, metadata_files
 from beam_pipelines.publish.publishing import publish_files
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.metadata_files import read_object
 from beam_pipelines.transform.transform_job import BYTES_OF_IMAGES, TransformedShard, TransformJob
-from tf_input.dataset_format import DEAD_LETTERS, IMAGE, LABEL, MANIFEST, OBJECTS, STATISTICS, Manifest
+from tf_input.dataset_format import DEAD_LETTERS, IMAGE, MANIFEST, OBJECTS, STATISTICS, Manifest
 
 
 def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
@@ -93,15 +93,8 @@ def _split_statistics(
     for shard in shards:
         for name, labels in shard.label_counts.items():
             counts.setdefault(name, Counter()).update(labels)
-    named = {
-        feature.name: named_counts(counts.get(feature.name, Counter()), feature.label_names)
-        for feature in manifest.schema
-        if feature.kind == "class_label"
-    }
     facts: dict[str, Any] = {"num_examples": manifest.num_examples(split), "image_bytes": stored.get("image_bytes")}
-    facts["label_counts"] = named.pop(LABEL, {}) if any(LABEL in shard.labels for shard in shards) else {}
-    if named:
-        facts["other_label_counts"] = named
+    facts |= label_statistics(counts, manifest.schema)
     facts["pixels"] = stored.get("pixels")
     qualities = ShuffleQualities()
     for shard in shards:

@@ -5,11 +5,13 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
+from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import InvalidInput
 from beam_pipelines.images.class_masks import read_mask
-from beam_pipelines.images.images import check_image
+from beam_pipelines.images.image_headers import identify
+from beam_pipelines.images.images import CheckedImage, check_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature, stored_features
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, stored_features
 
 
 class ExampleCheck:
@@ -18,15 +20,26 @@ class ExampleCheck:
     Args:
         schema: The schema of the dataset.
         decodes: Whether to decode images and masks.
+
+    Attributes:
+        decoded: The checked images and the decoded masks of the last example, by feature. An image is missing if
+            `prepare` did not check it.
     """
 
     def __init__(self, schema: Sequence[Feature], decodes: bool) -> None:
         self._schema = [(feature, FEATURE_KINDS[feature.kind], *_expected_count(feature)) for feature in stored_features(schema)]
         self._names = {feature.name for feature, *_ in self._schema}
         self._decodes = decodes
+        self.decoded: dict[str, CheckedImage | np.ndarray] = {}
 
-    def find(self, example: ExampleReader) -> Iterator[str]:
-        """Yields the reasons why an example does not match the schema."""
+    def find(self, example: ExampleReader, is_sampled: bool = False) -> Iterator[str]:
+        """Yields the reasons why an example does not match the schema.
+
+        Args:
+            example: The example.
+            is_sampled: Whether the pixels of the feature `image` are needed if images are decoded.
+        """
+        self.decoded = {}
         for name in sorted(self._names ^ example.features.keys()):
             yield f"it has no feature {name!r}" if name in self._names else f"it has a feature {name!r}, which the schema lacks"
         num_objects = set()
@@ -35,6 +48,10 @@ class ExampleCheck:
                 continue
             try:
                 count = self._check(feature, stored, expected, is_multiple, example)
+                if feature.kind == "image":
+                    self._check_image(feature, example, is_sampled and self._decodes and feature.name == IMAGE)
+                elif self._decodes and feature.kind == "mask":
+                    self.decoded[feature.name] = read_mask(example.values(feature.name)[0])
             except (BadExampleError, InvalidInput, UnicodeDecodeError) as error:
                 yield f"{feature.name}: {error}"
                 continue
@@ -63,11 +80,29 @@ class ExampleCheck:
                 raise BadExampleError(f"{num_bytes} bytes of pixels; expected {math.prod(feature.shape)}")
         if feature.kind == "tensor":
             _check_tensor(feature, example)
-        if self._decodes and feature.kind == "image":
-            check_image(example.values(feature.name)[0], "strict")
-        if self._decodes and feature.kind == "mask":
-            read_mask(example.values(feature.name)[0])
         return count
+
+    def _check_image(self, feature: Feature, example: ExampleReader, full_scale: bool) -> None:
+        """Checks an image, and compares its size with the size in the record.
+
+        The size in the record is 0 or missing if `prepare` did not check the image. Such an image is checked only if it
+        is decoded.
+        """
+        prefix = "" if feature.name == IMAGE else f"{feature.name}/"
+        size = tuple(value for side in ("height", "width") for value in _integers(example, f"{prefix}{side}"))
+        if not self._decodes and not any(size):
+            return
+        data = example.values(feature.name)[0]
+        images = ImageConfig(format="webp") if identify(data) == "webp" else ImageConfig()
+        checked = check_image(data, "strict" if self._decodes else "header", full_scale=full_scale, images=images)
+        if any(size) and size != (checked.height, checked.width):
+            stated = " x ".join(map(str, size))
+            raise BadExampleError(f"an image of {checked.height} x {checked.width} pixels; the record has {stated}")
+        self.decoded[feature.name] = checked
+
+
+def _integers(example: ExampleReader, name: str) -> list[int]:
+    return list(example.values(name)) if name in example.features and example.features[name].kind == "int64" else []
 
 
 def _expected_count(feature: Feature) -> tuple[int, bool]:

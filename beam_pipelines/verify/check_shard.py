@@ -4,7 +4,7 @@ import array
 import dataclasses
 import hashlib
 import itertools
-from typing import Any, Collection, Iterable, Iterator, NamedTuple, Sequence
+from typing import Iterator, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
@@ -17,11 +17,14 @@ from beam_pipelines.storage.direct_file import open_direct
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.index_row import IndexRows
-from beam_pipelines.tfrecord.joined_crcs import inner_crcs, joined_crc
-from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, read_records
+from beam_pipelines.tfrecord.joined_crcs import joined_crc
+from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
+from beam_pipelines.verify.check_catalog import FORMATS, check_catalog, check_formats, groups_of, open_catalog, stored_sides
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.damage import MAX_DAMAGES, Damage, says_nothing
-from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, decode_index
+from beam_pipelines.verify.recount import RecordCounter, ShardCounts
+from beam_pipelines.verify.valid_records import ValidRecords
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Manifest, ShardInfo, catalog_features, decode_index
 
 _COUNTED_RECORDS = 1024
 
@@ -51,44 +54,14 @@ class CheckedShard(NamedTuple):
         num_examples: The number of valid records.
         keys: A hash of each key, as bytes of uint64 [num_examples].
         groups: A hash of each distinct group, as bytes of uint64 [num_groups].
+        counts: The statistics of the records. None if a file of the shard is corrupt.
     """
 
     damages: list[Damage]
     num_examples: int
     keys: bytes
     groups: bytes
-
-
-class _Found:
-    """The valid records of a shard, in order.
-
-    Attributes:
-        places: The index of each record among all records of the shard.
-        rows: The expected index row of each record.
-        keys: The key of each record.
-        examples: The expected catalog values of each record.
-    """
-
-    def __init__(self) -> None:
-        self.places: list[int] = []
-        self.rows: list[tuple[int, int, int, int]] = []
-        self.keys: list[bytes] = []
-        self.examples: list[dict[str, list[Any]]] = []
-        self._stretches = array.array("q")
-
-    def add(self, place: int, row: tuple[int, int, int, int], record: Record, example: ExampleReader, in_catalog: Sequence[str]) -> None:
-        start = row[1] - record.offset - HEADER_BYTES
-        before, behind = record.data[:start], record.data[start + row[2] :]
-        key = example.values("key")[0] if "key" in example.features else b""
-        self.examples.append({name: example.values(name) for name in in_catalog})
-        self.places.append(place)
-        self.rows.append(row)
-        self.keys.append(key)
-        self._stretches.extend((record.data_crc32c(), google_crc32c.value(before), row[2], google_crc32c.value(behind), len(behind)))
-
-    def image_crcs(self) -> list[int]:
-        """Returns the CRC-32C of each image, or of the whole example if it has no image."""
-        return inner_crcs(*np.frombuffer(self._stretches, np.int64).reshape(-1, 5).T).tolist()
+    counts: ShardCounts | None
 
 
 def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
@@ -104,16 +77,15 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
     context: VerifyContext = shared(shared_context)
     info = context.manifest.splits[split][index]
     try:
-        return _check(context, info)
+        return _check(context, info, RecordCounter(context.manifest, split))
     except OSError as error:
         raise StorageError(f"{printable(info.name)} could not be read: {error.strerror or error}") from error
 
 
-def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
+def _check(context: VerifyContext, info: ShardInfo, counter: RecordCounter) -> CheckedShard:
     damages: list[Damage] = []
-    found = _Found()
-    schema = context.manifest.schema
-    of_shard = _Records(context, info, found).damages()
+    found = ValidRecords()
+    of_shard = _Records(context, info, found, counter).damages()
     damages += itertools.islice(of_shard, MAX_DAMAGES)
     for _ in of_shard:  # The index and the catalog are checked against all records.
         pass
@@ -122,12 +94,21 @@ def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
     if index is not None:
         damages += itertools.islice(_check_index(index, found, info), MAX_DAMAGES)
     groups: list[str] = []
+    columns: dict[str, list[str | None]] = {}
     if info.catalog:  # `recordmill transform` writes no catalog.
         catalog, of_catalog = _read(context, info.catalog, info.catalog_bytes, info.catalog_crc32c)
         damages += of_catalog
         if not of_catalog:  # A Parquet reader may crash on corrupt bytes.
-            damages += itertools.islice(_check_catalog(catalog, found, info, schema, groups), MAX_DAMAGES)
-    return CheckedShard(damages, len(found.rows), _hashes(found.keys), _hashes([group.encode() for group in groups]))
+            table, of_catalog = open_catalog(catalog, info)
+            damages += of_catalog
+            if table is not None:
+                damages += itertools.islice(check_catalog(table, found, info, context.manifest.schema), MAX_DAMAGES)
+                columns = {name: table.column(name).to_pylist() for name in FORMATS if name in table.column_names}
+                damages += itertools.islice(check_formats(columns, found, counter.images, info), MAX_DAMAGES)
+                groups = groups_of(table)
+    counts = None if damages else counter.finish(*map(columns.get, FORMATS))
+    hashes = _hashes(found.keys), _hashes([group.encode() for group in groups])
+    return CheckedShard(damages, len(found.rows), *hashes, counts)
 
 
 def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Damage]]:
@@ -154,12 +135,13 @@ def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tup
 class _Records:
     """Checks the records of one shard."""
 
-    def __init__(self, context: VerifyContext, info: ShardInfo, found: _Found) -> None:
-        self._context, self._info, self._found = context, info, found
+    def __init__(self, context: VerifyContext, info: ShardInfo, found: ValidRecords, counter: RecordCounter) -> None:
+        self._context, self._info, self._found, self._counter = context, info, found, counter
         self._path = f"{context.directory}/{info.name}"
         self._check = ExampleCheck(context.manifest.schema, context.decodes)
         self._index_rows = IndexRows(context.manifest.schema)
-        self._in_catalog = [feature.name for feature in catalog_features(context.manifest.schema).values()]
+        schema = context.manifest.schema
+        self._in_catalog = [*stored_sides(schema), *(feature.name for feature in catalog_features(schema).values())]
 
     def damages(self) -> Iterator[Damage]:
         """Reads all records of a shard, yields the errors, and adds the valid records to `found`."""
@@ -201,9 +183,11 @@ class _Records:
     def _take(self, record: Record, place: int) -> Iterator[Damage]:
         try:
             example = ExampleReader(record.data)
-            reasons = list(self._check.find(example))
+            is_sampled = self._counter.is_sampled(example)
+            reasons = list(self._check.find(example, is_sampled))
             if not reasons:
                 self._found.add(place, self._index_rows.of(record, example), record, example, self._in_catalog)
+                self._counter.add(example, self._check.decoded, is_sampled)
         except BadExampleError as error:
             reasons = [str(error)]
         yield from (self._damage(reason, place, record.offset) for reason in reasons)
@@ -215,7 +199,7 @@ class _Records:
         return Damage(self._info.name, reason, record, offset, bool(self._info.catalog))
 
 
-def _check_index(data: bytes, found: _Found, info: ShardInfo) -> Iterator[Damage]:
+def _check_index(data: bytes, found: ValidRecords, info: ShardInfo) -> Iterator[Damage]:
     """Compares the rows of an index with the records."""
     try:
         rows = [tuple(row) for row in decode_index(data)]
@@ -232,48 +216,6 @@ def _check_index(data: bytes, found: _Found, info: ShardInfo) -> Iterator[Damage
                 f"{name} {one}, expected {other}" for name, one, other in zip(names, rows[place], expected) if one != other
             )
             yield Damage(info.index, differing, place, INDEX_HEADER.size + place * INDEX_ROW.size, True)
-
-
-def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence[Feature], groups: list[str]) -> Iterator[Damage]:
-    """Compares the rows of a catalog with the records, and adds the groups in the catalog to `groups`."""
-    import pyarrow as pa  # Worker processes that check only sizes do not need it.
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` would import pandas.
-    except (pa.ArrowException, OSError, ValueError) as error:
-        yield Damage(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)
-        return
-    if table.num_rows != info.num_examples:
-        yield Damage(info.catalog, f"{table.num_rows} rows; expected {info.num_examples}", can_repair=True)
-        return
-    if "group" in table.column_names:
-        groups += sorted({group for group in table.column("group").to_pylist() if group})
-    for name, expected in _catalog_columns(found, info, schema, table.column_names):
-        if name not in table.column_names:
-            yield Damage(info.catalog, f"it has no column {name!r}", can_repair=True)
-            continue
-        column = table.column(name).to_pylist()
-        for place, other in zip(found.places, expected):
-            if place < len(column) and column[place] != other:  # A shard can have too many records.
-                yield Damage(info.catalog, f"{name} {column[place]!r}; the record has {other!r}", place, can_repair=True)
-
-
-def _catalog_columns(
-    found: _Found, info: ShardInfo, schema: Sequence[Feature], present: Collection[str]
-) -> Iterator[tuple[str, Iterable[Any]]]:
-    yield "key", (key.decode() for key in found.keys)
-    yield "record", found.places
-    yield "shard", [info.name] * len(found.places)
-    yield "num_bytes", (row[2] for row in found.rows)
-    yield "crc32c", found.image_crcs()
-    for column, feature in catalog_features(schema).items():
-        lists = (example[feature.name] for example in found.examples)
-        if feature.kind == "class_label":
-            names, is_list = feature.label_names, bool(feature.shape)
-            yield column, ([names[one] for one in labels] if is_list else names[labels[0]] for labels in lists)
-        elif column in present:  # Older catalogs have no columns for numbers and texts.
-            yield column, (value.decode() if isinstance(value, bytes) else value for (value,) in lists)
 
 
 def _hashes(texts: Sequence[bytes]) -> bytes:

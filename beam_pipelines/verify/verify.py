@@ -3,10 +3,12 @@
 The graph checks each shard, and then finds keys and groups that occur in several shards by comparing their hashes:
 
     shards -> check_shard -> errors, and hashes of keys and groups -> compare -> report
+                          -> statistics of the records, which are compared with `statistics.json` on this machine
 """
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import tempfile
@@ -31,8 +33,18 @@ from beam_pipelines.storage.files import files_at, is_remote, open_file, write_f
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
-from beam_pipelines.verify.damage import Damage
-from beam_pipelines.verify.whole import Hashes, check_metadata, check_sizes, read_manifest, repeated, straddling
+from beam_pipelines.verify.check_statistics import check_statistics
+from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
+from beam_pipelines.verify.recount import ShardCounts, count_all
+from beam_pipelines.verify.whole import (
+    Hashes,
+    check_metadata,
+    check_sizes,
+    read_manifest,
+    read_statistics,
+    repeated,
+    straddling,
+)
 from tf_input.dataset_format import Manifest
 
 # The approximate number of hashes that are compared in one bucket.
@@ -99,6 +111,7 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
     try:
         manifest, damages = read_manifest(directory)
         damages += check_metadata(directory, manifest)
+        statistics = read_statistics(directory)
         if config.is_quick:
             damages += check_sizes(directory, manifest)
     except OSError as error:
@@ -106,7 +119,9 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
     shards = [info for infos in manifest.splits.values() for info in infos]
     report = Report(directory, len(shards), sum(info.num_examples for info in shards), damages)
     if not config.is_quick:
-        of_records, num_verified = _read_records(config, options, directory, manifest)
+        of_records, num_verified, recounted = _read_records(config, options, directory, manifest)
+        if recounted and statistics:
+            of_records += itertools.islice(check_statistics(statistics, recounted), MAX_DAMAGES)
         report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified)
     return report
 
@@ -116,8 +131,13 @@ def write_report(report: Report, path: str) -> None:
     write_file(path, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest) -> tuple[list[Damage], int]:
-    """Runs the Beam job, and returns the errors and the number of valid records."""
+def _read_records(
+    config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest
+) -> tuple[list[Damage], int, dict[str, Any] | None]:
+    """Runs the Beam job, and returns the errors, the number of valid records and the recomputed statistics.
+
+    The statistics are None if a shard is corrupt.
+    """
     quiet_engines()
     engine = choose_engine(options, "verify")
     engine.check(
@@ -142,7 +162,7 @@ def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str
         ):
             run_job(pipeline, engine, [directory])
         found = json.loads(files_at(path).read(path))
-        return [Damage(*fields) for fields in found["damages"]], found["verified"]
+        return [Damage(*fields) for fields in found["damages"]], found["verified"], found["recounted"]
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
@@ -178,7 +198,9 @@ def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes
         | "Compare" >> beam.FlatMap(compare, context)
     )
     found = checked | "Damages" >> beam.Map(lambda one: (one[0], one[1].damages, one[1].num_examples))
-    return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_found, AsIter(found), AsIter(across), path)
+    counts = checked | "Counts" >> beam.Map(lambda one: (one[0], places[one[0]][0], one[1].counts))
+    sides = AsIter(found), AsIter(across), AsIter(counts)
+    return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_found, *sides, context, path)
 
 
 class _CheckShard(ParallelMap):
@@ -242,8 +264,17 @@ def _keys(path: str) -> list[bytes]:
     return keys
 
 
-def write_found(unused: bytes, found: Iterable[tuple[int, list[Damage], int]], across: Iterable[Damage], path: str) -> None:
+def write_found(
+    unused: bytes,
+    found: Iterable[tuple[int, list[Damage], int]],
+    across: Iterable[Damage],
+    counts: Iterable[tuple[int, str, ShardCounts | None]],
+    context: VerifyContext,
+    path: str,
+) -> None:
     """Writes the results of all shards to a JSON file."""
     shards = sorted(found)
-    damages = [damage for _, of_shard, _ in shards for damage in of_shard] + sorted(across)
-    write_file(path, json.dumps({"damages": damages, "verified": sum(num for _, _, num in shards)}).encode())
+    damages = [damage for _, of_shard, _ in shards for damage in of_shard]
+    recounted = None if damages else count_all(context.manifest, counts, context.decodes)
+    result = {"damages": damages + sorted(across), "verified": sum(num for _, _, num in shards), "recounted": recounted}
+    write_file(path, json.dumps(result).encode())

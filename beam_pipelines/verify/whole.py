@@ -116,8 +116,15 @@ def _check_sums(directory: str, manifest: Manifest) -> Iterator[Damage]:
             yield Damage(name, str(error).removeprefix(f"{name} ").partition(". ")[0])
 
 
+def read_statistics(directory: str) -> dict[str, Any] | None:
+    """Returns the contents of `statistics.json`, or None if the file is missing or invalid."""
+    statistics = _read_object(directory, STATISTICS)
+    return None if isinstance(statistics, Damage) else statistics
+
+
 def _check_contents(directory: str, manifest: Manifest) -> Iterator[Damage]:
     """Yields an error for each metadata file that contradicts the manifest or another metadata file."""
+    yield from _check_inputs(manifest)
     statistics = _read_object(directory, STATISTICS)
     if isinstance(statistics, Damage):
         yield statistics
@@ -130,6 +137,16 @@ def _check_contents(directory: str, manifest: Manifest) -> Iterator[Damage]:
     yield from _check_dead_letters(directory, manifest)
     if isinstance(statistics, dict) and "duplicates" in statistics:
         yield from _check_near_duplicates(directory, manifest, statistics)
+
+
+def _check_inputs(manifest: Manifest) -> Iterator[Damage]:
+    """Checks that each input is an example, a dead letter or a dropped near-duplicate."""
+    num_examples = sum(map(manifest.num_examples, manifest.splits))
+    total = num_examples + manifest.num_dead_letters + manifest.num_dropped
+    if total != manifest.num_inputs:
+        rejected = f"{manifest.num_dead_letters} dead letters and {manifest.num_dropped} dropped near-duplicates"
+        reason = f"num_inputs {manifest.num_inputs}; expected {total}: {num_examples} examples, {rejected}"
+        yield Damage(MANIFEST, reason)
 
 
 def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Damage]:

@@ -32,7 +32,7 @@ from beam_pipelines.verify.check_shard import VerifyContext, check_shard
 from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
 from beam_pipelines.verify.whole import read_manifest
 from engines import has_go, prism
-from made_images import encode, jpeg, png, write_class_folders, write_files
+from made_images import encode, exif, jpeg, noise, png, write_class_folders, write_files
 from made_records import example
 from made_rich import analyzed_rich
 from made_shards import write_shard
@@ -47,7 +47,9 @@ from tf_input.dataset_format import (
     STATISTICS,
     NEAR_DUPLICATES,
     Feature,
+    FileSum,
     Manifest,
+    to_json,
 )
 
 
@@ -165,6 +167,100 @@ def test_files_of_shards_that_were_swapped_are_found_by_quick_too(copied: pathli
         second.write_bytes(data[:size].ljust(size, b"\0"))
         found = {damage["file"] for damage in verify(capfd, copied, "--quick")[1]["damages"]}
         assert found >= {getattr(one, name), getattr(other, name)}, name
+
+
+def forge_statistics(directory: pathlib.Path, changes: dict[str, Any]) -> None:
+    """Changes values of `statistics.json`, named by dotted keys, and its checksum in the manifest."""
+    fields = json.loads((directory / STATISTICS).read_text())
+    for key, value in changes.items():
+        *folders, name = key.split(".")
+        inner = fields
+        for folder in folders:
+            inner = inner[folder]
+        inner[name] = value
+    text = to_json(fields)
+    (directory / STATISTICS).write_text(text)
+    manifest, _ = read_manifest(str(directory))
+    files = {**manifest.files, STATISTICS: FileSum().extended(text.encode())}
+    (directory / MANIFEST).write_text(dataclasses.replace(manifest, files=files).to_json())
+
+
+# Key of `statistics.json` -> a wrong value. Keys in the second group are recomputed only with `--decode`.
+FORGED = {
+    "splits.train.label_counts.ant": 7,
+    "splits.train.label_counts.cow": 1,
+    "splits.train.image_bytes": 5,
+    "splits.train.shuffle.label.mean_run_length": 1.25,
+    "images.num_images": 13,
+    "images.formats.jpeg": 11,
+    "images.reencoded.resized": 1,
+    "images.channels.3": 11,
+    "images.height.max": 17,
+    "images.width.mean": 15.5,
+    "images.bytes.min": 1,
+}
+FORGED_PIXELS = {
+    "splits.train.pixels.num_images": 11,
+    "splits.train.pixels.mean": [120.0, 130.0, 99.0],
+    "splits.train.pixels.variance": [1.0, 1.0, 1.0],
+}
+
+
+def test_statistics_that_differ_from_the_records_are_named_although_their_checksum_matches(
+    copied: pathlib.Path, capfd: pytest.CaptureFixture
+) -> None:
+    forge_statistics(copied, FORGED | FORGED_PIXELS)
+    assert verify(capfd, copied, "--quick")[0] == 0
+    for options, keys in (((), {*FORGED}), (("--decode",), {*FORGED, *FORGED_PIXELS})):
+        code, report, _ = verify(capfd, copied, *options)
+        reasons = {damage["reason"].split(" ", 1)[0]: damage["reason"] for damage in report["damages"]}
+        assert code == 1 and reasons.keys() == keys and {damage["file"] for damage in report["damages"]} == {STATISTICS}
+        assert "7" in reasons["splits.train.label_counts.ant"] and "6" in reasons["splits.train.label_counts.ant"]
+
+
+def test_a_manifest_whose_inputs_do_not_add_up_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    manifest, _ = read_manifest(str(copied))
+    (copied / MANIFEST).write_text(dataclasses.replace(manifest, num_inputs=14).to_json())
+    (damage,) = verify(capfd, copied, "--quick")[1]["damages"]
+    assert damage["file"] == MANIFEST and "num_inputs 14" in damage["reason"] and "12" in damage["reason"]
+
+
+def test_the_size_in_a_record_is_compared_with_the_image() -> None:
+    schema = [Feature("height", "integer"), Feature("image", "image"), Feature("width", "integer")]
+    for size, num in (((16, 16), 0), ((16, 17), 1), ((0, 0), 0)):
+        check = ExampleCheck(schema, decodes=False)
+        reasons = [*check.find(ExampleReader(example({"height": size[0], "image": jpeg(0), "width": size[1]})))]
+        assert len(reasons) == num and all("16 x 17" in reason for reason in reasons), size
+
+
+@pytest.mark.slow(12)
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--check=none",),
+        ("--check=header",),
+        ("--image_size=short=12", "--image_format=jpeg:30"),
+        ("--image_format=webp",),
+        ("--image_size=exact=12x14", "--image_encoding=raw"),
+        ("--duplicates=drop",),
+    ],
+    ids="plain none header small webp raw dropped".split(),
+)
+def test_verify_reports_nothing_for_a_correct_dataset(
+    options: tuple[str, ...], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
+) -> None:
+    formats = {"jpg": "JPEG", "png": "PNG", "gif": "GIF", "bmp": "BMP", "webp": "WEBP"}
+    named = enumerate(formats.items())
+    files = {f"ant/{index}.{name}": encode(noise(index, 14, 16), value) for index, (name, value) in named}
+    files |= {f"bee/{index}.png": encode(noise(index)[..., 0], "PNG") for index in range(10)}
+    files |= {"bee/turned.jpg": encode(noise(20, 14, 20), "JPEG", exif=exif(6)), "bee/no.jpg": b"no image"}
+    source = write_files(tmp_path / "in", files)
+    typed = ["--splits=train=0.6,test=0.4", "--num_shards=2", "--max_bad_fraction=1", *options]
+    assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "out"), *typed]) == 0
+    assert verify(capfd, tmp_path / "out")[1]["damages"] == []
+    if "--check=none" not in options:
+        assert verify(capfd, tmp_path / "out", "--decode")[1]["damages"] == []
 
 
 def _offsets(shard: pathlib.Path) -> list[int]:
@@ -408,6 +504,12 @@ def test_a_catalog_is_compared_with_its_records_whatever_its_checksum(copied: pa
         "5 rows; expected 6": table.slice(1),
         "it has no column 'label'": table.drop_columns(["label"]),
         f"label {swapped[0]!r}; the record has {labels[0]!r}": table.set_column(place, "label", [swapped]),
+        "format 'png'; the image of the record is 'jpeg'": table.set_column(
+            table.column_names.index("format"), "format", [["png"] + ["jpeg"] * 5]
+        ),
+        "height 17; the record has 16": table.set_column(
+            table.column_names.index("height"), "height", [[17] + [16] * 5]
+        ),
         "": table.drop_columns(["group"]),
     }
     for reason, catalog in cases.items():

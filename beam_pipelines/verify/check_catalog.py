@@ -1,0 +1,85 @@
+"""Compares the catalog of a shard with its records."""
+
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping, Sequence
+
+from beam_pipelines.elements.extras import OtherImage
+from beam_pipelines.tfrecord.example_encoder import is_core
+from beam_pipelines.verify.damage import Damage
+from beam_pipelines.verify.valid_records import ValidRecords
+from tf_input.dataset_format import IMAGE, Feature, ShardInfo, catalog_features
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# The catalog columns that describe how an image was stored.
+FORMATS = ("format", "reencoded")
+
+
+def open_catalog(data: bytes, info: ShardInfo) -> tuple["pa.Table | None", list[Damage]]:
+    """Parses a catalog. The table is None if the catalog is invalid or has a wrong number of rows."""
+    import pyarrow as pa  # Worker processes that check only sizes do not need it.
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` would import pandas.
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return None, [Damage(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)]
+    if table.num_rows != info.num_examples:
+        return None, [Damage(info.catalog, f"{table.num_rows} rows; expected {info.num_examples}", can_repair=True)]
+    return table, []
+
+
+def groups_of(table: "pa.Table") -> list[str]:
+    """Returns the distinct groups of a catalog in ascending order."""
+    groups = table.column("group").to_pylist() if "group" in table.column_names else []
+    return sorted({group for group in groups if group})
+
+
+def check_formats(
+    columns: Mapping[str, Sequence[str | None]], records: ValidRecords, images: Sequence[OtherImage], info: ShardInfo
+) -> Iterator[Damage]:
+    """Checks that an image that was not re-encoded has the format that the catalog states."""
+    formats, reencoded = (columns.get(name, ()) for name in FORMATS)
+    for place, image in zip(records.places, images):
+        is_kept = place < len(reencoded) and not reencoded[place]
+        if is_kept and place < len(formats) and formats[place] and image.format not in ("", "raw", formats[place]):
+            reason = f"format {formats[place]!r}; the image of the record is {image.format!r}"
+            yield Damage(info.catalog, reason, place, can_repair=True)
+
+
+def check_catalog(table: "pa.Table", records: ValidRecords, info: ShardInfo, schema: Sequence[Feature]) -> Iterator[Damage]:
+    """Compares the rows of a catalog with the records."""
+    for name, expected in _catalog_columns(records, info, schema, table.column_names):
+        if name not in table.column_names:
+            yield Damage(info.catalog, f"it has no column {name!r}", can_repair=True)
+            continue
+        column = table.column(name).to_pylist()
+        for place, other in zip(records.places, expected):
+            if place < len(column) and column[place] != other:  # A shard can have too many records.
+                yield Damage(info.catalog, f"{name} {column[place]!r}; the record has {other!r}", place, can_repair=True)
+
+
+def stored_sides(schema: Sequence[Feature]) -> list[str]:
+    """Returns the names of the features with the size of the image, which are also catalog columns."""
+    has_image = any(feature.name == IMAGE for feature in schema)
+    sides = [feature for feature in schema if feature.name in ("height", "width")]
+    return [side.name for side in sides if has_image and is_core(side)]
+
+
+def _catalog_columns(
+    records: ValidRecords, info: ShardInfo, schema: Sequence[Feature], present: Collection[str]
+) -> Iterator[tuple[str, Iterable[Any]]]:
+    yield "key", (key.decode() for key in records.keys)
+    yield "record", records.places
+    yield "shard", [info.name] * len(records.places)
+    yield "num_bytes", (row[2] for row in records.rows)
+    yield "crc32c", records.image_crcs()
+    for side in stored_sides(schema):
+        yield side, (example[side][0] or None for example in records.examples)  # 0 for images that were not checked.
+    for column, feature in catalog_features(schema).items():
+        lists = (example[feature.name] for example in records.examples)
+        if feature.kind == "class_label":
+            names, is_list = feature.label_names, bool(feature.shape)
+            yield column, ([names[one] for one in labels] if is_list else names[labels[0]] for labels in lists)
+        elif column in present:  # Older catalogs have no columns for numbers and texts.
+            yield column, (value.decode() if isinstance(value, bytes) else value for (value,) in lists)

@@ -1,0 +1,227 @@
+"""Recomputes the statistics of a dataset from its records and catalogs, with the classes that `prepare` uses."""
+
+import dataclasses
+from collections import Counter, defaultdict
+from typing import Any, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from beam_pipelines.elements.extras import OtherImage
+from beam_pipelines.elements.quality import LabelSequence, ShuffleQualities
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, SplitStatistics, is_sampled
+from beam_pipelines.elements.tensor_sums import TensorSums
+from beam_pipelines.images.images import CheckedImage, check_pixels
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.publish.metadata import recorded_statistics
+from beam_pipelines.tfrecord.example_reader import ExampleReader
+from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature, Manifest
+
+# How exactly pixel statistics can be recomputed: `prepare` sums the pixels of a re-encoded image before it is encoded.
+EXACT, DECODED, REENCODED = range(3)
+_LOSSY = ("jpeg", "webp")
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardCounts:
+    """The recomputed statistics of one shard.
+
+    Attributes:
+        statistics: The statistics of the records.
+        labels: A mapping from class feature to the summary of its labels.
+        has_catalog: Whether the shard has a catalog. Without a catalog, the facts about images are incomplete.
+        precision: The precision of the pixel statistics: `EXACT`, `DECODED` or `REENCODED`.
+    """
+
+    statistics: ImageStatistics
+    labels: Mapping[str, LabelSequence]
+    has_catalog: bool
+    precision: int
+
+
+class RecordCounter:
+    """Computes the statistics of the valid records of a shard.
+
+    Args:
+        manifest: The manifest of the dataset.
+        split: The split of the shard.
+
+    Attributes:
+        images: The stored image `image` of each record. Its format is the format of the stored bytes.
+    """
+
+    def __init__(self, manifest: Manifest, split: str) -> None:
+        self._manifest = manifest
+        self._statistics = ImageStatistics()
+        self._split = self._statistics.splits[list(manifest.splits).index(split)] = SplitStatistics()
+        self._labels: dict[str, list[Any]] = {
+            feature.name: [] for feature in manifest.schema if feature.kind == "class_label"
+        }
+        self._decoded: list[int] = []  # The indices of the lossy images whose pixels are summed.
+        self.images: list[OtherImage] = []
+
+    def is_sampled(self, example: ExampleReader) -> bool:
+        """Returns whether the pixels and tensors of an example are part of the statistics."""
+        keys = example.values(KEY) if KEY in example.features else []
+        return bool(is_sampled(shuffle_orders(self._manifest.seed, keys), self._manifest.num_inputs).any())
+
+    def add(self, example: ExampleReader, decoded: Mapping[str, CheckedImage | np.ndarray], is_sampled: bool) -> None:
+        """Adds a valid record.
+
+        Args:
+            example: The example of the record.
+            decoded: The checked images and decoded masks of the record, by feature.
+            is_sampled: Whether the pixels and tensors of the record are part of the statistics.
+        """
+        for feature in self._manifest.schema:
+            if feature.kind == "class_label":
+                self._labels[feature.name].append(example.values(feature.name))
+            elif feature.name == IMAGE and feature.kind in ("image", "pixels", "tensor"):
+                self._add_image(feature, example, decoded.get(IMAGE), is_sampled)
+            elif feature.kind in ("image", "pixels"):
+                image = _image_facts(feature, example, decoded.get(feature.name))
+                side = f"{feature.name}/height"  # Missing or 0 if `prepare` did not check the image.
+                is_checked = side in example.features and any(example.values(side))
+                self._statistics.images_of(feature.name).add(image if is_checked else image._replace(format=""))
+            elif feature.kind == "tensor" and is_sampled:
+                self._split.add_tensors({feature.name: TensorSums.of(_data(feature, example), feature.dtype)})
+            elif feature.kind == "mask" and feature.name in decoded:
+                mask = decoded[feature.name]
+                self._statistics.mask_values.add([int(mask.min()), int(mask.max())])
+                self._statistics.mask_bits.add([8 * mask.itemsize])
+        self._split.num_examples += 1
+
+    def _add_image(
+        self, feature: Feature, example: ExampleReader, checked: CheckedImage | None, is_sampled: bool
+    ) -> None:
+        image = _image_facts(feature, example, checked)
+        if is_sampled and feature.kind == "tensor":
+            self._split.add_tensors({IMAGE: TensorSums.of(_data(feature, example), feature.dtype, feature.shape[-1])})
+        elif is_sampled and (pixels := _pixels(feature, example, checked)) is not None:
+            self._split.pixels.merge(PixelSums.of(pixels))
+            self._decoded += [len(self.images)] * (image.format in _LOSSY)
+        self.images.append(image)
+
+    def finish(self, formats: Sequence[str | None] | None, reencoded: Sequence[str | None] | None) -> ShardCounts:
+        """Returns the statistics of the shard.
+
+        Args:
+            formats: The format of each image at its source, from the catalog. None if there is no catalog.
+            reencoded: The reason why each image was re-encoded, from the catalog. None if there is no catalog.
+        """
+        precision = DECODED if self._decoded else EXACT
+        if formats is not None and reencoded is not None and self.images:
+            facts = self._statistics.images_of(IMAGE)
+            for image, image_format, reason in zip(self.images, formats, reencoded):
+                facts.add(image._replace(format=image_format or "", reencoded=reason or ""))
+            if any(reencoded[place] for place in self._decoded):
+                precision = REENCODED
+        for facts in self._statistics.images.values():
+            facts.channels.pop(0, None)  # The number of channels of tensors and WebPs is not counted.
+        self._split.num_bytes = sum(facts.num_bytes.total for facts in self._statistics.images.values())
+        for name, lists in self._labels.items():
+            self._split.other_labels[name] = Counter(label for labels in lists for label in labels)
+        self._split.labels = self._split.other_labels.pop(LABEL, Counter())
+        sequences = {name: LabelSequence.of_examples(lists) for name, lists in self._labels.items()}
+        return ShardCounts(self._statistics, sequences, formats is not None, precision)
+
+
+def _image_facts(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> OtherImage:
+    """Returns the facts about a stored image. Its format is empty if the image was not checked."""
+    num_bytes = len(_data(feature, example))
+    if checked is not None:
+        # `prepare` counts the channels before encoding, but a WebP is never grey.
+        num_channels = 0 if checked.format == "webp" else checked.num_channels
+        return OtherImage("", num_bytes, checked.format, "", checked.height, checked.width, num_channels)
+    if feature.kind == "image":
+        return OtherImage("", num_bytes)
+    is_any_size = feature.kind == "tensor" and feature.shape.count(None) > 1
+    height, width, num_channels = example.values(f"{feature.name}/shape") if is_any_size else feature.shape
+    if height is None:
+        height = num_bytes // (width * num_channels * np.dtype(feature.dtype).itemsize)
+    return OtherImage("", num_bytes, "raw", "", height, width, num_channels if feature.kind == "pixels" else 0)
+
+
+def _pixels(feature: Feature, example: ExampleReader, checked: CheckedImage | None) -> np.ndarray | None:
+    """Returns the RGB pixels of a stored image, or None if they are not known without the options of `prepare`."""
+    if feature.kind == "image":
+        return None if checked is None else checked.pixels
+    if feature.shape[-1] == 4:  # The background under transparent pixels is an option of `prepare`.
+        return None
+    return check_pixels(_data(feature, example), RawImage(*feature.shape), full_scale=True).pixels
+
+
+def _data(feature: Feature, example: ExampleReader) -> bytes:
+    name = feature.name if feature.name in example.features else f"{feature.name}/value"
+    return example.values(name)[0]
+
+
+def count_all(manifest: Manifest, shards: Iterable[tuple[int, str, ShardCounts]], decodes: bool) -> dict[str, Any]:
+    """Returns the recomputed part of `statistics.json`, and the precision of its pixel statistics, as JSON values.
+
+    Args:
+        manifest: The manifest of the dataset.
+        shards: The index of each shard among all shards, its split and its statistics, in any order.
+        decodes: Whether images and masks were decoded.
+    """
+    images, precision, has_catalogs = ImageStatistics(), EXACT, True
+    for position in range(len(manifest.splits)):
+        images.splits[position] = SplitStatistics()
+    qualities = _Qualities()
+    for place, split, counts in shards:
+        images.merge(counts.statistics)
+        qualities.add(place, split, counts.labels)
+        precision = max(precision, counts.precision)
+        has_catalogs &= counts.has_catalog
+    facts = recorded_statistics(images, manifest.schema, manifest.splits, qualities.by_split(manifest.splits))
+    _drop_unknown(facts, manifest, decodes, has_catalogs)
+    return {"precision": precision, "statistics": facts}
+
+
+def _drop_unknown(facts: dict[str, Any], manifest: Manifest, decodes: bool, has_catalogs: bool) -> None:
+    """Removes the facts that were not recomputed."""
+    image = manifest.features.get(IMAGE)
+    for other in facts.get("other_images", {}).values():  # Their source formats are not in the catalog.
+        del other["formats"], other["reencoded"]
+    for images in (facts.get("images"), *facts.get("other_images", {}).values()):
+        if images and images["channels"] is None:
+            del images["channels"]
+    if not decodes:
+        facts.pop("mask", None)
+    if image is None or (image.kind == "image" and not decodes) or (image.kind == "pixels" and image.shape[-1] == 4):
+        for split in facts["splits"].values():
+            split.pop("pixels", None)
+    if not has_catalogs:  # `recordmill transform` copies these facts from its input.
+        for name in ("images", "other_images", "mask"):
+            facts.pop(name, None)
+        for split in facts["splits"].values():
+            for name in ("image_bytes", "pixels", "tensors"):
+                split.pop(name, None)
+
+
+class _Qualities:
+    """The shuffle qualities of all splits, for shards that arrive in any order.
+
+    The counts of labels are summed at once, because each shard may have a million of them.
+    """
+
+    def __init__(self) -> None:
+        self._shards: dict[str, dict[int, dict[str, LabelSequence]]] = defaultdict(dict)
+        self._counts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+
+    def add(self, place: int, split: str, labels: Mapping[str, LabelSequence]) -> None:
+        for name, sequence in labels.items():
+            self._counts[split, name].update(dict(sequence.counts))
+        self._shards[split][place] = {
+            name: dataclasses.replace(sequence, counts=()) for name, sequence in labels.items()
+        }
+
+    def by_split(self, splits: Iterable[str]) -> dict[str, ShuffleQualities]:
+        qualities = {split: ShuffleQualities() for split in splits}
+        for split, shards in self._shards.items():
+            for _, labels in sorted(shards.items()):
+                for name, sequence in labels.items():  # The first shard with labels gets the counts of all shards.
+                    counts = self._counts.pop((split, name), {}) if sequence.num_labels else {}
+                    labels[name] = dataclasses.replace(sequence, counts=tuple(counts.items()))
+                qualities[split].add(labels)
+        return qualities
