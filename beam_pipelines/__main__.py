@@ -248,7 +248,8 @@ def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         _import("runners.jobs").use_for_stores(beam_flags, "quality")
     module = importlib.import_module("beam_pipelines.quality.quality")  # a slow import of pyarrow
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
-    found = [module.find_quality(path, config.label) for path in config.paths]
+    links = {"follow_links": config.follow_links, "split_folders": config.split_folders}
+    found = [module.find_quality(path, config.label, **links) for path in config.paths]
     _print(json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found))
     if plot:
         write_file(config.plot, plot(found))

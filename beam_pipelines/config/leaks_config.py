@@ -13,10 +13,14 @@ class LeaksConfig:
     Attributes:
         data_sets: Paths or URLs of recordmill datasets, other TFRecord files or folders of TFRecord files.
         distance: The maximum number of different bits, of 64, between the perceptual hashes of near-duplicates.
+        follow_links: Whether to follow symbolic links to folders or to files outside the given folders.
+        split_folders: Whether files of other tools are named like splits. None if the names decide.
     """
 
     data_sets: tuple[str, ...]
     distance: int = MAX_DUPLICATE_DISTANCE
+    follow_links: bool = False
+    split_folders: bool | None = None
 
     def __post_init__(self) -> None:
         limit = MAX_DUPLICATE_DISTANCE

@@ -11,8 +11,12 @@ class QualityConfig:
         paths: Paths or URLs of datasets, or of files, folders or patterns of TFRecord files.
         label: The name of the feature to analyze, or None for the dataset's label.
         plot: The path or URL of the image file for a plot. Empty means no plot.
+        follow_links: Whether to follow symbolic links to folders or to files outside the given folders.
+        split_folders: Whether files of other tools are named like splits. None if the names decide.
     """
 
     paths: tuple[str, ...]
     label: str | None = None
     plot: str = ""
+    follow_links: bool = False
+    split_folders: bool | None = None

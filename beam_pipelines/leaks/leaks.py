@@ -44,7 +44,7 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
     tables = [_read(directory, _from_catalogs) for directory in config.data_sets]
     if any(table is None for table in tables):  # Stored bytes equal source bytes only if images were stored unchanged.
         tables = [
-            table if table and table.are_as_stored else _read(directory, _from_records, num_processes)
+            table if table and table.are_as_stored else _read(directory, _from_records, config, num_processes)
             for directory, table in zip(config.data_sets, tables)
         ]
     for directory, table in zip(config.data_sets, tables):
@@ -97,9 +97,11 @@ def _from_catalogs(directory: str) -> ImageTable | None:
     return table if table and (manifest.features[IMAGE].kind == "tensor" or table.hashes["has_look"].any()) else None
 
 
-def _from_records(directory: str, num_processes: int) -> ImageTable:
+def _from_records(directory: str, config: LeaksConfig, num_processes: int) -> ImageTable:
     manifest = _manifest_of(directory)
-    return _hash_shards(directory, manifest, num_processes) if manifest else _read_records(directory, num_processes)
+    if manifest:
+        return _hash_shards(directory, manifest, num_processes)
+    return _read_records(directory, config, num_processes)
 
 
 def _manifest_of(directory: str) -> Manifest | None:
@@ -130,10 +132,10 @@ def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> Imag
     return join_parts(tables)
 
 
-def _read_records(path: str, num_processes: int) -> ImageTable:
+def _read_records(path: str, config: LeaksConfig, num_processes: int) -> ImageTable:
     """Creates the image table of TFRecord files that another program wrote. The parts are the splits."""
     try:
-        files = ForeignFiles(path)
+        files = ForeignFiles(path, config.follow_links, config.split_folders)
     except UserError as error:
         raise UserError(f"{printable(str(not_a_data_set(path)))}; as TFRecords of others: {error}") from None
     splits = files.splits if files.describes_itself else name_splits(files.splits)

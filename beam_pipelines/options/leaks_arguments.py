@@ -5,6 +5,7 @@ import argparse
 from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.config.prepare_config import MAX_DUPLICATE_DISTANCE
 from beam_pipelines.options.command_parser import add_command
+from beam_pipelines.options.input_arguments import add_follow_links, add_split_folders, has_split_folders
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
@@ -42,6 +43,12 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
     add("data_sets", nargs="+", metavar="OUT", help=of_data_sets)
     add_duplicate_distance(parser)
     parser.set_defaults(duplicate_distance=MAX_DUPLICATE_DISTANCE)
+    add_follow_links(parser, "OUT", "skipped with a warning")
+    add_split_folders(
+        parser,
+        "Whether the files of other tools are named like splits, such as fold0-00000. Default: yes if all names "
+        "contain the name of a split, such as train and test.",
+    )
     add("--json", action="store_true", help="Print the result as JSON.")
 
 
@@ -59,4 +66,9 @@ def add_duplicate_distance(parser: argparse.ArgumentParser) -> None:
 
 def make_leaks_config(arguments: argparse.Namespace) -> LeaksConfig:
     """Converts the arguments of `recordmill leaks` to its configuration. Raises `UserError` if a value is invalid."""
-    return LeaksConfig(tuple(parse_directory("OUT", one) for one in arguments.data_sets), arguments.duplicate_distance)
+    return LeaksConfig(
+        data_sets=tuple(parse_directory("OUT", path) for path in arguments.data_sets),
+        distance=arguments.duplicate_distance,
+        follow_links=arguments.follow_links,
+        split_folders=has_split_folders(arguments),
+    )

@@ -21,6 +21,7 @@ from beam_pipelines.config.source_kinds import SOURCES
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.command_parser import add_command
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
+from beam_pipelines.options.input_arguments import add_follow_links, add_split_folders, has_split_folders
 from beam_pipelines.options.leaks_arguments import add_duplicate_distance
 from beam_pipelines.options.option_values import (
     default_name,
@@ -294,12 +295,7 @@ def _add_check_options(group: argparse._ArgumentGroup) -> None:
         help="Largest fraction of inputs that can be rejected, from 0 to 1. The run fails if more are rejected. "
         "Default: 0.01.",
     )
-    add(
-        "--follow_links",
-        action="store_true",
-        help="Follow links on a disk that lead out of IN or to folders, except into a folder that contains the link. "
-        "Without the option such links are dead letters.",
-    )
+    add_follow_links(group, "IN", "dead letters")
     add(
         "--ignore",
         action="append",
@@ -358,10 +354,9 @@ def _add_split_options(group: argparse._ArgumentGroup) -> None:
         help="Earlier dataset, or CSV or Parquet file with the columns key and split, whose inputs keep their splits. "
         "--splits applies to all other inputs. Useful with --stratify, and with --duplicates group or drop.",
     )
-    add(
-        "--split_folders",
-        choices=("yes", "no"),
-        help="Whether the top folders of IN are splits. Default: yes if all have names of splits, such as train and "
+    add_split_folders(
+        group,
+        "Whether the top folders of IN are splits. Default: yes if all have names of splits, such as train and "
         "test.",
     )
 
@@ -485,7 +480,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         name=default_name(output) if arguments.name is None else arguments.name,
         seed=arguments.seed,
         splits=None if arguments.splits is None else parse_splits(arguments.splits),
-        split_folders=None if arguments.split_folders is None else arguments.split_folders == "yes",
+        split_folders=has_split_folders(arguments),
         folds=arguments.folds,
         stratify=() if arguments.stratify is None else parse_names("--stratify", arguments.stratify),
         group_pattern=arguments.group_pattern,

@@ -5,6 +5,7 @@ import argparse
 from beam_pipelines.config.quality_config import QualityConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.options.command_parser import add_command
+from beam_pipelines.options.input_arguments import add_follow_links, add_split_folders, has_split_folders
 from beam_pipelines.options.option_values import parse_directory
 
 _EXAMPLE = """\
@@ -43,6 +44,12 @@ def add_quality(commands: argparse._SubParsersAction) -> None:
         metavar="FILE.png",
         help="Write a plot of the result to FILE.png. This needs pip install 'recordmill[demo]'.",
     )
+    add_follow_links(parser, "PATH", "skipped with a warning")
+    add_split_folders(
+        parser,
+        "Whether the files of other tools are named like splits, such as fold0-00000. Default: yes if all names "
+        "contain the name of a split, such as train and test.",
+    )
     add("--json", action="store_true", help="Print the result as JSON.")
 
 
@@ -58,4 +65,6 @@ def make_quality_config(arguments: argparse.Namespace) -> QualityConfig:
         paths=tuple(parse_directory("PATH", path) for path in arguments.paths),
         label=arguments.label,
         plot=arguments.plot or "",
+        follow_links=arguments.follow_links,
+        split_folders=has_split_folders(arguments),
     )

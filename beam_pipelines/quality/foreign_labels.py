@@ -30,18 +30,21 @@ _COUNTED_RECORDS = 1024
 _LENGTHS = "that records of like length do not lie together is looked at instead"
 
 
-def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
+def read_foreign(
+    path: str, label: str | None, follow_links: bool = False, split_folders: bool | None = None
+) -> Iterator[SplitLabels]:
     """Yields the labels of each split. If the files have no split names, yields the labels of all records together.
 
     Args:
         path: A file, a folder, a pattern, or the URL of one of these.
         label: The name of a feature, or None to detect the label.
+        follow_links, split_folders: As in `ForeignFiles`.
 
     Raises:
         UserError: There are no records, a file contains no records, or the feature does not exist.
         StorageError: The store failed.
     """
-    files = ForeignFiles(path)
+    files = ForeignFiles(path, follow_links, split_folders)
     chosen, notes = _choose_label(files, label)
     num_records = 0
 

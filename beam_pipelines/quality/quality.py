@@ -69,20 +69,24 @@ class PathQuality:
         return "\n".join([*lines, f"{printable(self.path)}: {self.verdict}"])
 
 
-def find_quality(path: str, label: str | None) -> PathQuality:
+def find_quality(
+    path: str, label: str | None, *, follow_links: bool = False, split_folders: bool | None = None
+) -> PathQuality:
     """Tests whether the records at a path are shuffled. No files are changed.
 
     Args:
         path: A prepared dataset, or a file, folder or pattern of TFRecords, or a URL.
         label: The feature to test, or None to detect the label.
+        follow_links: Whether links may lead to folders, and out of the folder of the TFRecords.
+        split_folders: Whether TFRecords are named like splits. None if the names decide.
 
     Raises:
         UserError: The path has no such data, the data is corrupt, or the feature does not exist.
         StorageError: The store failed.
     """
     path = path if is_remote(path) else os.path.expanduser(path)
-    read = read_ours if is_ours(path) else read_foreign
-    splits = tuple(SplitQuality(labels, assess(labels.order)) for labels in read(path, label))
+    read = read_ours(path, label) if is_ours(path) else read_foreign(path, label, follow_links, split_folders)
+    splits = tuple(SplitQuality(labels, assess(labels.order)) for labels in read)
     if not splits:
         raise UserError(f"{printable(path)}: no examples found.")
     return PathQuality(path, splits)

@@ -17,7 +17,7 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.shards import shard_writer
 from beam_pipelines.shards.catalog import read_catalog
 from engines import digest
-from made_images import encode, noise, write_files
+from made_images import encode, noise, png, write_files
 from made_records import example, write_data_set, write_records
 from tf_input import dataset_format
 
@@ -498,3 +498,29 @@ def test_a_run_that_failed_amid_its_shards_is_gone_on_from(source, grouped, tmp_
     monkeypatch.setattr("beam_pipelines.shards.hash_images.hash_some", None)  # nothing is hashed again
     prepare(source, tmp_path / "out", "--duplicates=group", "--stratify", "--resume")
     assert digest(tmp_path / "out") == digest(grouped)
+
+
+@pytest.mark.parametrize("command", ["leaks", "quality"])
+def test_links_to_records_are_followed_only_with_follow_links(command, tmp_path, capfd):
+    for name in ("in/test.tfrecord", "elsewhere/train.tfrecord"):
+        labels = {"image/class/label": 1}
+        write_records(tmp_path / name, [example({"image/encoded": png(seed), **labels}) for seed in range(12)])
+    (tmp_path / "in/linked").symlink_to("../elsewhere")
+    (tmp_path / "in/loop").symlink_to(".")
+    expected = {(): (2, "linked"), ("--follow_links",): (1, "loop")}
+    for options, (num_skipped, first) in expected.items():
+        code = main([command, str(tmp_path / "in"), "--json", *options])
+        follows, (out, err) = bool(options), capfd.readouterr()
+        assert ("train" in out) == follows and (code == 1) == (follows and command == "leaks"), options
+        (warning,) = [line for line in err.splitlines() if "not read" in line]
+        assert f"{num_skipped} file" in warning and f"example {first}" in warning
+        assert ("--follow_links" in warning) == (not follows)
+
+
+@pytest.mark.parametrize("command", ["leaks", "quality"])
+def test_files_with_and_without_the_name_of_a_split_need_split_folders(command, tmp_path, capfd):
+    for name in ("train-00000-of-00001", "fold0-00000-of-00001"):
+        write_records(tmp_path / name, [example({"image/encoded": png(seed)}) for seed in range(3)])
+    assert main([command, str(tmp_path)]) == 2 and "--split_folders=yes" in capfd.readouterr().err
+    assert main([command, str(tmp_path), "--split_folders=yes"]) in (0, 1) and "fold0" in capfd.readouterr().out
+    assert main([command, str(tmp_path), "--split_folders=no"]) in (0, 1)

@@ -129,7 +129,10 @@ class Findings:
         elif bottleneck != "read":
             yield "the cores are busy: twice as many cores would read about twice as many images per second"
             if not self.is_held:  # a service does not cache
-                shards = f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy (see --num_shards)"
+                shards = (
+                    f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy (see `recordmill "
+                    "prepare --num_shards`)"
+                )
                 yield f'service="grpc://..." reads on other machines{shards * (self.num_shards < _MANY_SHARDS)}'
 
     def _faster_reading(self, read: Stage) -> Iterator[str]:

@@ -38,6 +38,7 @@ class Containers:
     Attributes:
         root: The root folder of the files.
         names: The paths of the files relative to the root, in ascending order; never empty.
+        dead_letters: The files and folders that cannot be read.
 
     Raises:
         UserError: There are no files.
@@ -46,7 +47,7 @@ class Containers:
     def __init__(self, config: PrepareConfig, is_container: Callable[[str], bool], expected: str) -> None:
         self._config = config
         self._num_ignored = 0
-        self._dead_letters: list[DeadLetter] = []
+        self.dead_letters: list[DeadLetter] = []
         wanted = split_input(config.input)
         self.root = Root(wanted.folder, config.follow_links)
         if not wanted.literal and not wanted.patterns:
@@ -55,14 +56,14 @@ class Containers:
             self.names = sorted(self._fitting(wanted))
         if not self.names:
             raise UserError(
-                f"--input={config.input}: contains no file to read{name_first(self._dead_letters)}. Name a folder "
+                f"--input={config.input}: contains no file to read{name_first(self.dead_letters)}. Name a folder "
                 f"that contains {expected}, or name the files."
             )
 
     def beside(self, part: str) -> tuple[int, list[DeadLetter]]:
         """Returns the number of ignored files and the dead letters if `part` is the first file; otherwise zero and an
         empty list."""
-        return (self._num_ignored, self._dead_letters) if part == self.names[0] else (0, [])
+        return (self._num_ignored, self.dead_letters) if part == self.names[0] else (0, [])
 
     def splits(self) -> dict[str, str]:
         """Returns the split of each file according to its name; empty if the names do not define splits.
@@ -100,7 +101,7 @@ class Containers:
         listing = FileListing(self.root, self._config.ignore)
         for found in listing.walk():
             if isinstance(found, DeadLetter):
-                self._dead_letters.append(found)
+                self.dead_letters.append(found)
             elif is_container(found.path.rpartition("/")[2]):
                 yield found.path
             else:
@@ -116,7 +117,7 @@ class Containers:
                 )
         if not wanted.patterns:
             return wanted.literal
-        names, self._dead_letters = FileListing(self.root, self._config.ignore).fitting(wanted)
+        names, self.dead_letters = FileListing(self.root, self._config.ignore).fitting(wanted)
         return wanted.literal.union(names)
 
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import itertools
-from typing import Iterator
+from typing import Iterator, Sequence
 
+from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.label_feature import LabelFeature
 from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.sources.folders.roots import OutsideError, Root
@@ -24,6 +26,8 @@ class ForeignFiles:
 
     Args:
         path: A path or a URL.
+        follow_links: Whether links may lead to folders, and out of the folder of the files.
+        split_folders: Whether the files are named like splits. None if the names decide.
 
     Attributes:
         root: The root folder of the files.
@@ -34,21 +38,25 @@ class ForeignFiles:
         UserError: There are no files.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, follow_links: bool = False, split_folders: bool | None = None) -> None:
         self._layout: Layout | None = None
         self._reader = RecordFileReader()
         try:
             directory = read_directory(path.rstrip("/") or "/", None)
             self.describes_itself = directory is not None
             if directory:
-                self.root, self._layout, self.splits = Root(path), directory.layout, dict(sorted(directory.files.items()))
+                self.root, self._layout = Root(path, follow_links), directory.layout
+                self.splits = dict(sorted(directory.files.items()))
             else:
-                config = PrepareConfig(input=path, output="", name="foreign")
+                config = PrepareConfig(
+                    input=path, output="", name="foreign", follow_links=follow_links, split_folders=split_folders
+                )
                 containers = Containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
                 named = containers.splits()
                 self.root, self.splits = containers.root, {name: named.get(name, "") for name in containers.names}
+                _warn(path, containers.dead_letters)
         except UserError as error:  # the message has the option of `prepare`
-            raise UserError(str(error).replace("--input=", "", 1)) from None
+            raise UserError(str(error).replace("--input=", "", 1).replace(" as --input", "")) from None
 
     def records(self, name: str) -> Iterator[Record | BadRecord]:
         """Yields the records of a file.
@@ -90,3 +98,11 @@ class ForeignFiles:
                 with contextlib.suppress(BadExampleError):
                     if isinstance(record, Record):
                         yield ExampleReader(record.data)
+
+
+def _warn(path: str, dead_letters: Sequence[DeadLetter]) -> None:
+    """Logs a warning about files and folders that are not read."""
+    if dead_letters:
+        count = "1 file or folder is" if len(dead_letters) == 1 else f"{len(dead_letters):,} files or folders are"
+        first = min(dead_letters)
+        log.say(f"{printable(path)}: {count} not read, for example {printable(first.path)}: {first.message}", "warning")

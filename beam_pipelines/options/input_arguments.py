@@ -1,0 +1,29 @@
+"""Declares the options that apply to input files, for all commands that read files from other tools."""
+
+import argparse
+
+
+def add_follow_links(group: argparse._ActionsContainer, place: str, otherwise: str) -> None:
+    """Adds the option `--follow_links`.
+
+    Args:
+        group: The parser, or a group of its options.
+        place: The metavar of the input path.
+        otherwise: What happens to links without the option, for the help.
+    """
+    group.add_argument(
+        "--follow_links",
+        action="store_true",
+        help=f"Follow links on a disk that lead out of {place} or to folders, except into a folder that contains the "
+        f"link. Without the option such links are {otherwise}.",
+    )
+
+
+def add_split_folders(group: argparse._ActionsContainer, help: str) -> None:
+    """Adds the option `--split_folders`, with a help text that names the paths of the command."""
+    group.add_argument("--split_folders", choices=("yes", "no"), help=help)
+
+
+def has_split_folders(arguments: argparse.Namespace) -> bool | None:
+    """Returns the value of `--split_folders`, or None if the option was not given."""
+    return None if arguments.split_folders is None else arguments.split_folders == "yes"
