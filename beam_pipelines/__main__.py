@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from types import ModuleType
-from typing import Iterator, NoReturn
+from typing import Any, Iterator, NoReturn
 
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
@@ -31,7 +31,7 @@ from beam_pipelines.errors import (
 )
 from beam_pipelines.lean import without_optional_parts
 from beam_pipelines.options.analyze_arguments import make_analyze_config
-from beam_pipelines.options.arguments import make_parser
+from beam_pipelines.options.arguments import make_parser, option_names, parser_of
 from beam_pipelines.options.export_arguments import make_export_config
 from beam_pipelines.options.inspect_arguments import inspect_options
 from beam_pipelines.options.leaks_arguments import make_leaks_config
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
         log.set_format(arguments.log_format, quiet=getattr(arguments, "quiet", False))
         progress.set_display(getattr(arguments, "progress", "auto"))
         if arguments.command in ("benchmark", "which", "inspect") and others:
-            parser.error(f"unrecognized arguments: {' '.join(others)}")
+            parser_of(arguments.command).refuse_unknown(others)
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
@@ -115,7 +115,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill prepare`: writes a dataset, or prints an estimate with `--estimate`."""
     beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
     if any("://" in place for place in (*arguments.label_names, arguments.label_names_from or "")):
-        _import("runners.jobs").use_for_stores(beam_flags, "prepare")  # files that `make_config` reads
+        _use_for_stores(beam_flags, "prepare")  # files that `make_config` reads
     config = make_config(arguments)
     if arguments.estimate:
         _print(estimate(config, beam_flags))
@@ -126,7 +126,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
     job = _import("launch").run_prepare(
         config,
-        _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"),
+        _pipeline_options(beam_flags, "prepare"),
         overwrite=arguments.overwrite,
         resume_policy=make_resume_policy(arguments),
         shared_filesystem=arguments.shared_filesystem,
@@ -163,7 +163,7 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill analyze`: writes the TensorFlow Transform graph of a dataset."""
     config = make_analyze_config(arguments)
     check_analysis(config)
-    options = _import("runners.jobs").parse_pipeline_options(beam_flags, "analyze")
+    options = _pipeline_options(beam_flags, "analyze")
     _tell(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
 
 
@@ -171,14 +171,14 @@ def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill transform`: applies the graph of `recordmill analyze` and writes the result as a dataset."""
     config = make_transform_config(arguments)
     make_job(config)  # reports errors before Beam is imported
-    _tell(_import("transform.run_transform").run_transform(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "transform")))
+    _tell(_import("transform.run_transform").run_transform(config, _pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill repair`: rebuilds the corrupt shards of a dataset and prints which files were repaired."""
     config = make_repair_config(arguments)
     if beam_flags:  # options for object stores
-        _import("runners.jobs").use_for_stores(beam_flags, "repair")
+        _use_for_stores(beam_flags, "repair")
     for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # a slow import of pyarrow
         if config.is_dry or not log.is_quiet():  # a dry run prints corrupt files even with --quiet
             _print(line)
@@ -194,7 +194,7 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     if not config.is_quick and not is_remote(config.directory) and os.path.exists(f"{config.directory}/{MANIFEST}"):
         _begin_here("verify.verify", beam_flags, config.report)
     module = _import("verify.verify")
-    report = module.run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
+    report = module.run_verify(config, _pipeline_options(beam_flags, "verify"))
     _print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe())
     if config.report:  # written last, because writing may fail
         module.write_report(report, config.report)
@@ -207,7 +207,7 @@ def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     directory = parse_directory("OUT", arguments.directory)
     page = None if arguments.page is None else parse_directory("--page", arguments.page)
     if beam_flags:
-        _import("runners.jobs").use_for_stores(beam_flags, "report")
+        _use_for_stores(beam_flags, "report")
     try:
         manifest, _ = open_data_set(directory)
     except OSError as error:
@@ -225,7 +225,7 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """
     config = make_leaks_config(arguments)
     if beam_flags:  # options for object stores
-        _import("runners.jobs").use_for_stores(beam_flags, "leaks")
+        _use_for_stores(beam_flags, "leaks")
     module = importlib.import_module("beam_pipelines.leaks.leaks")  # a slow import of pyarrow
     found = module.run_leaks(config)
     _print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe_leaks(found))
@@ -238,14 +238,14 @@ def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_export_config(arguments)
     if not any_remote(config.directory, config.output):
         importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # reports errors early
-    _tell(_import("export.export").run_export(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "export")))
+    _tell(_import("export.export").run_export(config, _pipeline_options(beam_flags, "export")))
 
 
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill quality`: prints how well TFRecord files are shuffled, and writes a plot with `--plot`."""
     config = make_quality_config(arguments)
     if beam_flags:
-        _import("runners.jobs").use_for_stores(beam_flags, "quality")
+        _use_for_stores(beam_flags, "quality")
     module = importlib.import_module("beam_pipelines.quality.quality")  # a slow import of pyarrow
     plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
     links = {"follow_links": config.follow_links, "split_folders": config.split_folders}
@@ -261,7 +261,7 @@ def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     """Runs `recordmill status`: prints the state of a run to an output directory."""
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
-        _import("runners.jobs").use_for_stores(beam_flags, "status")
+        _use_for_stores(beam_flags, "status")
     found = find_status(directory)
     _print(json.dumps(found, indent=1) if arguments.json else describe_status(found))
 
@@ -339,7 +339,7 @@ def _reading() -> Iterator[None]:
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
     """Returns an estimate for a run of `recordmill prepare` as text, computed from a listing of the input."""
-    return _import("launch").run_estimate(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"))
+    return _import("launch").run_estimate(config, _pipeline_options(beam_flags, "prepare"))
 
 
 _COMMANDS = {
@@ -377,6 +377,16 @@ def _import(name: str, *needed: str) -> ModuleType:
         gc.enable()
         logging.disable(logging.NOTSET)
         interrupts.check()
+
+
+def _pipeline_options(beam_flags: list[str], command: str) -> Any:
+    """Parses the flags that a command does not have, which must be Beam's pipeline options."""
+    return _import("runners.jobs").parse_pipeline_options(beam_flags, command, option_names)
+
+
+def _use_for_stores(beam_flags: list[str], command: str) -> None:
+    """Applies the flags that a command does not have to the object-store access of this process."""
+    _import("runners.jobs").use_for_stores(_pipeline_options(beam_flags, command))
 
 
 def _flush() -> None:

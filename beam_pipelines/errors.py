@@ -39,9 +39,26 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
         name: The unknown name.
         names: The valid names.
     """
-    by_lower = {one.lower(): one for one in names}
+    near = nearest(name, names)
+    return f"; did you mean {printable(near)!r}?" if near else ""
+
+
+def did_you_mean_option(option: str, names: Iterable[str]) -> str:
+    """Returns "; did you mean --...?" with the most similar option, or "" if no option is similar.
+
+    Args:
+        option: The unknown option, optionally with "=" and a value.
+        names: The names of the valid options, with their dashes.
+    """
+    near = nearest(option.partition("=")[0].strip("-"), (name[2:] for name in names if name.startswith("--")))
+    return f"; did you mean --{near}?" if near else ""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Returns the most similar of the names without regard to case, or "" if no name is similar."""
+    by_lower = {other.lower(): other for other in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {printable(by_lower[near[0]])!r}?" if near else ""
+    return by_lower[near[0]] if near else ""
 
 
 class _Told(Exception):

@@ -30,7 +30,7 @@ import math
 import re
 from typing import Collection
 
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
 
 _MAX_CLASSES = 1_000_000  # limit for multi_hot columns
@@ -120,7 +120,9 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     names = tuple(name.strip() for name in match["names"].split(",")) if match else ()
     kind = match and (match["kind"] or default_kind)
     if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
-        raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
+        near = did_you_mean(kind, KINDS) if kind and kind not in KINDS else ""
+        expected = f"[FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}"
+        raise UserError(f"{option}={text}: expected {expected}{near}")
     if len(names) > 1 and kind not in _KINDS_OF_SEVERAL:
         expected = f"one column, or one of the kinds {', '.join(_KINDS_OF_SEVERAL)}"
         raise UserError(f"{option}={text}: several columns cannot form a {kind}. Give {expected}.")

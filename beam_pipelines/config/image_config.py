@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from beam_pipelines.errors import UserError, require
+from beam_pipelines.errors import UserError, did_you_mean, require
 
 MAX_IMAGE_PIXELS = 89_478_485  # Pillow's limit against decompression bombs: a quarter GiB of RGB pixels
 
@@ -37,7 +37,8 @@ class ImageConfig:
 
     def __post_init__(self) -> None:
         formats = ", ".join(IMAGE_FORMATS)
-        require(self.format in IMAGE_FORMATS, "--image_format", self.format, f"one of {formats}")
+        near = did_you_mean(self.format, IMAGE_FORMATS)
+        require(self.format in IMAGE_FORMATS, "--image_format", self.format, f"one of {formats}{near}")
         require(1 <= self.quality <= 100, "--image_format", f"{self.format}:{self.quality}", "a quality from 1 to 100")
         require(self.encoding in IMAGE_ENCODINGS, "--image_encoding", self.encoding, f"one of {', '.join(IMAGE_ENCODINGS)}")
         height, width = self.size[1:] if self.size and self.size[0] == "exact" else (1, 1)

@@ -51,6 +51,17 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parser_of(command: str) -> CommandParser:
+    """Returns the parser of one command."""
+    (commands,) = (action for action in make_parser()._actions if action.dest == "command")
+    return commands.choices[command]
+
+
+def option_names(command: str) -> list[str]:
+    """Returns the names of a command's options, such as `--input`."""
+    return list(parser_of(command)._option_string_actions)
+
+
 def _version() -> str:
     """Returns the version of the installed distribution."""
     try:

@@ -2,9 +2,9 @@
 
 import argparse
 import contextlib
-from typing import Any, NoReturn
+from typing import Any, Iterator, NoReturn, Sequence
 
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, did_you_mean, did_you_mean_option
 
 _ONE_INPUT = "Give one folder that contains both, or a table that lists all images (--source=table)."
 
@@ -29,11 +29,41 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._given: list[str] = []
         for name in (None, "store"):
             self.register("action", name, _Once)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        """Keeps the arguments, in which `error` looks for misspelt options, and parses them."""
+        self._given = [str(argument) for argument in args or ()]
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
+        """Raises a `UserError`. If options are missing, the message names a misspelt option that may be meant."""
+        if "arguments are required" in message:
+            message = "".join(f"unknown option {option}{near}; " for option, near in self._misspelt()) + message
         raise UserError(f"{message} (see `{self.prog} --help`)")
+
+    def refuse_unknown(self, others: Sequence[str]) -> NoReturn:
+        """Raises a `UserError` for arguments that the command does not have."""
+        near = did_you_mean_option(others[0], self._option_string_actions)
+        self.error(f"unrecognized arguments: {' '.join(others)}{near}")
+
+    def _misspelt(self) -> Iterator[tuple[str, str]]:
+        """Yields each unknown option that is similar to an option of the command, with a hint."""
+        for argument in self._given:
+            option = argument.partition("=")[0]
+            if option.startswith("-") and option not in self._option_string_actions:
+                if near := did_you_mean_option(option, self._option_string_actions):
+                    yield option, near
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Adds the most similar choice to the error for an invalid choice."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}{near}") from None
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help.

@@ -31,6 +31,7 @@ from beam_pipelines.storage.marked_directory import (
     own_directory,
     remove_temporary_files,
 )
+from beam_pipelines.storage.near_paths import did_you_mean_path
 from tf_input.dataset_format import MANIFEST
 
 _MAGIC = re.compile(r"[*?\[{]")
@@ -159,8 +160,9 @@ def check_input(path: str) -> None:
             )
     elif is_pattern:
         if not os.path.isdir(folder or "."):
+            near = did_you_mean_path(folder) or "."
             raise UserError(
-                f"--input={printable(path)}: folder {printable(folder)!r} does not exist. Name an existing folder."
+                f"--input={printable(path)}: folder {printable(folder)!r} does not exist{near} Name an existing folder."
             )
         if (first := next(glob.iglob(path, recursive=True), None)) and os.path.isdir(first):
             raise UserError(
@@ -170,8 +172,9 @@ def check_input(path: str) -> None:
                 f"{printable(path.rstrip('/'))}/*.csv."
             )
     elif not os.path.isfile(path):
-        found = "is neither a folder nor a file" if os.path.exists(path) else "does not exist"
-        raise UserError(f"--input={printable(path)}: {found}. Give a folder of images, or a file of another source.")
+        exists = os.path.exists(path)
+        reason = "is neither a folder nor a file." if exists else f"does not exist{did_you_mean_path(path) or '.'}"
+        raise UserError(f"--input={printable(path)}: {reason} Give a folder of images, or a file of another source.")
 
 
 def _resolve(path: str) -> str:

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import importlib
 import os
-from typing import Any, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -16,7 +16,14 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt
+from beam_pipelines.errors import (
+    StillRunningError,
+    UserError,
+    did_you_mean,
+    did_you_mean_option,
+    find_user_facing,
+    is_interrupt,
+)
 from beam_pipelines.log import say
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.signatures import remember_signatures
@@ -106,7 +113,7 @@ def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_ten
     """
     name = options.view_as(StandardOptions).runner or "DirectRunner"
     if name not in ENGINES:
-        raise UserError(f"--runner={name}: expected one of {', '.join(ENGINES)}")
+        raise UserError(f"--runner={name}: expected one of {', '.join(ENGINES)}{did_you_mean(name, ENGINES)}")
     if has_tensorflow and not _engine_class(name).runs_tensorflow:
         others = [name for name in ENGINES if _engine_class(name).runs_tensorflow]
         raise UserError(f"--runner={name}: expected one that `recordmill {command}` runs on: {', '.join(others)}")
@@ -119,8 +126,15 @@ def _engine_class(name: str) -> type[Engine]:
     return getattr(importlib.import_module(f"{__package__}.{module}"), engine)
 
 
-def parse_pipeline_options(flags: list[str], command: str = "prepare") -> PipelineOptions:
+def parse_pipeline_options(
+    flags: list[str], command: str = "prepare", own_options: Callable[[str], Iterable[str]] = lambda command: ()
+) -> PipelineOptions:
     """Parses the flags of a command that are Beam's pipeline options.
+
+    Args:
+        flags: The flags that the command does not have.
+        command: The name of the command.
+        own_options: A function that returns the names of a command's own options, to correct misspelt options.
 
     Raises:
         UserError: An option is unknown or has an invalid value. Beam itself would ignore an unknown option.
@@ -133,7 +147,8 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
         parser.error = refuse
         _, unknown = parser.parse_known_args(flags)
         if unknown:
-            refuse(f"unknown option {unknown[0]}")
+            names = [*own_options(command), *parser._option_string_actions]
+            refuse(f"unknown option {unknown[0]}{did_you_mean_option(unknown[0], names)}")
 
     options = RunOptions(flags)
     setup = options.view_as(SetupOptions)
@@ -152,10 +167,6 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
     return options
 
 
-def use_for_stores(flags: list[str], command: str) -> None:
-    """Applies Beam's pipeline options to the object-store access of this process.
-
-    Raises:
-        UserError: An option is unknown or has an invalid value.
-    """
-    beam.io.filesystems.FileSystems.set_options(parse_pipeline_options(flags, command))
+def use_for_stores(options: PipelineOptions) -> None:
+    """Applies Beam's pipeline options to the object-store access of this process."""
+    beam.io.filesystems.FileSystems.set_options(options)

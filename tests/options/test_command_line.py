@@ -82,6 +82,18 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
     return {
         "no options": ([], "--input, --output"),
         "missing input": (["--input", "nowhere", "--output", "out"], "--input=nowhere: does not exist"),
+        "a similar folder": (["--input", "flowres/rose", "--output", "out"], "did you mean 'flowers/rose'?"),
+        "a similar folder with another case": (["--input", "Flowers/tulips/", "--output", "out"], "'flowers/tulip'?"),
+        "a similar folder of a pattern": (["--input", "flower/*/a.csv", "--output", "out"], "did you mean 'flowers'?"),
+        "a similar option for a required one": (["--inptu=flowers", "--output=out"], "did you mean --input?"),
+        "a similar option": ([*given, "--spilts", "train=1"], "did you mean --splits?"),
+        "an option with a hyphen": ([*given, "--num-shards=2"], "did you mean --num_shards?"),
+        "a similar option of Beam": ([*given, "--direct_num_wokers=2"], "did you mean --direct_num_workers?"),
+        "a similar choice": ([*given, "--check", "strickt"], "did you mean 'strict'?"),
+        "a similar source": ([*given, "--source=image_foldr"], "did you mean 'image_folder'?"),
+        "a similar format": ([*given, "--image_format=jpg"], "did you mean 'jpeg'?"),
+        "a similar kind": ([*given, "--label=a:multilabel"], "did you mean 'multi_label'?"),
+        "a similar runner": ([*given, "--runner=FlnkRunner"], "did you mean 'FlinkRunner'?"),
         "input is a file": (["--input", "flowers/rose/000.jpg", "--output", "out"], "is an image"),
         "a file for a folder": ([*given[2:], "--source=image_folder", "--input=notes/rose/notes.txt"], "is not a folder"),
         "an option of another source": ([*given, "--masks"], "--masks: "),
@@ -231,6 +243,18 @@ def test_a_wrong_call_gets_one_clear_line_and_exit_code_2(case, wrong_inputs, mo
     assert output == "" and message.startswith("recordmill: ") and expected in message, (case, message)
     assert "Traceback" not in message and len([line for line in message.splitlines() if line[:3] != "  -"]) == 1, message
     assert sorted(str(path) for path in folder.rglob("*")) == before, case
+
+
+@pytest.mark.parametrize("command", make_parser()._actions[-1].choices)
+def test_a_misspelt_command_or_option_gets_the_similar_name(command, capfd):
+    for arguments, name in (
+        ([command[:-1]], f"did you mean {command!r}?"),
+        ([command, "--log_fromat=json"], "did you mean --log_format?"),
+        ([command, "--xyzzy"], "arguments are required"),
+    ):
+        assert main(arguments) == 2, arguments
+        message = capfd.readouterr().err
+        assert name in message and message.count("\n") == 1 and message.count("did you mean") <= 1, message
 
 
 def test_bad_images_are_dead_letters_with_path_stage_and_reason(folder, capsys):

@@ -139,3 +139,11 @@ def test_each_fault_of_the_page_has_tests_that_there_are():
     assert len(rows) > 10
     for row in rows:
         assert set(re.findall(r"`(test_\w+)`", row)) <= there, row
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("command", ["verify", "leaks", "inspect"])
+def test_a_misspelt_option_of_a_complete_call_gets_the_similar_name(command, tmp_path_factory, capfd):
+    made = mixed_images(tmp_path_factory)
+    assert main([command, *given(command, made), "--log_fromat=json"]) == 2
+    assert "did you mean --log_format?" in capfd.readouterr().err

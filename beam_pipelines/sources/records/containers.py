@@ -22,6 +22,7 @@ from beam_pipelines.sources.folders.patterns import InputNames, split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.near_paths import did_you_mean_path
 
 _WORD = re.compile(r"[A-Za-z]+")
 _SHARD = re.compile(rf"({NAME_PATTERN.pattern})-\d+(?:-of-\d+)?(?:\..*)?")  # dev-000000.tar, dev-00000-of-00002.record
@@ -111,8 +112,9 @@ class Containers:
     def _fitting(self, wanted: InputNames) -> set[str]:
         for name in wanted.literal if len(wanted.literal) == 1 else ():  # with many names, opening a missing file fails
             if not files_at(self.root.path).exists(f"{self.root.path}/{name}"):
+                near = did_you_mean_path(self._config.input) or "."
                 raise UserError(
-                    f"--input={self._config.input}: no such file or folder. Name a file, a folder, or a pattern of "
+                    f"--input={self._config.input}: no such file or folder{near} Name a file, a folder, or a pattern of "
                     "names."
                 )
         if not wanted.patterns:

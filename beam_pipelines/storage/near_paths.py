@@ -1,0 +1,39 @@
+"""Finds the path that a user probably meant, if a path on a disk does not exist."""
+
+import itertools
+import os
+
+from beam_pipelines.errors import nearest, printable
+from beam_pipelines.storage.files import is_remote
+
+_MAX_NAMES = 10_000
+
+
+def did_you_mean_path(path: str) -> str:
+    """Returns "; did you mean ...?" with the most similar existing path, or "" if no path is similar.
+
+    Each part of the path that does not exist is replaced by the most similar name in the same folder. The path ends
+    before the first part without a similar name. Stores are not searched.
+    """
+    near = "" if is_remote(path) else _nearest_path(path)
+    return f"; did you mean {printable(near)!r}?" if near else ""
+
+
+def _nearest_path(path: str) -> str:
+    existing, is_changed = "/" if path.startswith("/") else "", False
+    for name in filter(None, path.split("/")):
+        if not os.path.exists(os.path.join(existing, name)):
+            if not (name := nearest(name, _names_in(existing or "."))):
+                break
+            is_changed = True
+        existing = os.path.join(existing, name)
+    return existing if is_changed else ""
+
+
+def _names_in(folder: str) -> list[str]:
+    """Returns the names in a folder, or an empty list if the folder cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in itertools.islice(entries, _MAX_NAMES) if not entry.name.startswith(".")]
+    except OSError:
+        return []
